@@ -1,0 +1,82 @@
+"""The bridge's command line: `python -m bridge COMMAND`. Each command is one function that adds itself."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # argparse names its own type only for checkers.
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+_BAD_USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="bridge", description="Connects people to their sprites.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in (_add_chat, _add_model):
+        add(commands)
+    chosen = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = chosen.run
+    return run(chosen)
+
+
+def _add_chat(commands: "Commands") -> None:
+    from bridge import chat
+
+    command = commands.add_parser("chat", help="talk to a sprite from this terminal")
+    chat.add_arguments(command)
+    command.set_defaults(run=chat.run)
+
+
+def _add_model(commands: "Commands") -> None:
+    command = commands.add_parser("model", help="serve the built-in offline model alone")
+    command.add_argument("--host", default="127.0.0.1")
+    command.add_argument("--port", type=int, default=0, help="0 (the default) picks a free one")
+    command.add_argument("--script", type=Path, help="a JSON file of scripted answers")
+    command.set_defaults(run=_model)
+
+
+def _model(chosen: argparse.Namespace) -> int:
+    import msgspec
+
+    from bridge.offline_model import OfflineModel
+    from bridge.offline_script import Script
+
+    try:
+        script = Script.load(chosen.script) if chosen.script else Script()
+    except (OSError, msgspec.MsgspecError) as error:
+        sys.stderr.write(f"bridge model: cannot use the script {chosen.script}: {error}\n")
+        return _BAD_USAGE
+
+    async def serve() -> None:
+        stop = _stop_on_signals()
+        async with OfflineModel(chosen.host, chosen.port, script) as model:
+            sys.stdout.write(f"offline model listening on {model.url}\n")
+            sys.stdout.flush()
+            await stop.wait()
+
+    try:
+        asyncio.run(serve())
+    except OSError as error:
+        sys.stderr.write(f"bridge model: cannot listen on {chosen.host}:{chosen.port}: {error}\n")
+        return _BAD_USAGE
+    return 0
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

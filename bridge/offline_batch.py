@@ -1,0 +1,114 @@
+"""What a curation request holds: turns, open learnings and memory files, parsed tolerantly from its tags.
+
+Text between tags is XML-escaped, so nothing a person or a tool said can close a tag. Pure.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+_ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
+_TOOL_PART = re.compile(r"<input>(.*?)</input>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool the agent called; `input` is what was sent, as far as it is a JSON object."""
+
+    name: str
+    input: dict[str, object]
+    raw_input: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One observation; `at` is an ISO time, `origin` is "user" when a person asked for it."""
+
+    id: str
+    at: str
+    origin: str
+    user: str
+    tools: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLearning:
+    """An open learning the batch comes with."""
+
+    id: str
+    type: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """A curated file as it is; `limit` is in lines."""
+
+    name: str
+    content: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A curation request's content."""
+
+    turns: tuple[Turn, ...]
+    learnings: tuple[KnownLearning, ...]
+    files: dict[str, MemoryFile]
+
+
+def parse_batch(text: str) -> Batch:
+    """Parse the user content of a curation request; what does not fit is left out."""
+    return Batch(
+        turns=tuple(_turn(attributes, content) for attributes, content in _elements("turn", text)),
+        learnings=tuple(
+            KnownLearning(attributes.get("id", ""), attributes.get("type", ""), html.unescape(content).strip())
+            for attributes, content in _elements("learning", text)
+        ),
+        files={
+            attributes["name"]: _file(attributes, content)
+            for attributes, content in _elements("memory_file", text)
+            if "name" in attributes
+        },
+    )
+
+
+def _elements(tag: str, text: str) -> Iterator[tuple[dict[str, str], str]]:
+    for found in re.finditer(rf"<{tag}\b([^>]*)>(.*?)</{tag}>", text, re.DOTALL):
+        yield {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(found[1])}, found[2]
+
+
+def _turn(attributes: dict[str, str], content: str) -> Turn:
+    user = next((said for _, said in _elements("user", content)), "")
+    return Turn(
+        id=attributes.get("id", ""),
+        at=attributes.get("at", ""),
+        origin=attributes.get("origin", "user"),
+        user=html.unescape(user).strip(),
+        tools=tuple(_tool(given, inner) for given, inner in _elements("tool", content)),
+    )
+
+
+def _tool(attributes: dict[str, str], content: str) -> ToolCall:
+    found = _TOOL_PART.search(content)
+    raw = html.unescape(found[1]).strip() if found else ""
+    try:
+        arguments = msgspec.json.decode(raw, type=dict[str, object])
+    except msgspec.MsgspecError:
+        # A long input reaches the curator cut, which is no valid JSON any more.
+        arguments = {}
+    return ToolCall(attributes.get("name", ""), arguments, raw, attributes.get("error", "false") == "true")
+
+
+def _file(attributes: dict[str, str], content: str) -> MemoryFile:
+    limit = attributes.get("limit", "")
+    return MemoryFile(
+        name=attributes["name"],
+        content=html.unescape(content).strip("\n"),
+        limit=int(limit) if limit.isdecimal() else 200,
+    )

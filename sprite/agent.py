@@ -1,0 +1,154 @@
+"""The agent as the runtime knows it: everything that needs the SDK, made ready for one conversation at a time.
+
+Imported beside the listener, since the SDK takes half a second; nothing that must answer before imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from claude_agent_sdk import (
+    AssistantMessage,
+    Message,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    PermissionUpdate,
+    ResultMessage,
+    SystemMessage,
+    TextBlock,
+    ToolPermissionContext,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+from claude_agent_sdk.types import PermissionRuleValue
+
+from sprite.config import Settings
+from sprite.conversation import TOOL_SERVER, Conversation, Equipment
+from sprite.database.workspace import Effect, WorkspaceDB
+from sprite.feed import Feed
+from sprite.memory.hooks import hook_matchers
+from sprite.memory.recorder import TurnRecorder
+from sprite.memory.view import MemoryView
+from sprite.permissions import DeniedError, PermissionDesk
+from sprite.protocol import AgentEvent, CanvasUpdate
+from sprite.runtime import TurnResult
+from sprite.tools.canvas import canvas_tools
+from sprite.tools.memory import memory_tools
+from sprite.translate import events_of, result_of
+
+#: Our own tools touch nothing but the canvas and a read-only view of memory: nobody is asked for those.
+OWN_TOOLS = f"mcp__{TOOL_SERVER}__"
+
+
+class Agent:
+    """Makes conversations: tools, hooks and permissions wired to the sprite's stores."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: WorkspaceDB,
+        feed: Feed,
+        recorder: TurnRecorder,
+        view: MemoryView,
+        desk: PermissionDesk,
+    ) -> None:
+        self._settings = settings
+        self._workspace = workspace
+        self._feed = feed
+        self._recorder = recorder
+        self._view = view
+        self._desk = desk
+
+    def conversation(
+        self,
+        *,
+        on_event: Callable[[AgentEvent], Awaitable[None]],
+        on_result: Callable[[TurnResult], Awaitable[None]],
+        on_cli_session: Callable[[str], Awaitable[None]],
+        on_death: Callable[[str], None],
+        mission_id: Callable[[], str | None],
+        interrupted: Callable[[], bool],
+        stack_id: Callable[[], str | None],
+        before_compaction: Callable[[], Awaitable[None]],
+        news: Callable[[], str | None],
+    ) -> Conversation:
+        """A conversation, not yet connected; the callbacks tell the runtime what happens in it."""
+
+        async def on_message(message: Message) -> None:
+            self._capture(message)
+            for event in events_of(message):
+                await on_event(event)
+            if isinstance(message, ResultMessage):
+                await on_result(result_of(message, interrupted=interrupted()))
+            elif isinstance(message, SystemMessage) and message.subtype == "init":
+                await on_cli_session(message.data["session_id"])
+
+        async def publish(update: CanvasUpdate, effects: Sequence[Effect]) -> None:
+            self._feed.publish(update, effects)
+            await self._feed.drain()
+
+        equipment = Equipment(
+            tools=[*canvas_tools(self._workspace, publish, stack_id), *memory_tools(self._view)],
+            hooks=hook_matchers(self._recorder, before_compaction=before_compaction, news=news),
+            can_use_tool=None if self._settings.permissions == "bypass" else self._asker(mission_id),
+        )
+        return Conversation(
+            self._settings,
+            equipment,
+            self._settings.run / "boot.md",
+            on_message=on_message,
+            on_death=on_death,
+        )
+
+    def _capture(self, message: Message) -> None:
+        """What only the stream knows of a turn: its texts, and calls that no hook reports."""
+        match message:
+            case AssistantMessage(parent_tool_use_id=None, error=None):
+                for block in message.content:
+                    if isinstance(block, TextBlock):
+                        self._recorder.text(block.text)
+                    elif isinstance(block, ToolUseBlock):
+                        self._recorder.tool_started(block.id, block.name, block.input)
+            case UserMessage(content=list(blocks)):
+                for block in blocks:
+                    if isinstance(block, ToolResultBlock):
+                        self._recorder.tool_answered(block.tool_use_id, block.content, is_error=bool(block.is_error))
+
+    def _asker(
+        self, mission_id: Callable[[], str | None]
+    ) -> Callable[
+        [str, dict[str, Any], ToolPermissionContext], Awaitable[PermissionResultAllow | PermissionResultDeny]
+    ]:
+        async def ask(
+            tool: str, tool_input: dict[str, Any], context: ToolPermissionContext
+        ) -> PermissionResultAllow | PermissionResultDeny:
+            if tool.startswith(OWN_TOOLS):
+                return PermissionResultAllow()
+            try:
+                decision = await self._desk.ask(mission_id(), tool, tool_input)
+            except DeniedError as denied:
+                return PermissionResultDeny(message=str(denied))
+            if decision == "always":
+                return PermissionResultAllow(updated_permissions=_always(tool, context))
+            return PermissionResultAllow()
+
+        return ask
+
+
+def _always(tool: str, context: ToolPermissionContext) -> list[PermissionUpdate]:
+    """The CLI's own suggestion of what "always" should cover, for this conversation only; else the tool."""
+    suggested = [
+        PermissionUpdate(type="addRules", rules=s.rules, behavior="allow", destination="session")
+        for s in context.suggestions
+        if s.type == "addRules" and s.rules
+    ]
+    return suggested or [
+        PermissionUpdate(
+            type="addRules",
+            rules=[PermissionRuleValue(tool_name=tool)],
+            behavior="allow",
+            destination="session",
+        )
+    ]

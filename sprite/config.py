@@ -1,0 +1,115 @@
+"""Settings: one frozen value, made once from flags and the environment. The only reader of os.environ."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sprite.errors import OperatorError
+
+PermissionMode = Literal["ask", "bypass"]
+
+#: The newest Haiku that `anthropic` 2.11 lists.
+DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
+DEFAULT_BATCH_TURNS = 25
+#: A socket that only a Sprites VM has: there, the VM is the boundary around the agent.
+VM_SOCKET = Path("/.sprite/api.sock")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything the sprite can be told. Money in US dollars."""
+
+    workspace: Path
+    permissions: PermissionMode = "ask"
+    host: str = "127.0.0.1"
+    port: int = 8765
+    api_key: str | None = field(default=None, repr=False)
+    auth_token: str | None = field(default=None, repr=False)
+    base_url: str | None = None
+    #: Overrides the token file.
+    token: str | None = field(default=None, repr=False)
+    #: None leaves the choice to the CLI.
+    model: str | None = None
+    curator_model: str = DEFAULT_CURATOR_MODEL
+    batch_turns: int = DEFAULT_BATCH_TURNS
+    #: What curation may cost a day; None for no cap.
+    daily_usd: float | None = None
+
+    @property
+    def system(self) -> Path:
+        """`.os/`: everything that is ours."""
+        return self.workspace / ".os"
+
+    @property
+    def memory(self) -> Path:
+        """The log, the projection and the six files."""
+        return self.system / "memory"
+
+    @property
+    def run(self) -> Path:
+        """What belongs to the running process: lock, token, address, the CLI's own folder."""
+        return self.system / "run"
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether a model can be asked at all."""
+        return bool(self.api_key or self.auth_token)
+
+
+def from_environment(
+    workspace: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    permissions: PermissionMode | None = None,
+) -> Settings:
+    """Settings from the environment; OperatorError names the variable that is not as it must be."""
+    return Settings(
+        workspace=workspace.resolve(),
+        permissions=permissions or ("bypass" if inside_vm() else "ask"),
+        host=host,
+        port=port,
+        api_key=os.environ.get("ANTHROPIC_API_KEY") or None,
+        auth_token=os.environ.get("ANTHROPIC_AUTH_TOKEN") or None,
+        base_url=os.environ.get("ANTHROPIC_BASE_URL") or None,
+        token=os.environ.get("SPRITE_TOKEN") or None,
+        model=os.environ.get("SPRITE_MODEL") or None,
+        curator_model=os.environ.get("SPRITE_CURATOR_MODEL") or DEFAULT_CURATOR_MODEL,
+        batch_turns=_whole("SPRITE_BATCH_TURNS", DEFAULT_BATCH_TURNS),
+        daily_usd=_dollars("SPRITE_DAILY_USD"),
+    )
+
+
+def inside_vm() -> bool:
+    """Whether the machine itself is the boundary around the agent."""
+    return os.environ.get("IS_SANDBOX") == "1" or VM_SOCKET.exists()
+
+
+def is_root() -> bool:
+    """Whether this process is root: the CLI wants to be told that it is in a sandbox then."""
+    return os.geteuid() == 0
+
+
+def _whole(name: str, default: int) -> int:
+    text = os.environ.get(name)
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < 1:
+        raise OperatorError(f"{name} must be a whole number above 0, not {text!r}.")
+    return int(text)
+
+
+def _dollars(name: str) -> float | None:
+    text = os.environ.get(name)
+    if not text:
+        return None
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < float("inf"):
+        raise OperatorError(f"{name} must be an amount in US dollars such as 0.50, not {text!r}.")
+    return amount

@@ -1,0 +1,279 @@
+"""One client's connection: handshake, frames in, frames out. Bytes and time are bounded here.
+
+Owns the socket's two directions; what a message means is the gateway's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+from sprite import __version__
+from sprite.errors import FatalPeerError, PeerError, SpriteError
+from sprite.feed import Feed
+from sprite.protocol import (
+    AUTH_TIMEOUT_SECONDS,
+    MAX_AUTH_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_MISSION_CHARS,
+    MAX_UPLOAD_BYTES,
+    PROTOCOL_VERSION,
+    UPLOAD_CHUNK_BYTES,
+    Auth,
+    AuthOk,
+    ClientMessage,
+    Error,
+    FrameDecoder,
+    Gap,
+    Resume,
+    ServerPayload,
+    StateSync,
+    decode_client,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 256 * 1024
+#: A client that has let this much pile up is cut off; it can resume.
+MAX_OUTBOX_BYTES = 8 * 1024 * 1024
+#: What is still to be said is given this long when a connection is closed.
+FAREWELL_SECONDS = 2.0
+#: Messages of one client that are worked on at once.
+MAX_CONCURRENT = 32
+
+Handle = Callable[["Connection", ClientMessage], Awaitable[None]]
+Snapshot = Callable[[], Awaitable[StateSync]]
+
+
+class Connection:
+    """A client, from its first byte to its last."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        token: str,
+        feed: Feed,
+        snapshot: Snapshot,
+        handle: Handle,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._token = token
+        self._feed = feed
+        self._snapshot = snapshot
+        self._handle = handle
+        self._decoder = FrameDecoder(MAX_AUTH_FRAME_BYTES)
+        self._outbox: deque[bytes] = deque()
+        self._outbox_bytes = 0
+        self._outbox_changed = asyncio.Event()
+        self._outbox_sent = asyncio.Event()
+        self._overflowed = False
+        self._saying_goodbye = False
+        self._replayed_to: int | None = None
+        self._held_back: list[tuple[bytes, int | None]] = []
+        self._working: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Runs the connection to its end; whatever the peer does, this returns."""
+        sender = asyncio.create_task(self._send_for_ever(), name="connection sender")
+        unsubscribe: Callable[[], None] | None = None
+        try:
+            unsubscribe = await self._handshake()
+            async for frame in self._frames():
+                await self._take(frame)
+        except FatalPeerError as error:
+            self.send(Error(error.code, str(error)), reply_to=error.reply_to)
+        except (ConnectionError, TimeoutError):
+            log.debug("a client is gone")
+        finally:
+            if unsubscribe is not None:
+                unsubscribe()
+            for task in self._working:
+                task.cancel()
+            await asyncio.gather(*self._working, return_exceptions=True)
+            await self._close(sender)
+
+    def send(self, payload: ServerPayload, *, reply_to: str | None = None) -> None:
+        """Queues an answer to this client."""
+        self._put(encode(payload, reply_to=reply_to))
+
+    # --- in ---
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        while not self._overflowed:
+            frame = self._decoder.next_frame()
+            if frame is not None:
+                yield frame
+                continue
+            data = await self._reader.read(READ_BYTES)
+            if not data:
+                return
+            self._decoder.feed(data)
+
+    async def _take(self, frame: bytes) -> None:
+        try:
+            message = decode_client(frame)
+        except FatalPeerError:
+            raise
+        except PeerError as error:
+            self.send(Error(error.code, str(error)), reply_to=error.reply_to)
+            return
+        if message.type == "mission":
+            # Taken up here and not in a task: missions keep the order in which they were sent.
+            await self._work(message)
+            return
+        while len(self._working) >= MAX_CONCURRENT:
+            await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
+        task = asyncio.create_task(self._work(message), name=f"message {message.type}")
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    async def _work(self, message: ClientMessage) -> None:
+        try:
+            await self._handle(self, message)
+        except SpriteError as error:
+            self.send(Error(error.code, str(error)), reply_to=message.id or None)
+        except Exception:
+            # One message that we cannot handle must not end the connection; it is ours, so it is logged whole.
+            log.exception("handling %s failed", message.type)
+            self.send(
+                Error("internal", "Something went wrong inside the sprite; see its log."), reply_to=message.id or None
+            )
+
+    # --- handshake ---
+
+    async def _handshake(self) -> Callable[[], None]:
+        try:
+            async with asyncio.timeout(AUTH_TIMEOUT_SECONDS):
+                auth = await self._first_frame()
+        except TimeoutError:
+            raise FatalPeerError(f"No auth message within {AUTH_TIMEOUT_SECONDS:.0f} s.", code="unauthorized") from None
+        expected, given = self._token.encode(), auth.token.encode("utf-8", "replace")
+        if not hmac.compare_digest(expected, given):
+            raise FatalPeerError("The token is wrong.", code="unauthorized")
+        if auth.protocol != PROTOCOL_VERSION:
+            raise FatalPeerError(
+                f"This sprite speaks protocol {PROTOCOL_VERSION}, not {auth.protocol}.", code="unsupported_protocol"
+            )
+        self._decoder.limit = MAX_FRAME_BYTES
+        return await self._welcome(auth.resume)
+
+    async def _first_frame(self) -> Auth:
+        async for frame in self._frames():
+            try:
+                payload = decode_client(frame).payload
+            except FatalPeerError:
+                raise
+            except PeerError as error:
+                raise FatalPeerError(f"The first message must be auth: {error}", code="unauthorized") from error
+            if not isinstance(payload, Auth):
+                break
+            return payload
+        raise FatalPeerError("The first message must be auth.", code="unauthorized")
+
+    async def _welcome(self, resume: Resume | None) -> Callable[[], None]:
+        async with self._feed.standing_still() as last_seq:
+            self.send(
+                AuthOk(
+                    protocol=PROTOCOL_VERSION,
+                    server_version=__version__,
+                    epoch=self._feed.epoch,
+                    last_seq=last_seq,
+                    limits={
+                        "frame_bytes": MAX_FRAME_BYTES,
+                        "mission_chars": MAX_MISSION_CHARS,
+                        "upload_chunk_bytes": UPLOAD_CHUNK_BYTES,
+                        "upload_bytes": MAX_UPLOAD_BYTES,
+                    },
+                )
+            )
+            seen = await self._replayable(resume, last_seq)
+            if seen is None:
+                self.send(await self._snapshot())
+                self._replayed_to = last_seq
+            unsubscribe = self._feed.subscribe(self._on_event)
+        if seen is not None:
+            await self._replay(seen, last_seq)
+        return unsubscribe
+
+    async def _replayable(self, resume: Resume | None, last_seq: int) -> int | None:
+        """The event after which a replay begins, or None where the client needs the whole state."""
+        if resume is None or resume.epoch != self._feed.epoch or not 0 <= resume.last_seq <= last_seq:
+            return None
+        oldest = await self._feed.oldest_seq()
+        if resume.last_seq < min(oldest - 1, last_seq):
+            self.send(Gap(oldest_seq=oldest))
+            return None
+        return resume.last_seq
+
+    async def _replay(self, after: int, last_seq: int) -> None:
+        """Sends what was missed, then what came in meanwhile."""
+        while after < last_seq and (events := await self._feed.events_after(after)):
+            for seq, frame in events:
+                if seq <= last_seq:
+                    self._put(frame)
+                after = seq
+            # A long replay goes at the client's pace, so that it cannot overflow what is meant for live events.
+            while self._outbox_bytes > MAX_OUTBOX_BYTES // 2 and not self._overflowed:
+                self._outbox_sent.clear()
+                await self._outbox_sent.wait()
+        self._replayed_to = last_seq
+        held, self._held_back = self._held_back, []
+        for frame, number in held:
+            self._on_event(frame, number)
+
+    def _on_event(self, frame: bytes, seq: int | None) -> None:
+        if self._replayed_to is None:
+            self._held_back.append((frame, seq))
+        elif seq is None or seq > self._replayed_to:
+            self._put(frame)
+
+    # --- out ---
+
+    def _put(self, frame: bytes) -> None:
+        self._outbox.append(frame)
+        self._outbox_bytes += len(frame)
+        self._outbox_changed.set()
+        if self._outbox_bytes > MAX_OUTBOX_BYTES and not self._overflowed:
+            log.warning("a client reads too slowly and is cut off")
+            self._overflowed = True
+            self._writer.transport.abort()
+
+    async def _send_for_ever(self) -> None:
+        try:
+            while True:
+                if not self._outbox:
+                    if self._saying_goodbye:
+                        return
+                    self._outbox_changed.clear()
+                    await self._outbox_changed.wait()
+                    continue
+                frames = list(self._outbox)
+                self._outbox.clear()
+                data = b"".join(frames)
+                self._writer.write(data)
+                await self._writer.drain()
+                self._outbox_bytes -= len(data)
+                self._outbox_sent.set()
+        except ConnectionError:
+            # The reading side notices and ends the connection.
+            self._overflowed = True
+            self._outbox_sent.set()
+
+    async def _close(self, sender: asyncio.Task[None]) -> None:
+        self._saying_goodbye = True
+        self._outbox_changed.set()
+        await asyncio.wait({sender}, timeout=FAREWELL_SECONDS)
+        sender.cancel()
+        await asyncio.gather(sender, return_exceptions=True)
+        self._writer.close()
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._writer.wait_closed()

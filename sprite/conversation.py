@@ -1,0 +1,222 @@
+"""One conversation with the agent: the SDK client, the CLI process behind it, and the one reader of its stream.
+
+Used from one task (the runtime's), as the SDK asks. Knows nothing of missions, memory or who is watching: it is
+handed hooks, tools and callbacks, and says when the CLI is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from claude_agent_sdk import (
+    CanUseTool,
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    ClaudeSDKError,
+    HookMatcher,
+    Message,
+    SdkMcpTool,
+    create_sdk_mcp_server,
+)
+from claude_agent_sdk.types import HookEvent
+
+from sprite import __version__
+from sprite.config import Settings, is_root
+from sprite.errors import AgentError
+
+log = logging.getLogger(__name__)
+
+TOOL_SERVER = "sprite"
+#: A turn of this many steps has lost its way; the person is asked how to go on.
+MAX_TURNS = 250
+#: One message of the CLI's can carry a whole file's content.
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+CONNECT_TIMEOUT_SECONDS = 60.0
+INTERRUPT_TIMEOUT_SECONDS = 10.0
+#: The SDK's own close waits up to 20 s for a CLI that does not listen; after this it is killed.
+CLOSE_TIMEOUT_SECONDS = 5.0
+#: What the CLI writes to stderr, for the message when it dies.
+STDERR_LINES = 20
+#: The one command of the CLI's that is passed on as a command; other text is the person's words, as written.
+COMPACT_COMMAND = "/compact"
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What the agent is given: tools, hooks, and (in `ask` mode) somebody to ask."""
+
+    tools: list[SdkMcpTool[Any]]
+    hooks: dict[HookEvent, list[HookMatcher]]
+    can_use_tool: CanUseTool | None
+
+
+class Conversation:
+    """The CLI at work. `on_message` gets every message in order; `on_death` is told in words, once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        equipment: Equipment,
+        prompt_file: Path,
+        *,
+        on_message: Callable[[Message], Awaitable[None]],
+        on_death: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._equipment = equipment
+        self._prompt_file = prompt_file
+        self._on_message = on_message
+        self._on_death = on_death
+        self._client: ClaudeSDKClient | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._stderr: list[str] = []
+        self._closing = False
+        self.alive = False
+
+    async def connect(self, resume: str | None) -> None:
+        """Starts the CLI, in an earlier conversation if one is named. AgentError says why it would not start."""
+        client = ClaudeSDKClient(self._options(resume))
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                await client.connect()
+        except (ClaudeSDKError, OSError, TimeoutError, RuntimeError) as error:
+            with suppress(ClaudeSDKError, OSError, RuntimeError):
+                await client.disconnect()
+            raise AgentError(f"The agent's process would not start: {self._last_words(error)}") from error
+        self._client = client
+        self.alive = True
+        self._reader = asyncio.create_task(self._read(client), name="agent stream")
+
+    async def ask(self, text: str, message_uuid: str) -> None:
+        """Hands over a person's words, exactly as written. AgentError if the CLI is gone."""
+        message: dict[str, Any] = {
+            "type": "user",
+            "message": {"role": "user", "content": text},
+            "parent_tool_use_id": None,
+            "uuid": message_uuid,
+            # Without it a leading slash would be a command, and "@/etc/passwd" would attach that file.
+            "client_composed": text.strip() != COMPACT_COMMAND,
+        }
+        try:
+            if self._client is None:
+                raise AgentError
+            await self._client.query(_once(message))
+        except (ClaudeSDKError, OSError) as error:
+            self.alive = False
+            raise AgentError(f"The agent's process has died: {self._last_words(error)}") from error
+
+    async def interrupt(self) -> None:
+        """Asks the CLI to stop its turn. AgentError if it does not answer in time."""
+        if self._client is None:
+            return
+        try:
+            async with asyncio.timeout(INTERRUPT_TIMEOUT_SECONDS):
+                await self._client.interrupt()
+        except Exception as error:
+            # The SDK raises a bare Exception for a refused control request.
+            raise AgentError(f"The agent did not stop when asked: {error}") from error
+
+    async def close(self) -> None:
+        """Ends the CLI: politely, then by force."""
+        self._closing = True
+        self.alive = False
+        client, self._client = self._client, None
+        if client is None:
+            return
+        process_id = _process_id(client)
+        disconnecting = asyncio.ensure_future(client.disconnect())
+        done, _ = await asyncio.wait({disconnecting}, timeout=CLOSE_TIMEOUT_SECONDS)
+        if not done and process_id is not None:
+            log.warning("the agent's process did not end in time and is killed")
+            with suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGKILL)
+        with suppress(Exception):
+            # Whatever the SDK says about a process that we have just ended is no news.
+            await disconnecting
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def _read(self, client: ClaudeSDKClient) -> None:
+        reason = "its output ended"
+        try:
+            async for message in client.receive_messages():
+                await self._on_message(message)
+        except Exception as error:
+            # Whatever ends the stream ends this CLI; a bug in a callback would too, and is logged whole.
+            if not isinstance(error, ClaudeSDKError):
+                log.exception("reading the agent's stream failed")
+            reason = self._last_words(error)
+        self.alive = False
+        if not self._closing:
+            self._on_death(f"The agent's process has died: {reason}")
+
+    def _last_words(self, error: BaseException) -> str:
+        said = " ".join(self._stderr[-3:])
+        return (said or str(error).splitlines()[0] if str(error) else type(error).__name__)[:400]
+
+    def _options(self, resume: str | None) -> ClaudeAgentOptions:
+        bypass = self._settings.permissions == "bypass"
+        return ClaudeAgentOptions(
+            cwd=self._settings.workspace,
+            system_prompt={"type": "file", "path": str(self._prompt_file)},
+            model=self._settings.model,
+            resume=resume,
+            max_turns=MAX_TURNS,
+            permission_mode="bypassPermissions" if bypass else "default",
+            can_use_tool=self._equipment.can_use_tool,
+            hooks=self._equipment.hooks,
+            mcp_servers={TOOL_SERVER: create_sdk_mcp_server(TOOL_SERVER, __version__, self._equipment.tools)},
+            # Settings files in a workspace that the agent can write could run hooks or redirect the model.
+            setting_sources=[],
+            strict_mcp_config=True,
+            include_partial_messages=True,
+            max_buffer_size=MAX_MESSAGE_BYTES,
+            stderr=self._note_stderr,
+            env=self._environment(),
+        )
+
+    def _environment(self) -> dict[str, str]:
+        settings = self._settings
+        env = {
+            "CLAUDE_CONFIG_DIR": str(settings.run / "claude"),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            # The CLI would keep a memory of its own beside ours, and the agent would write to it.
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+            # Else our tools are hidden until the model searches for them.
+            "ENABLE_TOOL_SEARCH": "false",
+            # What guards the server is none of the agent's business.
+            "SPRITE_TOKEN": "",
+        }
+        if settings.api_key:
+            env["ANTHROPIC_API_KEY"] = settings.api_key
+        if settings.auth_token:
+            env["ANTHROPIC_AUTH_TOKEN"] = settings.auth_token
+        if settings.base_url:
+            env["ANTHROPIC_BASE_URL"] = settings.base_url
+        if settings.permissions == "bypass" and is_root():
+            # The CLI refuses to bypass permissions as root unless it is told that the machine is a sandbox.
+            env["IS_SANDBOX"] = "1"
+        return env
+
+    def _note_stderr(self, line: str) -> None:
+        self._stderr = [*self._stderr[-STDERR_LINES + 1 :], line.strip()]
+
+
+async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    yield message
+
+
+def _process_id(client: ClaudeSDKClient) -> int | None:
+    """The CLI's process id, which the SDK does not offer: without it a CLI that hangs could not be killed."""
+    process = getattr(getattr(client, "_transport", None), "_process", None)
+    process_id = getattr(process, "pid", None)
+    return process_id if isinstance(process_id, int) else None

@@ -1,0 +1,1 @@
+"""The three SQLite databases: what they hold, and the only SQL there is."""

@@ -1,0 +1,202 @@
+"""Opening a SQLite file of ours: pragmas, migrations, identity, one writer and one reader connection.
+
+Knows no tables. A file that is damaged or belongs to something else is refused and left untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+
+from sprite.errors import DatabaseUnusableError, StorageError
+
+BUSY_TIMEOUT_MS = 5000
+#: Checking every page of a file up to this size costs less than 0.1 s; a larger one is left to `doctor`.
+QUICK_CHECK_BYTES = 16 * 1024 * 1024
+#: The primary result codes by which SQLite says that the disk, not the statement, is at fault.
+_STORAGE_CODES = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a database file must be: its identity, and the scripts that lead to the newest version.
+
+    `application_id` is written into the file's header, so that a foreign file is never taken for ours.
+    `migrations[n]` takes a file from version n to n + 1.
+    """
+
+    name: str
+    application_id: int
+    migrations: Sequence[str]
+
+
+@contextlib.contextmanager
+def storage_errors() -> Iterator[None]:
+    """Turns what SQLite says about the disk into StorageError; other errors pass."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _STORAGE_CODES:
+            raise StorageError(f"{StorageError.__doc__} ({error})") from error
+        raise
+
+
+class Database:
+    """One file with one writer connection (behind a lock) and one reader connection.
+
+    The reader never waits for a transaction of the writer's, and sees only what is committed.
+    """
+
+    def __init__(self, path: Path, writer: aiosqlite.Connection, reader: aiosqlite.Connection) -> None:
+        self.path = path
+        self._writer = writer
+        self._reader = reader
+        self._lock = asyncio.Lock()
+
+    async def execute(self, sql: str, parameters: Iterable[Any] = ()) -> None:
+        """Runs one statement, committed when this returns."""
+        with storage_errors():
+            async with self._lock:
+                await self._writer.execute(sql, parameters)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
+        """All of what is done on the connection given, or nothing of it."""
+        with storage_errors():
+            async with self._lock:
+                try:
+                    await self._writer.execute("BEGIN IMMEDIATE")
+                    yield self._writer
+                    await self._writer.execute("COMMIT")
+                finally:
+                    # Also where a cancelled task left COMMIT behind it: then there is nothing to undo.
+                    if self._writer.in_transaction:
+                        await asyncio.shield(self._writer.rollback())
+
+    async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
+        """All rows of a query."""
+        return list(await self._reader.execute_fetchall(sql, parameters))
+
+    async def fetch_one(self, sql: str, parameters: Iterable[Any] = ()) -> sqlite3.Row | None:
+        """The first row of a query, or None."""
+        rows = await self.fetch_all(sql, parameters)
+        return rows[0] if rows else None
+
+    async def fetch_value(self, sql: str, parameters: Iterable[Any] = ()) -> Any:
+        """The first column of the first row, or None."""
+        row = await self.fetch_one(sql, parameters)
+        return row[0] if row else None
+
+
+@asynccontextmanager
+async def open_database(path: Path, schema: Schema) -> AsyncIterator[Database]:
+    """Opens (or makes) the file and brings it to the newest version.
+
+    DatabaseUnusableError if it is damaged, foreign or from a newer Sprite; StorageError if the disk refuses.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        with storage_errors():
+            writer = await stack.enter_async_context(_connect(path, schema))
+            await _migrate(writer, path, schema)
+            reader = await stack.enter_async_context(_connect(path, schema))
+            await reader.execute("PRAGMA query_only=ON")
+        yield Database(path, writer, reader)
+
+
+@asynccontextmanager
+async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
+    """Opens an existing file to read from, beside the process that owns it; it is never migrated."""
+    if not path.exists():
+        raise DatabaseUnusableError(f"There is no {path.name} in {path.parent}: no sprite has run there yet.")
+    async with _connect(path, schema) as connection:
+        await connection.execute("PRAGMA query_only=ON")
+        version = await _pragma(connection, "user_version")
+        if version != len(schema.migrations):
+            raise DatabaseUnusableError(
+                f"{path} is at version {version}, this Sprite needs {len(schema.migrations)}. "
+                "Start `python -m sprite serve` once: it brings the file up to date."
+            )
+        yield Database(path, connection, connection)
+
+
+@asynccontextmanager
+async def _connect(path: Path, schema: Schema) -> AsyncIterator[aiosqlite.Connection]:
+    async with aiosqlite.connect(path, isolation_level=None, cached_statements=256) as connection:
+        connection.row_factory = sqlite3.Row
+        try:
+            await _refuse_foreign(connection, path, schema)
+            await connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            raise DatabaseUnusableError(_damaged(path, str(error))) from error
+        # NORMAL in WAL mode: a killed process loses nothing; a power cut may lose the last moments, and
+        # never damages the file (https://sqlite.org/pragma.html#pragma_synchronous).
+        await connection.execute("PRAGMA synchronous=NORMAL")
+        await connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        await connection.execute("PRAGMA foreign_keys=ON")
+        yield connection
+
+
+async def _refuse_foreign(connection: aiosqlite.Connection, path: Path, schema: Schema) -> None:
+    tables = await _value(connection, "SELECT count(*) FROM sqlite_master")
+    identity = await _pragma(connection, "application_id")
+    if tables and identity != schema.application_id:
+        raise DatabaseUnusableError(
+            f"{path} is a SQLite database, but not Sprite's {schema.name}. It was left untouched: "
+            "move it away, or choose another --workspace."
+        )
+    version = await _pragma(connection, "user_version")
+    if version > len(schema.migrations):
+        raise DatabaseUnusableError(
+            f"{path} was written by a newer Sprite (version {version}, this one knows "
+            f"{len(schema.migrations)}). Update Sprite; the file was left untouched."
+        )
+    if tables and path.stat().st_size <= QUICK_CHECK_BYTES:
+        problem = await _value(connection, "PRAGMA quick_check(1)")
+        if problem != "ok":
+            raise DatabaseUnusableError(_damaged(path, problem))
+
+
+def _damaged(path: Path, problem: str) -> str:
+    return (
+        f"{path} is damaged or is no SQLite database ({problem.splitlines()[0]}). It was left untouched: "
+        "restore it from a backup, or move it away to start anew."
+    )
+
+
+async def _migrate(connection: aiosqlite.Connection, path: Path, schema: Schema) -> None:
+    version = await _pragma(connection, "user_version")
+    for number, script in enumerate(schema.migrations[version:], start=version + 1):
+        try:
+            await connection.executescript(
+                f"BEGIN IMMEDIATE; PRAGMA application_id={schema.application_id}; {script}; "
+                f"PRAGMA user_version={number}; COMMIT;"
+            )
+        except sqlite3.OperationalError as error:
+            if connection.in_transaction:
+                await connection.rollback()
+            raise type(error)(f"{path}: migration to version {number} failed: {error}") from error
+
+
+async def _pragma(connection: aiosqlite.Connection, name: str) -> int:
+    return int(await _value(connection, f"PRAGMA {name}"))
+
+
+async def _value(connection: aiosqlite.Connection, sql: str) -> Any:
+    return next(iter(await connection.execute_fetchall(sql)))[0]

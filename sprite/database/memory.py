@@ -1,0 +1,378 @@
+"""memory.db: a projection of the curations. Learnings, open actions, file versions, and the cursor.
+
+Everything here can be deleted and comes back from the log; nothing here is written but by the projection
+(and the marker of which file version is on disk). Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+
+from sprite.database.connection import Database, Schema, open_database, open_reader
+
+SCHEMA = Schema(
+    name="memory.db",
+    application_id=0x53504D31,  # "SPM1"
+    migrations=[
+        """
+        CREATE TABLE learnings (
+            id INTEGER PRIMARY KEY,
+            created_at REAL NOT NULL,
+            session_id TEXT,
+            type TEXT NOT NULL CHECK (
+                type IN ('FACT', 'PATTERN', 'CORRECTION', 'PREFERENCE', 'ACTION', 'TOOL_INSTALL')),
+            content TEXT NOT NULL,
+            source_observation_id INTEGER,
+            confidence REAL NOT NULL,
+            curation_id INTEGER NOT NULL,
+            origin TEXT NOT NULL,
+            evidence TEXT,
+            superseded_by INTEGER REFERENCES learnings (id),
+            seen INTEGER NOT NULL DEFAULT 1,
+            last_seen REAL NOT NULL
+        );
+        CREATE INDEX learnings_content ON learnings (content COLLATE NOCASE);
+        CREATE TABLE pending_actions (
+            id INTEGER PRIMARY KEY,
+            created_at REAL NOT NULL,
+            content TEXT NOT NULL,
+            priority INTEGER NOT NULL DEFAULT 0,
+            status TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'completed', 'dismissed')),
+            source_learning_id INTEGER REFERENCES learnings (id)
+        );
+        CREATE VIRTUAL TABLE learnings_fts USING fts5 (
+            content, type, content = 'learnings', content_rowid = 'id',
+            tokenize = 'porter unicode61 remove_diacritics 2'
+        );
+        CREATE TRIGGER learnings_indexed AFTER INSERT ON learnings BEGIN
+            INSERT INTO learnings_fts (rowid, content, type) VALUES (NEW.id, NEW.content, NEW.type);
+        END;
+        CREATE TABLE file_versions (
+            id INTEGER PRIMARY KEY,
+            name TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            curation_id INTEGER NOT NULL,
+            created_at REAL NOT NULL,
+            source TEXT NOT NULL CHECK (source IN ('curator', 'person')),
+            content TEXT NOT NULL,
+            sha256 TEXT NOT NULL,
+            UNIQUE (name, version)
+        );
+        CREATE TABLE written_files (name TEXT PRIMARY KEY, sha256 TEXT NOT NULL);
+        CREATE TABLE reports (
+            id INTEGER PRIMARY KEY,
+            curation_id INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            detail TEXT NOT NULL
+        );
+        CREATE TABLE projection (id INTEGER PRIMARY KEY CHECK (id = 1), cursor INTEGER NOT NULL);
+        INSERT INTO projection VALUES (1, 0);
+        """,
+    ],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewLearning:
+    """What a curation taught, ready to be stored."""
+
+    created_at: float
+    session_id: str | None
+    type: str
+    content: str
+    source_observation_id: int | None
+    confidence: float
+    curation_id: int
+    origin: str
+    evidence: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """Something learned; `superseded_by` is the id of the learning that replaced it."""
+
+    id: int
+    created_at: float
+    session_id: str | None
+    type: str
+    content: str
+    source_observation_id: int | None
+    confidence: float
+    curation_id: int
+    origin: str
+    evidence: str | None
+    superseded_by: int | None
+    seen: int
+    last_seen: float
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something to be done; `status` is pending, completed or dismissed."""
+
+    id: int
+    created_at: float
+    content: str
+    priority: int
+    status: str
+    source_learning_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """One version of a curated file, with the curation that made it."""
+
+    name: str
+    version: int
+    curation_id: int
+    created_at: float
+    source: str
+    content: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Why a part of a curation was not taken over, in words."""
+
+    curation_id: int
+    kind: str
+    detail: str
+
+
+class Projected:
+    """The writes one curation makes, inside one transaction that ends with the cursor."""
+
+    def __init__(self, tx: aiosqlite.Connection) -> None:
+        self._tx = tx
+
+    async def same_learning(self, type_: str, content: str) -> int | None:
+        """The id of a valid learning of the same type that says the same words, or None."""
+        rows = await self._tx.execute_fetchall(
+            "SELECT id FROM learnings WHERE content = ? COLLATE NOCASE AND type = ? "
+            "AND superseded_by IS NULL ORDER BY id LIMIT 1",
+            (content, type_),
+        )
+        return next((int(row[0]) for row in rows), None)
+
+    async def add_learning(self, learning: NewLearning) -> int:
+        """Stores a learning; returns its id."""
+        cursor = await self._tx.execute(
+            "INSERT INTO learnings (created_at, session_id, type, content, source_observation_id, "
+            "confidence, curation_id, origin, evidence, last_seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                learning.created_at,
+                learning.session_id,
+                learning.type,
+                learning.content,
+                learning.source_observation_id,
+                learning.confidence,
+                learning.curation_id,
+                learning.origin,
+                learning.evidence,
+                learning.created_at,
+            ),
+        )
+        return _row_id(cursor)
+
+    async def count_again(self, learning_id: int, at: float) -> None:
+        """Notes that a learning was said once more."""
+        await self._tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
+
+    async def supersede(self, learning_id: int, by: int) -> bool:
+        """Marks a valid learning as replaced, and closes the action it stood for; False if there is none."""
+        cursor = await self._tx.execute(
+            "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND id <> ?1 AND superseded_by IS NULL",
+            (by, learning_id),
+        )
+        await self._tx.execute(
+            "UPDATE pending_actions SET status = 'completed' WHERE source_learning_id = ? AND status = 'pending'",
+            (learning_id,),
+        )
+        return cursor.rowcount == 1
+
+    async def add_action(self, content: str, learning_id: int, at: float) -> int:
+        """Opens an action; returns its id."""
+        cursor = await self._tx.execute(
+            "INSERT INTO pending_actions (created_at, content, source_learning_id) VALUES (?, ?, ?)",
+            (at, content, learning_id),
+        )
+        return _row_id(cursor)
+
+    async def resolve_action(self, action_id: int, status: str) -> bool:
+        """Closes or reopens an action; False if there is none."""
+        cursor = await self._tx.execute("UPDATE pending_actions SET status = ? WHERE id = ?", (status, action_id))
+        return cursor.rowcount == 1
+
+    async def add_version(
+        self, name: str, content: str, sha256: str, *, curation_id: int, at: float, source: str
+    ) -> None:
+        """Stores the next version of a curated file."""
+        await self._tx.execute(
+            "INSERT INTO file_versions (name, version, curation_id, created_at, source, content, sha256) "
+            "VALUES (?1, (SELECT coalesce(max(version), 0) + 1 FROM file_versions WHERE name = ?1), "
+            "?2, ?3, ?4, ?5, ?6)",
+            (name, curation_id, at, source, content, sha256),
+        )
+
+    async def report(self, curation_id: int, kind: str, detail: str) -> None:
+        """Keeps why a part of a curation was refused."""
+        await self._tx.execute(
+            "INSERT INTO reports (curation_id, kind, detail) VALUES (?, ?, ?)", (curation_id, kind, detail)
+        )
+
+
+def _row_id(cursor: aiosqlite.Cursor) -> int:
+    if cursor.lastrowid is None:
+        raise sqlite3.InternalError("an INSERT gave no row id")
+    return cursor.lastrowid
+
+
+_LEARNING = (
+    "id, created_at, session_id, type, content, source_observation_id, confidence, curation_id, origin, "
+    "evidence, superseded_by, seen, last_seen"
+)
+_VERSION = "name, version, curation_id, created_at, source, content, sha256"
+
+
+class MemoryDB:
+    """The projection's tables: read by all, written through `applying`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def cursor(self) -> int:
+        """The id of the last curation applied, 0 before the first."""
+        return int(await self._db.fetch_value("SELECT cursor FROM projection"))
+
+    @asynccontextmanager
+    async def applying(self, curation_id: int) -> AsyncIterator[Projected]:
+        """One curation's writes and the cursor that says they are done, all or nothing."""
+        async with self._db.transaction() as tx:
+            yield Projected(tx)
+            await tx.execute("UPDATE projection SET cursor = ?", (curation_id,))
+
+    # --- learnings ---
+
+    async def learning_count(self) -> int:
+        """How many learnings there are, superseded ones included."""
+        return int(await self._db.fetch_value("SELECT count(*) FROM learnings"))
+
+    async def learnings(self, after: int = 0, limit: int = 100) -> list[Learning]:
+        """Learnings above an id, oldest first."""
+        return await self._learnings("WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+
+    async def learnings_of(self, curation_id: int) -> list[Learning]:
+        """What one curation taught."""
+        return await self._learnings("WHERE curation_id = ? ORDER BY id", (curation_id,))
+
+    async def newest_learnings(self, limit: int) -> list[Learning]:
+        """The newest valid learnings, newest first."""
+        return await self._learnings("WHERE superseded_by IS NULL ORDER BY id DESC LIMIT ?", (limit,))
+
+    async def _learnings(self, where: str, parameters: Sequence[Any]) -> list[Learning]:
+        sql = f"SELECT {_LEARNING} FROM learnings {where}"  # noqa: S608 - our columns, our clause
+        return [Learning(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
+
+    async def search(self, match: str, where: str, parameters: Sequence[Any], limit: int) -> list[sqlite3.Row]:
+        """Learnings by rank, with all their columns and `score` (FTS5's bm25: lower is better).
+
+        `match` is an FTS5 expression; `where` an SQL condition on `l`, the learnings, or "1".
+        """
+        # The inner query ranks inside FTS5 and stops at the limit; only then are rows fetched. With
+        # a filter the join has to come first.
+        if where == "1":
+            sql = (
+                "SELECT l.*, f.rank AS score FROM (SELECT rowid, rank FROM learnings_fts "
+                "WHERE learnings_fts MATCH ? ORDER BY rank LIMIT ?) f "
+                "JOIN learnings l ON l.id = f.rowid ORDER BY f.rank, l.id DESC"
+            )
+            return await self._db.fetch_all(sql, (match, limit))
+        sql = (
+            "SELECT l.*, f.rank AS score FROM learnings_fts f JOIN learnings l ON l.id = f.rowid "  # noqa: S608
+            f"WHERE learnings_fts MATCH ? AND {where} ORDER BY f.rank, l.id DESC LIMIT ?"
+        )
+        return await self._db.fetch_all(sql, (match, *parameters, limit))
+
+    # --- actions ---
+
+    async def actions(self, status: str | None = None) -> list[Action]:
+        """Actions, most urgent first, then oldest first."""
+        rows = await self._db.fetch_all(
+            "SELECT id, created_at, content, priority, status, source_learning_id FROM pending_actions "
+            "WHERE ?1 IS NULL OR status = ?1 ORDER BY priority DESC, id",
+            (status,),
+        )
+        return [Action(**dict(row)) for row in rows]
+
+    # --- files ---
+
+    async def latest_version(self, name: str) -> FileVersion | None:
+        """The newest version of a curated file, None while it is as shipped."""
+        return await self._version("WHERE name = ? ORDER BY version DESC LIMIT 1", (name,))
+
+    async def version(self, name: str, number: int) -> FileVersion | None:
+        """One version of a curated file."""
+        return await self._version("WHERE name = ? AND version = ?", (name, number))
+
+    async def version_at(
+        self, name: str, *, time: float | None = None, curation_id: int | None = None
+    ) -> FileVersion | None:
+        """The version that stood at a time, or right after a curation."""
+        return await self._version(
+            "WHERE name = ?1 AND (?2 IS NULL OR created_at <= ?2) AND (?3 IS NULL OR curation_id <= ?3) "
+            "ORDER BY version DESC LIMIT 1",
+            (name, time, curation_id),
+        )
+
+    async def versions(self, name: str) -> list[FileVersion]:
+        """Every version of a curated file, oldest first."""
+        rows = await self._db.fetch_all(
+            f"SELECT {_VERSION} FROM file_versions WHERE name = ? ORDER BY version",  # noqa: S608 - ours
+            (name,),
+        )
+        return [FileVersion(**dict(row)) for row in rows]
+
+    async def _version(self, where: str, parameters: Sequence[Any]) -> FileVersion | None:
+        sql = f"SELECT {_VERSION} FROM file_versions {where}"  # noqa: S608 - our columns, our clause
+        row = await self._db.fetch_one(sql, parameters)
+        return FileVersion(**dict(row)) if row else None
+
+    async def written(self, name: str) -> str | None:
+        """The SHA-256 of what the runtime last wrote to a file, None if it never did."""
+        value: str | None = await self._db.fetch_value("SELECT sha256 FROM written_files WHERE name = ?", (name,))
+        return value
+
+    async def mark_written(self, name: str, sha256: str) -> None:
+        """Notes what is on disk now, so that a later difference is known to be a person's edit."""
+        await self._db.execute("INSERT OR REPLACE INTO written_files VALUES (?, ?)", (name, sha256))
+
+    # --- reports ---
+
+    async def reports(self, limit: int = 20) -> list[Report]:
+        """The newest refusals, newest first."""
+        rows = await self._db.fetch_all(
+            "SELECT curation_id, kind, detail FROM reports ORDER BY id DESC LIMIT ?", (limit,)
+        )
+        return [Report(**dict(row)) for row in rows]
+
+
+@asynccontextmanager
+async def open_memory(path: Path) -> AsyncIterator[MemoryDB]:
+    """Opens the projection as its owner."""
+    async with open_database(path, SCHEMA) as database:
+        yield MemoryDB(database)
+
+
+@asynccontextmanager
+async def read_memory(path: Path) -> AsyncIterator[MemoryDB]:
+    """Opens the projection to read from, beside its owner."""
+    async with open_reader(path, SCHEMA) as database:
+        yield MemoryDB(database)

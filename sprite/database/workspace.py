@@ -1,0 +1,308 @@
+"""workspace.db: what people see. Stacks, cards, chat, the mission inbox, and the durable events.
+
+Everything an event implies (a mission's end, a line of chat, a card) is written in the event's own
+transaction, so that no crash can leave a client and the database with different stories.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import aiosqlite
+import msgspec
+
+from sprite.database.connection import Database, Schema, open_database
+from sprite.protocol import Block, Card, ChatMessage, Point, Size, Stack
+
+MissionStatus = Literal["queued", "running", "complete", "interrupted", "error"]
+#: The events kept for replay; a client further behind gets a `gap` and a fresh state.
+EVENTS_KEPT = 5000
+
+SCHEMA = Schema(
+    name="workspace.db",
+    application_id=0x53505731,  # "SPW1"
+    migrations=[
+        """
+        CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+        CREATE TABLE stacks (
+            stack_id TEXT PRIMARY KEY,
+            name TEXT NOT NULL,
+            archived INTEGER NOT NULL DEFAULT 0,
+            created_at REAL NOT NULL
+        );
+        CREATE TABLE cards (
+            card_id TEXT PRIMARY KEY,
+            stack_id TEXT NOT NULL REFERENCES stacks (stack_id),
+            title TEXT NOT NULL,
+            card_type TEXT NOT NULL,
+            position_json TEXT,
+            size_json TEXT,
+            blocks_json TEXT NOT NULL CHECK (json_valid(blocks_json)),
+            archived INTEGER NOT NULL DEFAULT 0,
+            created_at REAL NOT NULL,
+            updated_at REAL NOT NULL
+        );
+        CREATE TABLE chat_messages (
+            id INTEGER PRIMARY KEY,
+            role TEXT NOT NULL CHECK (role IN ('user', 'assistant', 'error')),
+            text TEXT NOT NULL,
+            at REAL NOT NULL,
+            mission_id TEXT
+        );
+        CREATE TABLE missions (
+            position INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            text TEXT NOT NULL,
+            stack_id TEXT,
+            status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'complete', 'interrupted', 'error')),
+            received_at REAL NOT NULL,
+            session_id TEXT
+        );
+        CREATE INDEX missions_open ON missions (position) WHERE status IN ('queued', 'running');
+        CREATE TABLE events (seq INTEGER PRIMARY KEY, frame BLOB NOT NULL);
+        """,
+    ],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMission:
+    """A mission in the inbox."""
+
+    id: str
+    text: str
+    stack_id: str | None
+    status: MissionStatus
+    session_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MissionMoved:
+    """An event's effect: a mission changed its status. Its text goes when it ends: chat has it."""
+
+    mission_id: str
+    status: MissionStatus
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAdded:
+    """An event's effect: a line of chat."""
+
+    role: Literal["user", "assistant", "error"]
+    text: str
+    mission_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CardSaved:
+    """An event's effect: a card as it now is."""
+
+    card: Card
+
+
+Effect = MissionMoved | ChatAdded | CardSaved
+
+
+class WorkspaceDB:
+    """The verbs of what people see."""
+
+    def __init__(self, database: Database, epoch: str) -> None:
+        self._db = database
+        #: Identifies this file's sequence of events; a new file is a new epoch.
+        self.epoch = epoch
+
+    # --- events ---
+
+    async def last_seq(self) -> int:
+        """The newest event's number, 0 before the first."""
+        return int(await self._db.fetch_value("SELECT coalesce(max(seq), 0) FROM events"))
+
+    async def oldest_seq(self) -> int:
+        """The oldest event still kept, 0 if there is none."""
+        return int(await self._db.fetch_value("SELECT coalesce(min(seq), 0) FROM events"))
+
+    async def record(self, events: Sequence[tuple[int, bytes]], effects: Sequence[Effect]) -> None:
+        """Writes events and what they imply, all or nothing."""
+        async with self._db.transaction() as tx:
+            if events:
+                await tx.executemany("INSERT INTO events (seq, frame) VALUES (?, ?)", events)
+            for effect in effects:
+                await _apply(tx, effect)
+
+    async def events_after(self, seq: int, limit: int = 200) -> list[tuple[int, bytes]]:
+        """Kept events above a number, oldest first."""
+        rows = await self._db.fetch_all(
+            "SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit)
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    async def prune_events(self) -> None:
+        """Drops events beyond the number kept."""
+        await self._db.execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?", (EVENTS_KEPT,))
+
+    # --- missions ---
+
+    async def accept_mission(self, mission_id: str, text: str, stack_id: str | None) -> bool:
+        """Puts a mission into the inbox, with its line of chat; False if its id is known already."""
+        async with self._db.transaction() as tx:
+            cursor = await tx.execute(
+                "INSERT OR IGNORE INTO missions (id, text, stack_id, status, received_at) "
+                "VALUES (?, ?, ?, 'queued', ?)",
+                (mission_id, text, stack_id, time.time()),
+            )
+            if cursor.rowcount != 1:
+                return False
+            await _apply(tx, ChatAdded("user", text, mission_id))
+        return True
+
+    async def open_missions(self) -> list[StoredMission]:
+        """Missions that have not ended, in order."""
+        rows = await self._db.fetch_all(
+            "SELECT id, text, stack_id, status, session_id FROM missions "
+            "WHERE status IN ('queued', 'running') ORDER BY position"
+        )
+        return [StoredMission(**dict(row)) for row in rows]
+
+    # --- canvas ---
+
+    async def stacks(self) -> list[Stack]:
+        """Every stack, oldest first."""
+        rows = await self._db.fetch_all("SELECT stack_id, name, archived FROM stacks ORDER BY created_at, rowid")
+        return [Stack(row[0], row[1], archived=bool(row[2])) for row in rows]
+
+    async def create_stack(self, name: str) -> str:
+        """Adds a stack; returns its id."""
+        stack_id = str(uuid.uuid4())
+        await self._db.execute(
+            "INSERT INTO stacks (stack_id, name, created_at) VALUES (?, ?, ?)", (stack_id, name, time.time())
+        )
+        return stack_id
+
+    async def stack_for(self, stack_id: str | None) -> str:
+        """The stack asked for if it is open, else the newest open one, else a new one named Canvas."""
+        found: str | None = await self._db.fetch_value(
+            "SELECT stack_id FROM stacks WHERE archived = 0 "
+            "ORDER BY stack_id = ? DESC, created_at DESC, rowid DESC LIMIT 1",
+            (stack_id,),
+        )
+        return found or await self.create_stack("Canvas")
+
+    async def change_stack(self, stack_id: str, *, name: str | None = None, archived: bool | None = None) -> bool:
+        """Renames, archives or restores a stack; False if there is none."""
+        return await self._changed(
+            "UPDATE stacks SET name = coalesce(?, name), archived = coalesce(?, archived) WHERE stack_id = ?",
+            (name, archived, stack_id),
+        )
+
+    async def cards(self) -> list[Card]:
+        """Every card, oldest first."""
+        rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY created_at, rowid")
+        return [_card(row) for row in rows]
+
+    async def card(self, card_id: str) -> Card | None:
+        """One card."""
+        row = await self._db.fetch_one("SELECT * FROM cards WHERE card_id = ?", (card_id,))
+        return _card(row) if row else None
+
+    async def move_card(self, card_id: str, position: Point | None, size: Size | None) -> bool:
+        """Places a card where a person put it; False if there is none."""
+        return await self._changed(
+            "UPDATE cards SET position_json = coalesce(?, position_json), "
+            "size_json = coalesce(?, size_json), updated_at = ? WHERE card_id = ?",
+            (_optional_json(position), _optional_json(size), time.time(), card_id),
+        )
+
+    async def archive_card(self, card_id: str, *, archived: bool) -> bool:
+        """Takes a card off the canvas or puts it back; False if there is none."""
+        return await self._changed(
+            "UPDATE cards SET archived = ?, updated_at = ? WHERE card_id = ?",
+            (archived, time.time(), card_id),
+        )
+
+    async def _changed(self, sql: str, parameters: Sequence[Any]) -> bool:
+        async with self._db.transaction() as tx:
+            cursor = await tx.execute(sql, parameters)
+            return cursor.rowcount == 1
+
+    # --- chat ---
+
+    async def chat(self, limit: int) -> list[ChatMessage]:
+        """The newest lines of chat, oldest first."""
+        rows = await self._db.fetch_all(
+            "SELECT id, role, text, at, mission_id FROM chat_messages ORDER BY id DESC LIMIT ?", (limit,)
+        )
+        return [ChatMessage(**dict(row)) for row in reversed(rows)]
+
+
+async def _apply(tx: aiosqlite.Connection, effect: Effect) -> None:
+    now = time.time()
+    match effect:
+        case MissionMoved(mission_id, status, session_id):
+            ended = status not in {"queued", "running"}
+            await tx.execute(
+                "UPDATE missions SET status = ?, session_id = coalesce(?, session_id), "
+                "text = CASE WHEN ? THEN '' ELSE text END WHERE id = ?",
+                (status, session_id, ended, mission_id),
+            )
+        case ChatAdded(role, text, mission_id):
+            await tx.execute(
+                "INSERT INTO chat_messages (role, text, at, mission_id) VALUES (?, ?, ?, ?)",
+                (role, text, now, mission_id),
+            )
+        case CardSaved(card):
+            await tx.execute(
+                "INSERT INTO cards (card_id, stack_id, title, card_type, position_json, size_json, "
+                "blocks_json, archived, created_at, updated_at) "
+                "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) "
+                "ON CONFLICT (card_id) DO UPDATE SET title = ?3, card_type = ?4, blocks_json = ?7, "
+                "archived = ?8, updated_at = ?9",
+                (
+                    card.card_id,
+                    card.stack_id,
+                    card.title,
+                    card.card_type,
+                    _optional_json(card.position),
+                    _optional_json(card.size),
+                    msgspec.json.encode(card.blocks).decode(),
+                    card.archived,
+                    now,
+                ),
+            )
+
+
+def _optional_json(value: Point | Size | None) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def _card(row: sqlite3.Row) -> Card:
+    position, size = row["position_json"], row["size_json"]
+    return Card(
+        card_id=row["card_id"],
+        stack_id=row["stack_id"],
+        title=row["title"],
+        card_type=row["card_type"],
+        position=Point(**json.loads(position)) if position else None,
+        size=Size(**json.loads(size)) if size else None,
+        blocks=[Block(**block) for block in json.loads(row["blocks_json"])],
+        archived=bool(row["archived"]),
+    )
+
+
+@asynccontextmanager
+async def open_workspace(path: Path) -> AsyncIterator[WorkspaceDB]:
+    """Opens what people see as its owner; a new file gets a new epoch."""
+    async with open_database(path, SCHEMA) as database:
+        await database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (str(uuid.uuid4()),))
+        epoch = str(await database.fetch_value("SELECT value FROM meta WHERE key = 'epoch'"))
+        workspace = WorkspaceDB(database, epoch)
+        await workspace.prune_events()
+        yield workspace

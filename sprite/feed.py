@@ -1,0 +1,159 @@
+"""The feed: every event in one order, written before it is sent, and fanned out to whoever is connected.
+
+Owns the sequence numbers. One writer task takes whatever has been published, writes it with all it implies in one
+transaction, and only then hands it out: a client never sees an event that a crash could take back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from sprite.database.workspace import Effect, WorkspaceDB
+from sprite.errors import StorageError
+from sprite.protocol import Error, ServerPayload, encode
+
+log = logging.getLogger(__name__)
+
+#: Takes a frame and its sequence number (None if it is not durable); must not block.
+Subscriber = Callable[[bytes, int | None], None]
+#: Old events are dropped each time so many new ones have been written.
+PRUNE_EVERY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    payload: ServerPayload | None
+    effects: Sequence[Effect]
+    durable: bool
+
+
+class Feed:
+    """Publish from anywhere in the loop; subscribe to get what follows."""
+
+    def __init__(self, workspace: WorkspaceDB, last_seq: int) -> None:
+        self._workspace = workspace
+        #: The newest event that is written (or, while the disk refuses, sent).
+        self.last_seq = last_seq
+        self._pending: list[_Published] = []
+        self._unsaved_events: list[tuple[int, bytes]] = []
+        self._unsaved_effects: list[Effect] = []
+        self._subscribers: set[Subscriber] = set()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._writing = asyncio.Lock()
+        self._until_prune = PRUNE_EVERY
+
+    @property
+    def epoch(self) -> str:
+        """Identifies the sequence; a different one means that numbers do not compare."""
+        return self._workspace.epoch
+
+    @property
+    def audience(self) -> int:
+        """How many are connected."""
+        return len(self._subscribers)
+
+    def publish(self, payload: ServerPayload | None, effects: Sequence[Effect] = (), *, durable: bool = True) -> None:
+        """Sends an event to everyone, after writing it and what it implies; None writes the effects alone."""
+        self._pending.append(_Published(payload, effects, durable))
+        self._idle.clear()
+        self._wake.set()
+
+    def warn(self, code: str, message: str) -> None:
+        """Tells everyone connected that something is wrong; not kept."""
+        log.warning("%s: %s", code, message)
+        self._hand_out(encode(Error(code, message)), None)
+
+    @asynccontextmanager
+    async def standing_still(self) -> AsyncIterator[int]:
+        """Nothing is written while the block runs; yields the newest event's number.
+
+        What is read inside, and a subscription made inside, fit together without a gap or a double.
+        """
+        async with self._writing:
+            yield self.last_seq
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Hands over everything from here on, in order; returns how to stop it."""
+        self._subscribers.add(subscriber)
+        return lambda: self._subscribers.discard(subscriber)
+
+    async def events_after(self, seq: int) -> list[tuple[int, bytes]]:
+        """Kept events above a number, oldest first, some at a time; empty when there are no more."""
+        return await self._workspace.events_after(seq)
+
+    async def oldest_seq(self) -> int:
+        """The oldest event that can still be replayed, 0 if there is none."""
+        return await self._workspace.oldest_seq()
+
+    async def drain(self) -> None:
+        """Returns when everything published so far has been written and handed out."""
+        await self._idle.wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Runs the writer while the block runs; what is published by then is still written."""
+        writer = asyncio.create_task(self._write_for_ever(), name="feed")
+        try:
+            yield
+        finally:
+            await self.drain()
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await writer
+
+    async def _write_for_ever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            async with self._writing:
+                batch, self._pending = self._pending, []
+                try:
+                    await self._write(batch)
+                except Exception:
+                    # One bad event must not silence all that follow; it is ours, so it is logged whole.
+                    log.exception("events could not be written")
+            if not self._pending:
+                self._idle.set()
+
+    async def _write(self, batch: list[_Published]) -> None:
+        frames: list[tuple[bytes, int | None]] = []
+        for item in batch:
+            self._unsaved_effects.extend(item.effects)
+            if item.payload is None:
+                continue
+            if item.durable:
+                self.last_seq += 1
+                frame = encode(item.payload, seq=self.last_seq)
+                self._unsaved_events.append((self.last_seq, frame))
+                frames.append((frame, self.last_seq))
+            else:
+                frames.append((encode(item.payload), None))
+        await self._save()
+        for frame, seq in frames:
+            self._hand_out(frame, seq)
+
+    async def _save(self) -> None:
+        if not self._unsaved_events and not self._unsaved_effects:
+            return
+        try:
+            await self._workspace.record(self._unsaved_events, self._unsaved_effects)
+        except StorageError as error:
+            # The people who watch come first: the events go out now and are written when the disk allows.
+            self.warn(error.code, f"{error} {len(self._unsaved_events)} event(s) wait to be written.")
+            return
+        self._until_prune -= len(self._unsaved_events)
+        self._unsaved_events, self._unsaved_effects = [], []
+        if self._until_prune <= 0:
+            self._until_prune = PRUNE_EVERY
+            await self._workspace.prune_events()
+
+    def _hand_out(self, frame: bytes, seq: int | None) -> None:
+        for subscriber in tuple(self._subscribers):
+            subscriber(frame, seq)

@@ -1,0 +1,258 @@
+"""Message -> runtime or store. No SQL, no sockets: each kind of message has one short handler here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sprite.config import Settings
+from sprite.connection import Connection
+from sprite.database.workspace import WorkspaceDB
+from sprite.errors import PeerError
+from sprite.feed import Feed
+from sprite.memory.processor import ObservationProcessor
+from sprite.memory.projection import Change, Projection
+from sprite.memory.search import DEFAULT_LIMIT
+from sprite.memory.view import MemoryView
+from sprite.permissions import PermissionDesk
+from sprite.protocol import (
+    MAX_MISSION_CHARS,
+    Ack,
+    CanvasCommand,
+    CanvasInteraction,
+    CanvasUpdate,
+    ClientMessage,
+    FileUpload,
+    Heartbeat,
+    Interrupt,
+    MemoryRequest,
+    MemoryResult,
+    Mission,
+    Permission,
+    Ping,
+    StateSync,
+    Status,
+    System,
+)
+from sprite.runtime import AgentRuntime
+from sprite.state_sync import state_sync
+from sprite.uploads import Uploads
+
+#: A person who asks for a flush waits for one call to a model.
+FLUSH_SECONDS = 120.0
+MAX_NAME_CHARS = 200
+_LARGEST_ROW_ID = 2**63 - 1
+_T = TypeVar("_T")
+
+
+class Gateway:
+    """Takes every message of every client."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: WorkspaceDB,
+        feed: Feed,
+        view: MemoryView,
+        projection: Projection,
+        processor: ObservationProcessor,
+        runtime: AgentRuntime,
+        desk: PermissionDesk,
+        uploads: Uploads,
+        on_change: Callable[[Change], None],
+    ) -> None:
+        self._settings = settings
+        self._workspace = workspace
+        self._feed = feed
+        self._view = view
+        self._projection = projection
+        self._processor = processor
+        self._runtime = runtime
+        self._desk = desk
+        self._uploads = uploads
+        self._on_change = on_change
+
+    async def snapshot(self) -> StateSync:
+        """What a client gets that is not brought up to date by replay."""
+        return await state_sync(self._workspace, self._view, self._runtime.session_state())
+
+    async def handle(self, connection: Connection, message: ClientMessage) -> None:
+        """Answers one message. PeerError for one that makes no sense; whoever called tells the client."""
+        match message.payload:
+            case Mission() as mission:
+                await self._mission(connection, message.id, mission)
+            case Heartbeat():
+                await self._runtime.run_errand("heartbeat")
+                connection.send(Ack("done"), reply_to=message.id)
+            case Interrupt(mission_id):
+                connection.send(Ack("done", mission_id=self._runtime.interrupt(mission_id)), reply_to=message.id)
+            case CanvasInteraction() as interaction:
+                connection.send(await self._canvas(interaction), reply_to=message.id)
+            case FileUpload() as chunk:
+                connection.send(await self._upload(chunk), reply_to=message.id)
+            case MemoryRequest() as request:
+                connection.send(await self._memory(request), reply_to=message.id)
+            case Permission(request_id, decision):
+                self._desk.answer(request_id, decision)
+                connection.send(Ack("done"), reply_to=message.id)
+            case System() as system:
+                connection.send(await self._system(system), reply_to=message.id)
+            case Ping():
+                pass
+            case _:
+                raise PeerError("This connection is authenticated already.", code="unexpected")
+
+    async def _mission(self, connection: Connection, mission_id: str, mission: Mission) -> None:
+        if not 0 < len(mission_id) <= MAX_NAME_CHARS:
+            raise PeerError("A mission needs an id, by which a resend is known.")
+        if not mission.text.strip():
+            raise PeerError("The message is empty.")
+        if len(mission.text) > MAX_MISSION_CHARS:
+            raise PeerError(
+                f"The message has {len(mission.text):,} characters, {MAX_MISSION_CHARS:,} are allowed: send a file.",
+                code="too_long",
+            )
+        before = await self._runtime.submit(mission_id, mission.text, mission.stack_id)
+        if before is None:
+            connection.send(Ack("duplicate"), reply_to=mission_id)
+        else:
+            connection.send(Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
+
+    async def _system(self, system: System) -> Status:
+        if system.action == "new_session":
+            await self._runtime.run_errand("new_session")
+        elif system.action == "flush":
+            await self._processor.flush_within(FLUSH_SECONDS)
+        return Status(
+            action=system.action,
+            session=self._runtime.session_state(),
+            memory=await self._view.state(),
+            last_error=self._processor.last_error,
+            permissions=self._settings.permissions,
+            model=self._settings.model,
+        )
+
+    async def _upload(self, chunk: FileUpload) -> Ack:
+        path = await self._uploads.take(chunk)
+        return Ack("done" if chunk.last else "accepted", path=path, upload_id=chunk.upload_id, index=chunk.index)
+
+    # --- canvas ---
+
+    async def _canvas(self, interaction: CanvasInteraction) -> Ack:
+        stack_id, card_id = interaction.stack_id or "", interaction.card_id or ""
+        match interaction.action:
+            case "create_stack":
+                stack_id = await self._workspace.create_stack(_name(interaction.name))
+                done = True
+            case "rename_stack":
+                done = await self._workspace.change_stack(stack_id, name=_name(interaction.name))
+            case "archive_stack" | "restore_stack":
+                archived = interaction.action == "archive_stack"
+                done = await self._workspace.change_stack(stack_id, archived=archived)
+            case "archive_card" | "restore_card" | "move_card":
+                done = await self._change_card(card_id, interaction)
+        if not done:
+            raise PeerError(f"There is no such {'card' if card_id else 'stack'}.", code="not_found")
+        return Ack("done", stack_id=stack_id or None, card_id=card_id or None)
+
+    async def _change_card(self, card_id: str, interaction: CanvasInteraction) -> bool:
+        card = await self._workspace.card(card_id)
+        if card is None:
+            return False
+        command: CanvasCommand = "update_card"
+        if interaction.action == "move_card":
+            await self._workspace.move_card(card_id, interaction.position, interaction.size)
+            card.position = interaction.position or card.position
+            card.size = interaction.size or card.size
+        else:
+            card.archived = interaction.action == "archive_card"
+            command = "close_card" if card.archived else "create_card"
+            await self._workspace.archive_card(card_id, archived=card.archived)
+        # Other people's screens follow.
+        self._feed.publish(CanvasUpdate.of(command, card))
+        return True
+
+    # --- memory ---
+
+    async def _memory(self, request: MemoryRequest) -> MemoryResult:
+        operations: dict[str, Callable[[MemoryRequest], Awaitable[MemoryResult]]] = {
+            "files": self._files,
+            "file": self._file,
+            "history": self._history,
+            "search": self._search,
+            "learnings": self._learnings,
+            "turn": self._turn,
+            "actions": self._actions,
+            "edit": self._edit,
+            "resolve_action": self._resolve_action,
+        }
+        return await operations[request.op](request)
+
+    async def _files(self, request: MemoryRequest) -> MemoryResult:
+        return MemoryResult(request.op, files=self._view.files())
+
+    async def _file(self, request: MemoryRequest) -> MemoryResult:
+        name = _given(request.name, "name")
+        if request.version is not None:
+            version = await self._view.file_version(name, _row_id(request.version))
+            return MemoryResult(request.op, name=name, content=version.content, version=version.version)
+        content, number = await self._view.file(name)
+        return MemoryResult(request.op, name=name, content=content, version=number)
+
+    async def _history(self, request: MemoryRequest) -> MemoryResult:
+        name = _given(request.name, "name")
+        return MemoryResult(request.op, name=name, history=await self._view.history(name))
+
+    async def _search(self, request: MemoryRequest) -> MemoryResult:
+        found = await self._view.search(_given(request.query, "query"), request.limit or DEFAULT_LIMIT)
+        return MemoryResult(
+            request.op,
+            hits=[hit.row() for hit in found.hits],
+            indexed_through=found.indexed_through,
+            waiting=found.waiting,
+        )
+
+    async def _learnings(self, request: MemoryRequest) -> MemoryResult:
+        rows = await self._view.learnings(_row_id(request.after or 0), request.limit or 100)
+        return MemoryResult(request.op, learnings=rows)
+
+    async def _turn(self, request: MemoryRequest) -> MemoryResult:
+        return MemoryResult(request.op, turn=await self._view.turn(_row_id(_given(request.id, "id"))))
+
+    async def _actions(self, request: MemoryRequest) -> MemoryResult:
+        return MemoryResult(request.op, actions=await self._view.actions())
+
+    async def _edit(self, request: MemoryRequest) -> MemoryResult:
+        name = _given(request.name, "name")
+        self._publish(await self._projection.edit(name, _given(request.content, "content")))
+        content, number = await self._view.file(name)
+        return MemoryResult(request.op, name=name, content=content, version=number)
+
+    async def _resolve_action(self, request: MemoryRequest) -> MemoryResult:
+        action_id, status = _row_id(_given(request.id, "id")), _given(request.status, "status")
+        self._publish(await self._projection.resolve_action(action_id, status))
+        return MemoryResult(request.op, actions=await self._view.actions())
+
+    def _publish(self, changes: list[Change]) -> None:
+        for change in changes:
+            self._on_change(change)
+
+
+def _given(value: _T | None, name: str) -> _T:
+    if value is None:
+        raise PeerError(f"{name!r} is missing.", code="bad_payload")
+    return value
+
+
+def _row_id(value: int) -> int:
+    """An id that SQLite can hold: a larger one is nobody's."""
+    if not 0 <= value <= _LARGEST_ROW_ID:
+        raise PeerError(f"There is no number {value}.", code="not_found")
+    return value
+
+
+def _name(value: str | None) -> str:
+    name = " ".join((value or "").split())[:MAX_NAME_CHARS]
+    if not name:
+        raise PeerError("A stack needs a name.")
+    return name

@@ -1,0 +1,1 @@
+"""Capture, curation, projection and search: the memory that is kept for the agent."""

@@ -1,0 +1,202 @@
+"""The curator's answer: its grammar, read leniently and without I/O.
+
+    NONE
+    TYPE [tN] content | "verbatim quote"
+    TYPE [tN] supersedes LN, LM: content | "verbatim quote"
+    USER_MD_UPDATE:
+    the complete new file
+
+Learnings come first. From the first header on, every line belongs to a file: a line in a file that looks like a
+learning is content, because whoever gets text into a file must not get a learning that way. Whether a quote is true,
+a file too long or an id known is for the guards to say: this module knows neither the log nor the limits.
+
+Nothing here raises, whatever the text; what cannot be read is kept in `unparsed`. Every regular expression is anchored
+and every line is looked at a bounded number of times, so the time is linear in the length of the text.
+"""
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sprite.memory.curator_updates import (
+    CURATED_FILES,
+    Lines,
+    is_placeholder,
+    read_fence,
+    read_header,
+    read_updates,
+)
+
+LEARNING_TYPES = ("FACT", "PATTERN", "CORRECTION", "PREFERENCE", "ACTION", "TOOL_INSTALL")
+
+# One sentence needs far less; the cap keeps a runaway line from being injected into every later prompt.
+MAX_CONTENT_CHARS = 1_000
+# A cut quote is still a verbatim part of its turn, so cutting does not spoil the proof.
+MAX_QUOTE_CHARS = 1_000
+# The whole answer is in the log; the report needs to be read by a person.
+MAX_UNPARSED_LINES = 50
+MAX_UNPARSED_CHARS = 200
+
+# C0 and C1 without tab, newline and carriage return; the two non-characters are what XML forbids besides.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_TYPE = re.compile(
+    r"[ \t>]{0,16}(?:[-*+•·\u2013\u2014]|[0-9]{1,3}[.)])?[ \t]{0,8}"
+    r"(?P<mark>\*\*|__|`)?"
+    r"(?P<type>FACT|PATTERN|CORRECTION|PREFERENCE|ACTION|TOOL[_ ]INSTALL)(?![A-Z0-9])",
+    re.IGNORECASE | re.ASCII,
+)
+# Of `[t31, t32]` and `[t31-t33]` the first counts: a learning has one source.
+_CITATION = re.compile(
+    r"[ \t]*\[[ \t]{0,4}(?:turn[ \t]?|t)?([0-9]{1,15})(?:[ \t]{0,4}[,;\u2013-][^\]]{0,80})?\]", re.IGNORECASE
+)
+_LEARNING_ID = re.compile(r"\[?L([0-9]{1,15})\]?", re.IGNORECASE | re.ASCII)
+_SUPERSEDES = re.compile(
+    rf"[ \t]*\(?supersedes[ \t:]{{0,4}}{_LEARNING_ID.pattern}"
+    rf"(?:[ \t]{{0,4}}(?:,|;|&|and)[ \t]{{0,4}}{_LEARNING_ID.pattern}){{0,64}}\)?",
+    re.IGNORECASE | re.ASCII,
+)
+_COLON = re.compile(r"[ \t]*:")
+_QUOTE_START = re.compile(r"\|[ \t]{0,4}[\"“]")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLearning:
+    """One line of the answer: `type` is one of LEARNING_TYPES, `content` one line of at most MAX_CONTENT_CHARS.
+
+    `turn_id`, `quote` and `supersedes` are what the model claims; none of it is checked here.
+    """
+
+    type: str
+    content: str
+    turn_id: int | None
+    quote: str | None
+    supersedes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CuratorResponse:
+    """What an answer says: learnings in its order, and complete new files by name, each ending in one newline."""
+
+    learnings: tuple[ParsedLearning, ...]
+    files: Mapping[str, str]
+    nothing: bool
+    """It said NONE, and nothing else that counts."""
+    unparsed: tuple[str, ...]
+    """Lines that are no directive and updates that were refused, cut short, for the report."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether the answer settles its batch: it said NONE, or it holds at least one learning or file."""
+        return self.nothing or bool(self.learnings) or bool(self.files)
+
+
+def plain_text(text: str) -> str:
+    r"""Text safe to store, to send and to put into XML: `\n` line ends, no control characters, no lone surrogates."""
+    text = _CONTROL.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def parse_response(text: str) -> CuratorResponse:
+    """Read an answer of the curator. Never raises."""
+    lines = plain_text(text).split("\n")
+    learnings: list[ParsedLearning] = []
+    unparsed: list[str] = []
+    said_none = False
+    wrapped = False  # inside a code fence that stands around the whole answer
+    start = len(lines)
+    for index, line in enumerate(lines):
+        if not line or line.isspace():
+            continue
+        if read_header(line) is not None:
+            start = index
+            break
+        if read_fence(line) is not None:
+            wrapped = not wrapped
+        elif is_placeholder(line):
+            said_none = True
+        elif (learning := _read_learning(line)) is not None:
+            learnings.append(learning)
+        else:
+            unparsed.append(line)
+    files = read_updates(_unwrapped(lines[start:]) if wrapped else lines[start:], unparsed)
+    return CuratorResponse(
+        learnings=tuple(learnings),
+        files=files,
+        nothing=said_none and not learnings and not files,
+        unparsed=_reported(unparsed),
+    )
+
+
+def _read_learning(line: str) -> ParsedLearning | None:
+    head = _TYPE.match(line)
+    if head is None:
+        return None
+    rest = line[head.end() :]
+    if head["mark"]:
+        # `**FACT** x`, `**FACT:** x`, `**FACT [t3]:** x` and `**FACT: x**`: the closing mark can stand anywhere.
+        rest = rest.replace(head["mark"], "", 1)
+    turn_id: int | None = None
+    supersedes: tuple[int, ...] = ()
+    at = 0
+    while True:  # colon, citation and ids come in any order: `FACT: [t3] x` is as common as `FACT [t3]: x`
+        if found := _COLON.match(rest, at):
+            pass
+        elif turn_id is None and (found := _CITATION.match(rest, at)):
+            turn_id = int(found[1])
+        elif not supersedes and (found := _SUPERSEDES.match(rest, at)):
+            supersedes = tuple(dict.fromkeys(int(number) for number in _LEARNING_ID.findall(found[0])))
+        else:
+            break
+        at = found.end()
+    if at == 0:
+        return None  # prose, like "Action is needed"
+    content, quote = _split_quote(rest[at:])
+    content = " ".join(content.split())
+    if not content or is_placeholder(content):
+        return None
+    kind = head["type"].upper().replace(" ", "_")
+    return ParsedLearning(kind, _cut(content, MAX_CONTENT_CHARS), turn_id, quote, supersedes)
+
+
+def _split_quote(text: str) -> tuple[str, str | None]:
+    """Split `content | "quote"`. A pipe whose right side is not wholly quoted belongs to the content."""
+    end = text.rstrip(" \t.*`")
+    if not end.endswith(('"', "”")):
+        return text, None
+    last = deque(_QUOTE_START.finditer(end), maxlen=1)
+    if not last or last[0].end() == len(end):
+        return text, None
+    quote = end[last[0].end() : -1].strip()
+    return text[: last[0].start()], quote[:MAX_QUOTE_CHARS] or None
+
+
+def _unwrapped(lines: Lines) -> Lines:
+    last = next((index for index in range(len(lines) - 1, -1, -1) if lines[index].strip()), None)
+    if last is None:
+        return lines
+    fence = read_fence(lines[last])
+    return lines[:last] if fence is not None and not fence.info else lines
+
+
+def _reported(unparsed: list[str]) -> tuple[str, ...]:
+    kept = [_cut(line.strip(), MAX_UNPARSED_CHARS) for line in unparsed[:MAX_UNPARSED_LINES]]
+    if len(unparsed) > MAX_UNPARSED_LINES:
+        kept.append(f"({len(unparsed) - MAX_UNPARSED_LINES} more lines)")
+    return tuple(kept)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+__all__ = [
+    "CURATED_FILES",
+    "LEARNING_TYPES",
+    "CuratorResponse",
+    "ParsedLearning",
+    "parse_response",
+    "plain_text",
+]

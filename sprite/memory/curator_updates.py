@@ -1,0 +1,213 @@
+"""File updates in the curator's answer: from the first `*_MD_UPDATE:` line to the end, no line is anything but content.
+
+The one question here is where a file's content stops. It stops at the next header or at the end of the answer; a code
+fence around all of it is taken off. Between fences a line that looks like a header is content, so that a snippet which
+the agent was given to keep cannot open another file:
+
+- content wrapped in a fence ends at the bare fence that is followed by blank lines and then a header or the end, after
+  the blocks that were opened inside have been closed;
+- in content without a wrapping fence, a block that is opened and closed is skipped as a whole.
+
+Models forget fences. A wrapping fence without a partner is dropped, and a header is a header again.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CURATED_FILES = ("tools.md", "files.md", "user.md", "context.md")
+
+# Four files, each perhaps repeated; more is no answer, and the bound keeps the work linear in its length.
+MAX_UPDATES = 16
+
+Lines = Sequence[str]
+
+_WRAPPERS = frozenset({"", "md", "markdown", "text", "txt"})  # a fence of any other language is part of the file
+
+_NAMES = {name.removesuffix(".md").upper(): name for name in CURATED_FILES}
+_HEADER = re.compile(
+    r"(?:#{1,6}[ \t]{1,4})?(?:\*\*|__|`)?([A-Z]{1,20})_MD_UPDATE(?:\*\*|__|`)?[ \t]{0,4}:(?:\*\*|__|`)?",
+    re.IGNORECASE | re.ASCII,
+)
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_PLACEHOLDER = re.compile(
+    r"\W{0,8}(?:none|no (?:changes?|updates?)(?: (?:needed|required))?|unchanged)\W{0,8}", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A `*_MD_UPDATE:` line: the word before it in upper case, and what stands behind the colon."""
+
+    word: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{self.word}_MD_UPDATE: {self.rest}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A code fence line; one without an info string can close a block."""
+
+    mark: str
+    length: int
+    info: str
+
+    def closes(self, opening: "Fence") -> bool:
+        """Whether this line can end the block that `opening` began."""
+        return not self.info and self.mark == opening.mark and self.length >= opening.length
+
+
+def read_header(line: str) -> Header | None:
+    """The header a line is, if it is one. It must begin in the first column."""
+    found = _HEADER.match(line)
+    return Header(found[1].upper(), line[found.end() :].strip()) if found else None
+
+
+def read_fence(line: str) -> Fence | None:
+    """The code fence a line is, if it is one."""
+    found = _FENCE.match(line)
+    if found is None:
+        return None
+    # All long fences count as one length: with few lengths, `_Bodies._unclosed` bounds the work.
+    return Fence(found[1][0], min(len(found[1]), 8), line[found.end() :].strip())
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether this says in place of content that there is none."""
+    return _PLACEHOLDER.fullmatch(text) is not None
+
+
+def read_updates(lines: Lines, unparsed: list[str]) -> dict[str, str]:
+    """Read the files of an answer: `lines` is empty or begins with a header.
+
+    Returns complete contents by file name, each ending in one newline, the last update of a file winning. What was
+    refused, replaced or left over is appended to `unparsed`, one line each.
+    """
+    bodies = _Bodies(lines)
+    files: dict[str, str] = {}
+    cursor = 0
+    for _ in range(MAX_UPDATES):
+        if cursor >= len(lines):
+            return files
+        header = bodies.headers[cursor]
+        body, left_over, cursor = bodies.read(cursor)
+        unparsed.extend(line for line in left_over if line.strip())
+        content = "\n".join(body).strip("\n")
+        name = _NAMES.get(header.word)
+        if name is None:
+            unparsed.append(f"{header} names no file of the curator")
+        elif not content.strip() or is_placeholder(content.strip()):
+            unparsed.append(f"{header} came without content")
+        else:
+            if name in files:
+                unparsed.append(f"{header} replaced an earlier update of the same file")
+            files[name] = content + "\n"
+    if cursor < len(lines):
+        unparsed.append(f"({len(lines) - cursor} lines behind update {MAX_UPDATES} were not read)")
+    return files
+
+
+class _Bodies:
+    """Where bodies end, over one answer's lines. A body is (content, left over, line of the next header)."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self.headers = {at: header for at, line in enumerate(lines) if line and (header := read_header(line))}
+        self._header_lines = list(self.headers)
+        self._fences = {at: fence for at, line in enumerate(lines) if line and (fence := read_fence(line))}
+        self._fence_lines = list(self._fences)
+        # Fences known to have no partner behind them, by mark: the shortest such length. Once one search reached the
+        # end in vain, no later one for that length or more can do better: this keeps many open fences linear.
+        self._unclosed: dict[str, int] = {}
+
+    def read(self, at: int) -> tuple[Lines, Lines, int]:
+        """The body under the header at line `at`."""
+        rest = self.headers[at].rest
+        if not rest:
+            first = self._skip_blank(at + 1)
+            return self._wrapped(first, self._fences.get(first)) or self._plain(at + 1)
+        if fence := read_fence(rest):
+            return self._wrapped(at, fence) or self._plain(at + 1)
+        content, _, end = self._plain(at + 1)
+        if rest.startswith(("#", "<!--")):
+            return [rest, *content], (), end
+        # `USER_MD_UPDATE: no change, since ...` is talk: neither it nor what follows may become the file.
+        return (), content, end
+
+    def _wrapped(self, opening: int, fence: Fence | None) -> tuple[Lines, Lines, int] | None:
+        """The body in the fence that opens at line `opening`, or None if that fence wraps only a part of it."""
+        if fence is None or fence.info.lower() not in _WRAPPERS:
+            return None
+        start = opening + 1
+        closing = self._closing(opening, fence)
+        if closing is not None:
+            return self._lines[start:closing], (), self._skip_blank(closing + 1)
+        if not fence.info and not "".join(self._lines[start : start + 1]).startswith("# "):
+            return None  # a file that begins with a code block
+        end = self._next_header(start)
+        last = next((line for line in reversed(self._fences_in(start, end)) if self._fences[line].closes(fence)), None)
+        if last is None:
+            return self._lines[start:end], (), end
+        return self._lines[start:last], self._lines[last + 1 : end], end
+
+    def _closing(self, opening: int, fence: Fence) -> int | None:
+        """The line of the wrapper's closing fence: with inner blocks respected, or else the first that could be it."""
+        inner: Fence | None = None
+        candidate: int | None = None
+        for at in self._fences_in(opening + 1, len(self._lines)):
+            here = self._fences[at]
+            if here.mark != fence.mark or here.length < fence.length:
+                continue
+            last_word = here.closes(fence) and self._is_last_word(at)
+            if last_word and inner is None:
+                return at
+            if last_word and candidate is None:
+                candidate = at
+            if inner is None:
+                inner = here
+            elif here.closes(inner):
+                inner = None
+        return candidate
+
+    def _plain(self, start: int) -> tuple[Lines, Lines, int]:
+        """The body from line `start` without a wrapper: to the next header that stands in no closed block."""
+        beyond = start  # the line behind the last closed block
+        for index in range(bisect_left(self._fence_lines, start), len(self._fence_lines)):
+            at = self._fence_lines[index]
+            if at < beyond:
+                continue
+            if self._next_header(beyond) < at:
+                break
+            beyond = self._behind_block(index)
+        end = self._next_header(beyond)
+        return self._lines[start:end], (), end
+
+    def _behind_block(self, index: int) -> int:
+        at = self._fence_lines[index]
+        fence = self._fences[at]
+        if fence.length >= self._unclosed.get(fence.mark, fence.length + 1):
+            return at + 1
+        for other in range(index + 1, len(self._fence_lines)):
+            if self._fences[self._fence_lines[other]].closes(fence):
+                return self._fence_lines[other] + 1
+        self._unclosed[fence.mark] = fence.length
+        return at + 1
+
+    def _fences_in(self, start: int, end: int) -> list[int]:
+        return self._fence_lines[bisect_left(self._fence_lines, start) : bisect_left(self._fence_lines, end)]
+
+    def _next_header(self, start: int) -> int:
+        index = bisect_left(self._header_lines, start)
+        return self._header_lines[index] if index < len(self._header_lines) else len(self._lines)
+
+    def _skip_blank(self, start: int) -> int:
+        while start < len(self._lines) and not self._lines[start].strip():
+            start += 1
+        return start
+
+    def _is_last_word(self, at: int) -> bool:
+        following = self._skip_blank(at + 1)
+        return following == len(self._lines) or following in self.headers

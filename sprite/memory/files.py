@@ -1,0 +1,111 @@
+"""The six memory files: their names, limits and templates, and writing them so that no crash tears one.
+
+Knows the folder they live in; knows neither databases nor models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import Final, Literal
+
+from sprite.errors import StorageError
+
+#: Most lines a file may have (from the memory design): a limit forces what matters to the top.
+LINE_LIMITS: Final[dict[str, int]] = {
+    "soul.md": 200,
+    "os.md": 200,
+    "tools.md": 150,
+    "user.md": 200,
+    "files.md": 200,
+    "context.md": 200,
+}
+#: Most bytes a curated file may have: 200 lines of 120 characters. Without it one line could fill the prompt.
+BYTE_LIMIT: Final = 24_000
+DEPLOYED: Final = ("soul.md", "os.md")
+CURATED: Final = ("tools.md", "user.md", "files.md", "context.md")
+#: As they stand in the boot prompt: what changes least comes first, so that prompt caching reaches far.
+BOOT_ORDER: Final = (*DEPLOYED, *CURATED)
+
+
+def sha256(content: str) -> str:
+    """The hash by which a hand's edit is noticed."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def line_count(content: str) -> int:
+    """Lines as every limit and gauge counts them."""
+    return content.rstrip("\n").count("\n") + 1 if content.strip() else 0
+
+
+def managed_by(name: str) -> Literal["deploy", "curated"]:
+    """Who writes the file: the deployer, or the curator."""
+    return "deploy" if name in DEPLOYED else "curated"
+
+
+def over_limit(name: str, content: str) -> str | None:
+    """Why this content may not become the file, or None if it may."""
+    lines, limit = line_count(content), LINE_LIMITS[name]
+    if lines > limit:
+        return f"{name} would have {lines} lines; {limit} are allowed"
+    size = len(content.encode())
+    if size > BYTE_LIMIT:
+        return f"{name} would have {size} bytes; {BYTE_LIMIT} are allowed"
+    return None
+
+
+def template(name: str) -> str:
+    """The file as shipped."""
+    return resources.files("sprite.memory").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+class MemoryFiles:
+    """The folder with the six files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def ensure(self) -> None:
+        """Makes what is missing from the templates; what exists is never overwritten."""
+        for name in BOOT_ORDER:
+            if not (self._folder / name).exists():
+                self.write(name, template(name))
+
+    def read(self, name: str) -> str:
+        """A file's content; damaged bytes are shown as such, a missing file is as shipped."""
+        try:
+            return (self._folder / name).read_bytes().decode("utf-8", errors="replace")
+        except FileNotFoundError:
+            return template(name)
+
+    def exists(self, name: str) -> bool:
+        """Whether the file is there."""
+        return (self._folder / name).exists()
+
+    def modified_at(self, name: str) -> float | None:
+        """When the file was last written, in Unix seconds."""
+        try:
+            return (self._folder / name).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: str) -> None:
+        """Replaces a file in one step: a reader, or a crash, sees the old or the new one, never a part."""
+        try:
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self._folder)
+        except OSError as error:
+            raise StorageError(f"{name} could not be written ({error.strerror}).") from error
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(temporary).replace(self._folder / name)
+        except BaseException as error:
+            Path(temporary).unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise StorageError(f"{name} could not be written ({error.strerror}).") from error
+            raise

@@ -1,0 +1,91 @@
+"""SDK hook callbacks -> the recorder. Each returns at once and never raises: memory must not stop the agent.
+
+The one hook that waits is PreCompact: what is about to leave the context is curated first, with a deadline
+under the CLI's own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from claude_agent_sdk import HookContext, HookMatcher
+from claude_agent_sdk.types import HookCallback, HookEvent, HookInput, HookJSONOutput
+
+from sprite.memory.recorder import TurnRecorder
+
+log = logging.getLogger(__name__)
+
+#: The CLI gives a callback 60 s by default and blocks the prompt after that; said here so that it stays so.
+HOOK_TIMEOUT_SECONDS = 60.0
+
+_Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
+
+
+def hook_matchers(
+    recorder: TurnRecorder,
+    *,
+    before_compaction: Callable[[], Awaitable[None]],
+    news: Callable[[], str | None],
+) -> dict[HookEvent, list[HookMatcher]]:
+    """The callbacks for `ClaudeAgentOptions.hooks`.
+
+    `before_compaction` is awaited before the context is compacted; `news` gives what the agent should be told
+    with its next prompt, or None.
+    """
+
+    async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
+        await recorder.prompt_submitted(event.get("prompt_id", ""), event["prompt"])
+        text = news()
+        if text is None:
+            return None
+        return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
+
+    async def tool_used(event: dict[str, Any]) -> None:
+        await tool_ended(event, event["tool_response"], is_error=False)
+
+    async def tool_failed(event: dict[str, Any]) -> None:
+        await tool_ended(event, event["error"], is_error=True)
+
+    async def tool_ended(event: dict[str, Any], result: Any, *, is_error: bool) -> None:
+        await recorder.tool_ended(
+            event.get("prompt_id", ""),
+            event["tool_use_id"],
+            event["tool_name"],
+            event["tool_input"],
+            result,
+            is_error=is_error,
+            agent_id=event.get("agent_id"),
+        )
+
+    async def stopped(event: dict[str, Any]) -> None:
+        await recorder.stopped(event.get("prompt_id", ""), event.get("last_assistant_message", ""))
+
+    async def compacting(_event: dict[str, Any]) -> None:
+        await before_compaction()
+
+    handlers: dict[HookEvent, _Handler] = {
+        "UserPromptSubmit": prompt_submitted,
+        "PostToolUse": tool_used,
+        "PostToolUseFailure": tool_failed,
+        "Stop": stopped,
+        "PreCompact": compacting,
+    }
+    return {
+        event: [HookMatcher(hooks=[_guarded(event, handler)], timeout=HOOK_TIMEOUT_SECONDS)]
+        for event, handler in handlers.items()
+    }
+
+
+def _guarded(name: str, handler: _Handler) -> HookCallback:
+    async def callback(event: HookInput, _tool_use_id: str | None, _context: HookContext) -> HookJSONOutput:
+        try:
+            output = await handler(dict(event))
+        except Exception:
+            # A fault in capture must never block or end the agent's turn: it is ours, so it is logged whole.
+            log.exception("the %s hook failed", name)
+            return {}
+        return output or {}  # type: ignore[return-value]  # one shape of many in the SDK's TypedDict union
+
+    return callback

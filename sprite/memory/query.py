@@ -1,0 +1,95 @@
+"""A search in natural language -> FTS5 expression and filters (pure). Whatever is typed, it is never an error.
+
+Filters stand inside the query: `type:PREFERENCE`, `since:2026-11-01`, `before:2026-12-01`, `session:ID`,
+`around:31` (the conversation around turn 31).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+#: The expression's length is bounded whatever is pasted into a search.
+MAX_TERMS = 32
+MAX_TERM_CHARS = 64
+
+_FILTER = re.compile(r"(?<!\S)(type|since|before|session|around):(\S+)", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
+
+#: Words that say nothing about what is asked for (the usual English function words, and question words).
+STOP_WORDS = frozenset(
+    """a about after again all also am an and any are as at be because been before being but by can could did do
+    does doing done down during each else ever every few for from further had has have having he her here hers him
+    his how i if in into is it its itself just let like me might more most must my no nor not now of off on once only
+    or other our out over own please same she should so some such tell than that the their them then there these they
+    this those through to too under until up us very was we were what when where which while who whom why will with
+    would you your""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is searched for: `terms` in their order, and the filters (times in Unix seconds)."""
+
+    terms: tuple[str, ...]
+    types: tuple[str, ...] = ()
+    since: float | None = None
+    before: float | None = None
+    session: str | None = None
+    around: int | None = None
+
+    @property
+    def match(self) -> str:
+        """The FTS5 expression: any of the terms. Empty if there is none."""
+        return any_of(self.terms)
+
+
+def parse_query(text: str) -> Query:
+    """Reads a query; a filter that makes no sense is searched for as words."""
+    types: list[str] = []
+    since: float | None = None
+    before: float | None = None
+    session: str | None = None
+    around: int | None = None
+    words: list[str] = []
+    end = 0
+    for found in _FILTER.finditer(text):
+        words.append(text[end : found.start()])
+        end = found.end()
+        name, value = found[1].lower(), found[2]
+        if name == "type":
+            types.append(value.upper())
+        elif name == "session":
+            session = value
+        elif name == "around" and value.lstrip("tT").isdecimal():
+            around = int(value.lstrip("tT")[:15])
+        elif name == "since" and (moment := _moment(value)) is not None:
+            since = moment
+        elif name == "before" and (moment := _moment(value)) is not None:
+            before = moment
+        else:
+            words.append(found[0])
+    words.append(text[end:])
+    return Query(significant(" ".join(words)), tuple(types), since, before, session, around)
+
+
+def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
+    """The words of a text worth searching for, each once; all of them where only function words are left."""
+    words = list(dict.fromkeys(word.casefold()[:MAX_TERM_CHARS] for word in _WORD.findall(text)))
+    return tuple(word for word in words if word not in STOP_WORDS)[:limit] or tuple(words[:limit])
+
+
+def any_of(terms: Iterable[str]) -> str:
+    """An FTS5 expression that matches any of the terms; quoted, so that nothing in them is syntax."""
+    return " OR ".join(f'"{term.replace(chr(34), "")}"' for term in terms)
+
+
+def _moment(value: str) -> float | None:
+    """A date, or a date and time, as Unix seconds; UTC where it says nothing else."""
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,213 @@
+"""Turns as they happen -> one observation each, however they end.
+
+Owns the open turns: at most one of a mission's, at most one that the CLI began by itself, and what background
+agents do after their turn is over. Knows the log; knows neither the SDK nor who is watching.
+
+The CLI gives every turn a `prompt_id`, which all its hooks carry; a mission's turn is recognised by its words,
+since the CLI answers with an id of its own. A message that the CLI merges into a running turn keeps that turn's
+`prompt_id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import Any
+
+from sprite.database.transcript import NewObservation, Outcome, TranscriptDB
+from sprite.errors import StorageError
+from sprite.memory.turn_buffer import TurnBuffer
+
+log = logging.getLogger(__name__)
+
+
+class TurnRecorder:
+    """Takes what hooks and stream say, journals it, and writes observations.
+
+    `on_storage_error` is told, in words, when the disk refuses; the turn goes on and what could not be written
+    is kept and written with the next turn.
+    """
+
+    def __init__(self, transcript: TranscriptDB, on_storage_error: Callable[[str], None]) -> None:
+        self._transcript = transcript
+        self._on_storage_error = on_storage_error
+        self._session_id = ""
+        self._mission: TurnBuffer | None = None
+        self._task: TurnBuffer | None = None
+        self._background: TurnBuffer | None = None
+        self._no_task = asyncio.Event()
+        self._no_task.set()
+        self._taken_up = asyncio.Event()
+        self._unsaved: list[tuple[NewObservation, list[str]]] = []
+
+    # --- life of a turn ---
+
+    def begin_session(self, session_id: str) -> None:
+        """Turns from here on belong to this session."""
+        self._session_id = session_id
+
+    def open_mission(self, mission_id: str, text: str) -> None:
+        """A mission is about to be handed to the agent."""
+        self._mission = TurnBuffer(self._session_id, "user", mission_id, text)
+        self._taken_up.clear()
+
+    async def taken_up(self, seconds: float) -> bool:
+        """Waits until the agent has taken up the open mission, for so long at most; whether it has."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._taken_up.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def in_task_turn(self) -> bool:
+        """Whether the agent is in a turn of its own and has not taken up a mission in it."""
+        return self._task is not None and not self._taken_up.is_set()
+
+    async def quiet(self, seconds: float) -> None:
+        """Waits until the agent is in no turn of its own, for so long at most."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._no_task.wait()
+        except TimeoutError:
+            log.warning("a background turn takes longer than %.0f s; the mission goes ahead", seconds)
+
+    async def close_mission(self, outcome: Outcome, notice: str = "") -> None:
+        """The open mission's turn has ended: writes its observation."""
+        mission, self._mission = self._mission, None
+        if mission is not None:
+            await self._write(mission, outcome, notice)
+
+    async def close_task(self, outcome: Outcome) -> None:
+        """The turn that the CLI began by itself has ended: writes its observation, with background work."""
+        task, self._task = self._task, None
+        self._no_task.set()
+        if task is not None:
+            await self._write(task, outcome)
+
+    async def close_session(self) -> None:
+        """Nothing more will come: what is still open is written as it stands."""
+        await self.close_mission("interrupted")
+        await self.close_task("interrupted")
+        if self._background is not None:
+            await self._write(self._background, "complete")
+            self._background = None
+        await self._write_unsaved()
+
+    async def recover(self) -> None:
+        """Writes what a killed process left in the journal, one crashed turn each."""
+        entries = await self._transcript.journal_entries()
+        for key, group in groupby(sorted(entries, key=lambda e: e.turn_key), key=lambda e: e.turn_key):
+            turn = list(group)
+            buffer = TurnBuffer.replayed(turn)
+            log.warning("a turn of session %s was cut off by a crash", buffer.session_id)
+            await self._transcript.add_observation(buffer.observation("crashed"), turn_keys=[key], at=turn[-1].at)
+
+    # --- hooks: each makes one small insert, and never raises for the disk's sake ---
+
+    async def prompt_submitted(self, prompt_id: str, prompt: str) -> None:
+        """A prompt enters the conversation: the mission's words, or a notice of the CLI's own."""
+        mission = self._mission
+        if mission is not None and mission.prompt_id is None and prompt.split() == mission.user_message.split():
+            if self._task is not None and self._task.prompt_id == prompt_id:
+                # Merged into a turn the CLI had begun: that one ends here, what follows is the mission's.
+                await self.close_task("complete")
+            mission.prompt_id = prompt_id
+            self._taken_up.set()
+            await self._journal(mission, "prompt", {"user_message": prompt})
+            return
+        if mission is not None and mission.prompt_id == prompt_id:
+            mission.add_notice(prompt)
+            await self._journal(mission, "notice", {"notice": prompt})
+            return
+        if self._task is None:
+            self._no_task.clear()
+            self._task = self._background or TurnBuffer(self._session_id, "task")
+            self._background = None
+        self._task.prompt_id = prompt_id
+        self._task.add_notice(prompt)
+        await self._journal(self._task, "notice", {"notice": prompt})
+
+    async def tool_ended(
+        self,
+        prompt_id: str,
+        tool_use_id: str,
+        name: str,
+        tool_input: Any,
+        result: Any,
+        *,
+        is_error: bool,
+        agent_id: str | None,
+    ) -> None:
+        """A tool call ended, in whichever turn made it."""
+        turn = self._turn_of(prompt_id, tool_use_id)
+        call = turn.end_tool(tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
+        await self._journal(turn, "tool", {"call": call})
+
+    async def stopped(self, prompt_id: str, message: str) -> None:
+        """The agent said its last word of a turn."""
+        for turn in self._open_turns():
+            if turn.prompt_id == prompt_id:
+                turn.set_last_message(message)
+                await self._journal(turn, "stop", {"message": message})
+
+    # --- stream ---
+
+    def text(self, text: str) -> None:
+        """The agent said something in the turn under way."""
+        turn = self._current()
+        if turn is not None:
+            turn.add_text(text)
+
+    def tool_started(self, tool_use_id: str, name: str, tool_input: Any) -> None:
+        """The agent called a tool in the turn under way; an interrupted one leaves no other trace."""
+        turn = self._current()
+        if turn is not None:
+            turn.start_tool(tool_use_id, name, tool_input)
+
+    def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
+        """The stream brought a tool's answer."""
+        for turn in self._open_turns():
+            turn.tool_answered(tool_use_id, result, is_error=is_error)
+
+    # --- inside ---
+
+    def _open_turns(self) -> Iterable[TurnBuffer]:
+        return [turn for turn in (self._mission, self._task, self._background) if turn is not None]
+
+    def _current(self) -> TurnBuffer | None:
+        """The turn that the main stream belongs to: the mission's once the agent has taken it up."""
+        if self._mission is not None and self._mission.prompt_id is not None:
+            return self._mission
+        return self._task or self._mission
+
+    def _turn_of(self, prompt_id: str, tool_use_id: str) -> TurnBuffer:
+        for turn in self._open_turns():
+            if turn.prompt_id == prompt_id or turn.knows_tool(tool_use_id):
+                return turn
+        # A background agent's call after its turn is over: it waits for the turn that reports it.
+        if self._background is None:
+            self._background = TurnBuffer(self._session_id, "task")
+        return self._background
+
+    async def _journal(self, turn: TurnBuffer, event: str, data: dict[str, Any]) -> None:
+        try:
+            await self._transcript.journal(turn.key, turn.session_id, event, {**turn.snapshot(), **data})
+        except StorageError as error:
+            self._on_storage_error(f"{error} The turn goes on and is kept in memory.")
+
+    async def _write(self, turn: TurnBuffer, outcome: Outcome, notice: str = "") -> None:
+        self._unsaved.append((turn.observation(outcome, notice), [turn.key]))
+        await self._write_unsaved()
+
+    async def _write_unsaved(self) -> None:
+        try:
+            while self._unsaved:
+                observation, keys = self._unsaved[0]
+                await self._transcript.add_observation(observation, turn_keys=keys)
+                self._unsaved.pop(0)
+        except StorageError as error:
+            self._on_storage_error(f"{error} {len(self._unsaved)} turn(s) wait to be written.")

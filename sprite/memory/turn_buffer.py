@@ -1,0 +1,198 @@
+"""One turn in the making: what was asked, what the agent did, what it said (pure, no I/O).
+
+Events may come twice, late or in any order between hooks and stream: tool calls are keyed by their id.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sprite.database.transcript import JournalEntry, NewObservation, Outcome, Trigger
+
+#: Longest string kept of a tool call, its note of the cut included.
+MAX_STRING = 2000
+#: Most entries kept of a list or object in a tool's input.
+MAX_ITEMS = 200
+#: Deepest nesting kept of a tool's input.
+MAX_DEPTH = 12
+
+
+def clean(text: str) -> str:
+    """Text that SQLite and JSON can hold: lone surrogates become the replacement character."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def cut(text: str, limit: int = MAX_STRING) -> str:
+    """The text, or its beginning and how much was cut, in at most `limit` characters."""
+    text = clean(text)
+    if len(text) <= limit:
+        return text
+    # The note's own length depends on the number in it; 40 characters always hold it.
+    kept = limit - 40
+    return f"{text[:kept]} [… {len(text) - kept:,} characters cut]"
+
+
+def cut_value(value: Any, depth: int = 0) -> Any:
+    """A JSON value with every string cut, and runaway lists and nesting cut as well."""
+    if isinstance(value, str):
+        return cut(value)
+    if depth >= MAX_DEPTH and isinstance(value, dict | list):
+        return "[… nested too deeply, cut]"
+    if isinstance(value, dict):
+        kept = {cut(str(k)): cut_value(v, depth + 1) for k, v in list(value.items())[:MAX_ITEMS]}
+        if len(value) > MAX_ITEMS:
+            kept["…"] = f"{len(value) - MAX_ITEMS:,} entries cut"
+        return kept
+    if isinstance(value, list):
+        items = [cut_value(item, depth + 1) for item in value[:MAX_ITEMS]]
+        return [*items, f"[… {len(value) - MAX_ITEMS:,} entries cut]"] if len(value) > MAX_ITEMS else items
+    return value if value is None or isinstance(value, bool | int | float) else cut(str(value))
+
+
+def result_text(response: Any) -> str:
+    """What a tool answered, as text: the shapes that the CLI's hooks and stream give it in."""
+    if isinstance(response, str):
+        return response
+    if isinstance(response, list):
+        return "\n".join(
+            str(item.get("text", "")) if isinstance(item, dict) and item.get("type") == "text" else _dump(item)
+            for item in response
+        )
+    if isinstance(response, dict) and "stdout" in response:
+        return "\n".join(part for part in (str(response["stdout"]), str(response.get("stderr") or "")) if part)
+    return "" if response is None else _dump(response)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+class TurnBuffer:
+    """Collects one turn; `key` names it in the journal."""
+
+    def __init__(
+        self,
+        session_id: str,
+        trigger: Trigger = "user",
+        mission_id: str | None = None,
+        user_message: str = "",
+        key: str | None = None,
+    ) -> None:
+        self.key = key or str(uuid.uuid4())
+        self.session_id = session_id
+        self.trigger = trigger
+        self.mission_id = mission_id
+        self.user_message = user_message
+        self.prompt_id: str | None = None
+        self._notices: list[str] = []
+        self._texts: list[str] = []
+        self._last_message = ""
+        self._calls: dict[str, dict[str, Any]] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has happened in it."""
+        return not (self._calls or self._texts or self._last_message or self._notices)
+
+    def add_notice(self, text: str) -> None:
+        """What the CLI put into the turn by itself: never the person's words."""
+        self._notices.append(text)
+
+    def add_text(self, text: str) -> None:
+        """A piece of the agent's reply."""
+        if text.strip():
+            self._texts.append(text)
+
+    def set_last_message(self, text: str) -> None:
+        """The reply as the Stop hook knows it: used where the stream brought none."""
+        self._last_message = text
+
+    def start_tool(self, tool_use_id: str, name: str, tool_input: Any, agent_id: str | None = None) -> None:
+        """A tool call as it begins; what is already known of it is not overwritten."""
+        if tool_use_id not in self._calls:
+            self._calls[tool_use_id] = _call(tool_use_id, name, tool_input, None, agent_id, is_error=False)
+
+    def end_tool(
+        self,
+        tool_use_id: str,
+        name: str,
+        tool_input: Any,
+        result: Any,
+        *,
+        is_error: bool,
+        agent_id: str | None = None,
+    ) -> dict[str, Any]:
+        """A tool call as a hook saw it end; returns it as it is kept."""
+        call = _call(tool_use_id, name, tool_input, result_text(result), agent_id, is_error=is_error)
+        self._calls[tool_use_id] = call
+        return call
+
+    def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
+        """The stream's word on how a call ended: all there is where it was denied or interrupted."""
+        call = self._calls.get(tool_use_id)
+        if call is not None and call["result"] is None:
+            call["result"] = cut(result_text(result))
+            call["is_error"] = is_error
+
+    def knows_tool(self, tool_use_id: str) -> bool:
+        """Whether this turn made that call."""
+        return tool_use_id in self._calls
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a journal entry needs beside its own event, so that the turn can be told without the stream."""
+        return {"trigger": self.trigger, "mission_id": self.mission_id, "texts": self._texts}
+
+    @classmethod
+    def replayed(cls, entries: Sequence[JournalEntry]) -> TurnBuffer:
+        """The turn that a killed process left in its journal."""
+        first = entries[0]
+        buffer = cls(first.session_id, key=first.turn_key)
+        for entry in entries:
+            data = entry.data
+            buffer.trigger = data["trigger"]
+            buffer.mission_id = data["mission_id"]
+            buffer._texts = list(data["texts"])
+            if entry.event == "prompt":
+                buffer.user_message = data["user_message"]
+            elif entry.event == "notice":
+                buffer.add_notice(data["notice"])
+            elif entry.event == "tool":
+                buffer._calls[data["call"]["tool_use_id"]] = data["call"]
+            elif entry.event == "stop":
+                buffer.set_last_message(data["message"])
+        return buffer
+
+    def observation(self, outcome: Outcome, notice: str = "") -> NewObservation:
+        """The turn as it is written into the log."""
+        calls: list[Mapping[str, Any]] = [
+            call if call["result"] is not None else {**call, "result": "[no result: the turn ended first]"}
+            for call in self._calls.values()
+        ]
+        return NewObservation(
+            session_id=self.session_id,
+            user_message=clean(self.user_message),
+            tool_calls=calls,
+            agent_response=clean("\n\n".join(self._texts) or self._last_message),
+            outcome=outcome,
+            mission_id=self.mission_id,
+            trigger=self.trigger,
+            notice=clean("\n".join([*self._notices, notice]).strip()),
+        )
+
+
+def _call(
+    tool_use_id: str, name: str, tool_input: Any, result: str | None, agent_id: str | None, *, is_error: bool
+) -> dict[str, Any]:
+    call: dict[str, Any] = {
+        "tool_use_id": tool_use_id,
+        "name": name,
+        "input": cut_value(tool_input),
+        "result": None if result is None else cut(result),
+        "is_error": is_error,
+    }
+    if agent_id:
+        call["agent_id"] = agent_id
+    return call

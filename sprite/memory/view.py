@@ -1,0 +1,103 @@
+"""Memory as people and programs look at it: files, versions, learnings, actions, one turn, all in numbers.
+
+Read-only. The gateway, the command line and the state a client gets all look through here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from sprite.database.memory import FileVersion, MemoryDB
+from sprite.database.transcript import TranscriptDB
+from sprite.errors import PeerError
+from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by
+from sprite.memory.search import DEFAULT_LIMIT, Found, search
+from sprite.protocol import FileState, MemoryState
+
+#: Rows of one answer; a client asks again with `after`.
+MAX_ROWS = 500
+
+
+class MemoryView:
+    """A look into memory."""
+
+    def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
+        self._transcript = transcript
+        self._memory = memory
+        self._files = files
+
+    async def state(self) -> MemoryState:
+        """Memory in numbers."""
+        turns, waiting, _ = await self._transcript.counts()
+        return MemoryState(
+            files=self.files(),
+            learnings=await self._memory.learning_count(),
+            turns=turns,
+            waiting=waiting,
+            spend_usd=await self._transcript.spend(),
+        )
+
+    def files(self) -> list[FileState]:
+        """The six files, as the boot prompt has them."""
+        return [
+            FileState(
+                name=name,
+                lines=line_count(self._files.read(name)),
+                limit=LINE_LIMITS[name],
+                managed=managed_by(name),
+                updated_at=self._files.modified_at(name),
+            )
+            for name in BOOT_ORDER
+        ]
+
+    async def file(self, name: str) -> tuple[str, int]:
+        """A file's content and version (0 while it is as shipped). PeerError for an unknown name."""
+        latest = await self._memory.latest_version(_known(name))
+        return self._files.read(name), latest.version if latest else 0
+
+    async def file_version(self, name: str, version: int) -> FileVersion:
+        """One version of a file. PeerError if there is none."""
+        found = await self._memory.version(_known(name), version)
+        if found is None:
+            raise PeerError(f"{name} has no version {version}.", code="not_found")
+        return found
+
+    async def history(self, name: str) -> list[dict[str, Any]]:
+        """Every version of a file: `{version, curation_id, at, lines, source}`, oldest first."""
+        return [
+            {
+                "version": version.version,
+                "curation_id": version.curation_id,
+                "at": version.created_at,
+                "lines": line_count(version.content),
+                "source": version.source,
+            }
+            for version in await self._memory.versions(_known(name))
+        ]
+
+    async def search(self, query: str, limit: int = DEFAULT_LIMIT) -> Found:
+        """What fits a question, best first."""
+        return await search(self._transcript, self._memory, query, limit)
+
+    async def learnings(self, after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
+        """Learnings above an id as rows, oldest first."""
+        rows = await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
+        return [dataclasses.asdict(row) for row in rows]
+
+    async def actions(self) -> list[dict[str, Any]]:
+        """Every action as a row, most urgent first."""
+        return [dataclasses.asdict(action) for action in await self._memory.actions()]
+
+    async def turn(self, turn_id: int) -> dict[str, Any]:
+        """One turn of the log. PeerError if there is none."""
+        turn = await self._transcript.observation(turn_id)
+        if turn is None:
+            raise PeerError(f"There is no turn {turn_id}.", code="not_found")
+        return dataclasses.asdict(turn)
+
+
+def _known(name: str) -> str:
+    if name not in LINE_LIMITS:
+        raise PeerError(f"There is no memory file {name[:80]!r}; there are {', '.join(BOOT_ORDER)}.", code="not_found")
+    return name

@@ -1,0 +1,471 @@
+"""The runtime: missions in, one at a time; events out; one session after another. It belongs to the server.
+
+One task owns the conversation. A mission ends exactly once, with `complete`, `interrupted` or `error`, and its
+observation is in the log before anyone is told. Knows no sockets and no SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from sprite.config import Settings
+from sprite.database.transcript import Outcome, TranscriptDB
+from sprite.database.workspace import ChatAdded, Effect, MissionMoved, MissionStatus, StoredMission, WorkspaceDB
+from sprite.errors import AgentError, PeerError, SpriteError
+from sprite.feed import Feed
+from sprite.memory.loader import Loader
+from sprite.memory.processor import ObservationProcessor
+from sprite.memory.recorder import TurnRecorder
+from sprite.permissions import PermissionDesk
+from sprite.protocol import AgentEvent, SessionState
+
+if TYPE_CHECKING:
+    from sprite.agent import Agent
+    from sprite.conversation import Conversation
+
+log = logging.getLogger(__name__)
+
+#: A conversation that has rested this long is over: the next mission starts a new session.
+IDLE_SECONDS = 12 * 3600.0
+#: Missions that may wait; more are refused, so that nobody fills the disk unseen.
+MAX_QUEUED = 100
+#: How long a new session waits for the old one to be curated; what is not, the boot prompt holds as turns.
+SESSION_FLUSH_SECONDS = 30.0
+#: Under the CLI's own timeout for hooks (60 s), which would otherwise abandon the callback.
+COMPACTION_FLUSH_SECONDS = 45.0
+SHUTDOWN_FLUSH_SECONDS = 20.0
+#: A turn that was interrupted has this long to say that it ended; then its process is ended.
+INTERRUPT_GRACE_SECONDS = 15.0
+#: How long an interrupt waits for the agent to take the mission up: before that there is nothing to stop.
+SUBMIT_GRACE_SECONDS = 3.0
+#: A turn that the CLI began by itself has this long before a mission is sent into it.
+BACKGROUND_TURN_SECONDS = 120.0
+
+_STATUS: dict[Outcome, MissionStatus] = {
+    "complete": "complete",
+    "interrupted": "interrupted",
+    "error": "error",
+    "max_turns": "error",
+    "crashed": "error",
+}
+CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """How the CLI says that a turn ended. `for_messages` are the messages it took in, by their uuid.
+
+    `failure` is (code, words, retryable) where it did not complete; `total_cost_usd` counts the conversation.
+    """
+
+    for_messages: tuple[str, ...]
+    by_itself: bool
+    outcome: Outcome
+    failure: tuple[str, str, bool] | None
+    text: str
+    usage: dict[str, Any] | None
+    total_cost_usd: float | None
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The mission under way. `ended` gets the CLI's result, or None when there will be none."""
+
+    mission: StoredMission
+    message_uuid: str
+    ended: asyncio.Future[TurnResult | None]
+    started_at: float = field(default_factory=time.monotonic)
+    interrupted: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: bool = False
+    texts: list[str] = field(default_factory=list)
+    death: str = ""
+
+
+@dataclass(slots=True)
+class _Errand:
+    """Something that takes its turn among the missions, and whoever waits for it."""
+
+    kind: Literal["heartbeat", "new_session"]
+    done: asyncio.Future[None]
+
+
+class AgentRuntime:
+    """Runs missions serially and keeps the session."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transcript: TranscriptDB,
+        workspace: WorkspaceDB,
+        feed: Feed,
+        recorder: TurnRecorder,
+        processor: ObservationProcessor,
+        loader: Loader,
+        desk: PermissionDesk,
+        load_agent: Callable[[], Awaitable[Agent]],
+    ) -> None:
+        self._settings = settings
+        self._transcript = transcript
+        self._workspace = workspace
+        self._feed = feed
+        self._recorder = recorder
+        self._processor = processor
+        self._loader = loader
+        self._desk = desk
+        self._load_agent = load_agent
+        self._inbox: deque[StoredMission | _Errand] = deque()
+        self._arrived = asyncio.Event()
+        self._turn: _Turn | None = None
+        self._conversation: Conversation | None = None
+        self._session_id: str | None = None
+        self._session_started_at: float | None = None
+        self._session_turns = 0
+        self._cli_session_id: str | None = None
+        self._cli_cost_usd = 0.0
+        self._last_active = 0.0
+        self._compacted = False
+        self._stopping = False
+
+    # --- what the gateway asks for ---
+
+    @property
+    def running_mission_id(self) -> str | None:
+        """The mission under way."""
+        return self._turn.mission.id if self._turn else None
+
+    def session_state(self) -> SessionState:
+        """The session as clients see it."""
+        queued = sum(isinstance(item, StoredMission) for item in self._inbox)
+        return SessionState(
+            session_id=self._session_id,
+            started_at=self._session_started_at,
+            turns=self._session_turns,
+            running_mission_id=self.running_mission_id,
+            queued=queued,
+        )
+
+    async def submit(self, mission_id: str, text: str, stack_id: str | None) -> int | None:
+        """Takes a mission, durably; returns how many are before it, or None if its id is known already."""
+        if len(self._inbox) >= MAX_QUEUED:
+            raise PeerError(f"{MAX_QUEUED} missions wait already; send this one again later.", code="queue_full")
+        if not await self._workspace.accept_mission(mission_id, text, stack_id):
+            return None
+        before = len(self._inbox) + (self._turn is not None)
+        self._put(StoredMission(mission_id, text, stack_id, "queued", None))
+        return before
+
+    async def run_errand(self, kind: Literal["heartbeat", "new_session"]) -> None:
+        """Takes its turn after the missions before it; returns when it is done."""
+        errand = _Errand(kind, asyncio.get_running_loop().create_future())
+        self._put(errand)
+        await errand.done
+
+    def interrupt(self, mission_id: str | None) -> str:
+        """Stops the running mission; returns its id. PeerError if it is not running."""
+        turn = self._turn
+        if turn is None or (mission_id is not None and mission_id != turn.mission.id):
+            raise PeerError("Nothing is running that could be stopped.", code="not_running")
+        turn.interrupted.set()
+        self._desk.withdraw_all()
+        return turn.mission.id
+
+    # --- life ---
+
+    async def restore(self) -> None:
+        """Takes up what an earlier process left: its session, its queue, and missions it was killed in."""
+        await self._recorder.recover()
+        for mission in await self._workspace.open_missions():
+            outcome = await self._transcript.mission_outcome(mission.id)
+            if outcome is None and mission.session_id is not None:
+                # Killed between its start and its first hook: nothing but the words is known.
+                self._recorder.begin_session(mission.session_id)
+                self._recorder.open_mission(mission.id, mission.text)
+                outcome = "crashed"
+                await self._recorder.close_mission(outcome)
+            if outcome is None:
+                self._put(mission)
+            else:
+                self._end_left_open(mission, outcome)
+        session = await self._transcript.open_session()
+        if session is not None:
+            self._session_id = session.id
+            self._session_started_at = session.started_at
+            self._session_turns = session.message_count
+            self._cli_session_id = session.cli_session_id
+            self._last_active = session.last_active_at
+            self._recorder.begin_session(session.id)
+
+    async def run(self) -> None:
+        """Works the inbox until cancelled; call `stop` first for a clean end."""
+        while not self._stopping:
+            await self._arrived.wait()
+            if not self._inbox:
+                self._arrived.clear()
+                continue
+            item = self._inbox.popleft()
+            if isinstance(item, StoredMission):
+                await self._run_mission(item)
+            else:
+                await self._run(item)
+        await self._end_session(SHUTDOWN_FLUSH_SECONDS)
+
+    def stop(self) -> None:
+        """Lets `run` end: the turn is interrupted and stored, the session ends, memory is flushed."""
+        self._stopping = True
+        self._arrived.set()
+        if self._turn is not None:
+            self._turn.interrupted.set()
+            self._desk.withdraw_all()
+
+    def _put(self, item: StoredMission | _Errand) -> None:
+        self._inbox.append(item)
+        self._arrived.set()
+
+    async def _run(self, errand: _Errand) -> None:
+        if errand.kind == "new_session":
+            await self._end_session(SESSION_FLUSH_SECONDS)
+        if not errand.done.done():
+            errand.done.set_result(None)
+
+    # --- a mission ---
+
+    async def _run_mission(self, mission: StoredMission) -> None:
+        turn = _Turn(mission, str(uuid.uuid4()), asyncio.get_running_loop().create_future())
+        self._turn = turn
+        try:
+            await self._begin_session()
+            self._feed.publish(
+                AgentEvent(mission.id, "started"), [MissionMoved(mission.id, "running", self._session_id)]
+            )
+            self._recorder.open_mission(mission.id, mission.text)
+            outcome, event = await self._play(turn)
+        except Exception as error:
+            # Whatever went wrong, the mission has to end, and the next one has to run.
+            if not isinstance(error, SpriteError):
+                log.exception("a mission failed unexpectedly")
+            outcome, event = "error", _failed(mission.id, error)
+        await self._recorder.close_mission(outcome, event.message if isinstance(event.message, str) else "")
+        await self._end(mission, outcome, event)
+
+    async def _play(self, turn: _Turn) -> tuple[Outcome, AgentEvent]:
+        """Hands the mission to the agent and waits for its end, by whichever way."""
+        mission = turn.mission
+        await self._ask(turn)
+        stopping = asyncio.create_task(self._stop_when_asked(turn), name="interrupt")
+        try:
+            result = await turn.ended
+        finally:
+            stopping.cancel()
+        if result is None:
+            if turn.interrupted.is_set():
+                return "interrupted", AgentEvent(mission.id, "interrupted")
+            return "error", _failed(mission.id, AgentError(turn.death))
+        if result.outcome == "interrupted":
+            return result.outcome, AgentEvent(mission.id, "interrupted")
+        if result.failure is not None:
+            code, words, retryable = result.failure
+            return result.outcome, AgentEvent(mission.id, "error", code=code, message=words, retryable=retryable)
+        return result.outcome, AgentEvent(
+            mission.id,
+            "complete",
+            text=result.text or "\n\n".join(turn.texts),
+            usage=result.usage,
+            cost_usd=self._turn_cost(result),
+            duration_ms=int((time.monotonic() - turn.started_at) * 1000),
+        )
+
+    async def _ask(self, turn: _Turn) -> None:
+        conversation = await self._connected()
+        # A turn of the CLI's own would swallow the mission: one observation each needs one turn each.
+        await self._recorder.quiet(BACKGROUND_TURN_SECONDS)
+        if turn.interrupted.is_set():
+            turn.ended.set_result(None)
+            return
+        turn.asked = True
+        try:
+            await conversation.ask(turn.mission.text, turn.message_uuid)
+        except AgentError:
+            # It died while nobody was talking to it; nothing of this mission has reached it.
+            if turn.ended.done():
+                turn.ended = asyncio.get_running_loop().create_future()
+            conversation = await self._connected()
+            await conversation.ask(turn.mission.text, turn.message_uuid)
+
+    async def _stop_when_asked(self, turn: _Turn) -> None:
+        await turn.interrupted.wait()
+        await self._recorder.taken_up(SUBMIT_GRACE_SECONDS)
+        conversation = self._conversation
+        if conversation is None:
+            return
+        try:
+            await conversation.interrupt()
+            await asyncio.sleep(INTERRUPT_GRACE_SECONDS)
+            log.warning("the interrupted turn did not end; its process is replaced")
+        except AgentError as error:
+            log.warning("%s", error)
+        # The turn waits for the CLI's word; without one, the mission is ended here and the CLI with the next.
+        conversation.alive = False
+        if not turn.ended.done():
+            turn.ended.set_result(None)
+
+    async def _end(self, mission: StoredMission, outcome: Outcome, event: AgentEvent) -> None:
+        effects: list[Effect] = [MissionMoved(mission.id, _STATUS[outcome])]
+        said = "\n\n".join(self._turn.texts) if self._turn else ""
+        if said.strip():
+            effects.append(ChatAdded("assistant", said, mission.id))
+        if event.event == "error":
+            effects.append(ChatAdded("error", str(event.message), mission.id))
+        self._session_turns += 1
+        self._last_active = time.time()
+        self._turn = None
+        self._feed.publish(event, effects)
+        await self._processor.turn_ended()
+
+    def _end_left_open(self, mission: StoredMission, outcome: Outcome) -> None:
+        """Ends a mission that a killed process had begun, by what the log knows of it."""
+        event = {
+            "complete": AgentEvent(mission.id, "complete", text="", usage=None, cost_usd=None, duration_ms=0),
+            "interrupted": AgentEvent(mission.id, "interrupted"),
+        }.get(outcome, AgentEvent(mission.id, "error", code="crashed", message=CRASHED_MESSAGE, retryable=True))
+        effects: list[Effect] = [MissionMoved(mission.id, _STATUS[outcome])]
+        if event.event == "error":
+            effects.append(ChatAdded("error", CRASHED_MESSAGE, mission.id))
+        self._feed.publish(event, effects)
+
+    def _turn_cost(self, result: TurnResult) -> float | None:
+        """The CLI counts a conversation's cost; a turn's is what was added."""
+        if result.total_cost_usd is None:
+            return None
+        cost = max(0.0, result.total_cost_usd - self._cli_cost_usd)
+        self._cli_cost_usd = result.total_cost_usd
+        return cost
+
+    # --- sessions ---
+
+    async def _begin_session(self) -> None:
+        """Makes sure there is a session, and that it has not rested too long."""
+        if self._session_id is not None and time.time() - self._last_active > IDLE_SECONDS:
+            await self._end_session(SESSION_FLUSH_SECONDS)
+        if self._session_id is None:
+            session = await self._transcript.start_session(str(uuid.uuid4()))
+            self._session_id, self._session_started_at = session.id, session.started_at
+            self._session_turns, self._last_active = 0, session.started_at
+            self._cli_session_id = None
+        self._recorder.begin_session(self._session_id)
+
+    async def _end_session(self, flush_seconds: float) -> None:
+        await self._close_conversation()
+        await self._recorder.close_session()
+        if self._session_id is not None:
+            await self._transcript.end_sessions()
+            self._session_id = self._session_started_at = self._cli_session_id = None
+            self._session_turns = 0
+        await self._processor.flush_within(flush_seconds)
+
+    # --- the conversation ---
+
+    async def _connected(self) -> Conversation:
+        """The conversation, begun or (after its process died) resumed."""
+        if self._conversation is not None and self._conversation.alive:
+            return self._conversation
+        await self._close_conversation()
+        agent = await self._load_agent()
+        prompt_file = self._settings.run / "boot.md"
+        await self._loader.write_boot_prompt(prompt_file)
+        self._compacted = False
+        try:
+            conversation = await self._connect(agent, resume=self._cli_session_id)
+        except AgentError:
+            if self._cli_session_id is None:
+                raise
+            log.warning("the earlier conversation cannot be resumed; the agent goes on from memory")
+            self._cli_session_id = None
+            conversation = await self._connect(agent, resume=None)
+        self._cli_cost_usd = 0.0
+        self._conversation = conversation
+        return conversation
+
+    async def _connect(self, agent: Agent, resume: str | None) -> Conversation:
+        conversation = agent.conversation(
+            on_event=self._on_event,
+            on_result=self._on_result,
+            on_cli_session=self._on_cli_session,
+            on_death=self._on_death,
+            mission_id=lambda: self.running_mission_id,
+            interrupted=lambda: self._turn is not None and self._turn.interrupted.is_set(),
+            stack_id=lambda: self._turn.mission.stack_id if self._turn else None,
+            before_compaction=self._before_compaction,
+            news=self._news,
+        )
+        try:
+            await conversation.connect(resume)
+        except AgentError:
+            await conversation.close()
+            raise
+        return conversation
+
+    async def _close_conversation(self) -> None:
+        conversation, self._conversation = self._conversation, None
+        if conversation is not None:
+            await conversation.close()
+
+    async def _before_compaction(self) -> None:
+        await self._processor.flush_within(COMPACTION_FLUSH_SECONDS)
+
+    def _news(self) -> str | None:
+        """After a compaction the agent has lost sight of its memory: what changed comes with its next prompt."""
+        if not self._compacted:
+            return None
+        self._compacted = False
+        return self._loader.news()
+
+    # --- the stream (called by the conversation's reader, one message after another) ---
+
+    async def _on_event(self, event: AgentEvent) -> None:
+        mine = self._turn is not None and self._turn.asked and not self._recorder.in_task_turn
+        if mine and self._turn is not None:
+            event.mission_id = self._turn.mission.id
+            if event.event == "text" and isinstance(event.text, str):
+                self._turn.texts.append(event.text)
+        if event.event == "compacted":
+            self._compacted = True
+        self._feed.publish(event, durable=event.event != "text_delta")
+
+    async def _on_cli_session(self, cli_session_id: str) -> None:
+        if cli_session_id != self._cli_session_id and self._session_id is not None:
+            self._cli_session_id = cli_session_id
+            await self._transcript.link_cli_session(self._session_id, cli_session_id)
+
+    async def _on_result(self, result: TurnResult) -> None:
+        turn = self._turn
+        waiting = turn is not None and turn.asked and not turn.ended.done()
+        if turn is not None and waiting and self._is_for(turn, result):
+            await self._recorder.close_mission(result.outcome, result.failure[1] if result.failure else "")
+            turn.ended.set_result(result)
+        else:
+            await self._recorder.close_task(result.outcome)
+
+    def _is_for(self, turn: _Turn, result: TurnResult) -> bool:
+        """Whether a result ends the mission: it took its message in, or (interrupted) it names none at all."""
+        if turn.message_uuid in result.for_messages:
+            return True
+        return not result.for_messages and not result.by_itself and not self._recorder.in_task_turn
+
+    def _on_death(self, reason: str) -> None:
+        log.warning("%s", reason)
+        if self._turn is not None and not self._turn.ended.done():
+            self._turn.death = reason
+            self._turn.ended.set_result(None)
+
+
+def _failed(mission_id: str, error: Exception) -> AgentEvent:
+    code = error.code if isinstance(error, SpriteError) else "internal"
+    message = str(error) if isinstance(error, SpriteError) else "Something went wrong inside the sprite; see its log."
+    return AgentEvent(mission_id, "error", code=code, message=message, retryable=True)

@@ -1,0 +1,1 @@
+"""The tools the agent gets from us, on one in-process MCP server named `sprite`."""

@@ -1,0 +1,183 @@
+"""The blocks a card is made of: their shapes, and one line for the model about what is wrong (pure)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from sprite.protocol import Block
+
+CARD_TYPES = ("table", "document", "notes")
+#: A card has to fit a frame beside its envelope; what is larger belongs into a file.
+MAX_CARD_BYTES = 512 * 1024
+MAX_BLOCKS = 200
+
+Cell = str | int | float | bool | None
+
+
+class Heading(Struct):
+    """`level` 1 is the largest."""
+
+    text: str
+    level: Annotated[int, Meta(ge=1, le=4)] = 2
+
+
+class Stat(Struct):
+    """One number that matters."""
+
+    label: str
+    value: str | int | float
+    description: str | None = None
+
+
+class Pair(Struct):
+    """One line of a key-value block."""
+
+    key: str
+    value: Cell
+
+
+class KeyValue(Struct):
+    """Lines of names and values."""
+
+    pairs: list[Pair]
+
+
+class Table(Struct):
+    """Rows as lists of cells, or as objects by column name."""
+
+    columns: Annotated[list[str], Meta(min_length=1)]
+    rows: list[list[Cell] | dict[str, Cell]]
+
+
+class Badge(Struct):
+    """A short state."""
+
+    text: str
+    variant: Literal["default", "success", "warning", "destructive"] = "default"
+
+
+class Progress(Struct):
+    """`value` in percent."""
+
+    value: Annotated[float, Meta(ge=0, le=100)]
+    label: str | None = None
+
+
+class Text(Struct):
+    """Markdown."""
+
+    content: str
+
+
+class Separator(Struct):
+    """A line between blocks."""
+
+
+class Document(Struct):
+    """A file in the workspace."""
+
+    path: str
+    title: str | None = None
+    excerpt: str | None = None
+
+
+class Note(Struct):
+    """A remark set apart."""
+
+    content: str
+
+
+BLOCKS: dict[str, type[Struct]] = {
+    "heading": Heading,
+    "stat": Stat,
+    "key-value": KeyValue,
+    "table": Table,
+    "badge": Badge,
+    "progress": Progress,
+    "text": Text,
+    "separator": Separator,
+    "document": Document,
+    "note": Note,
+}
+
+
+class _Given(Struct):
+    """A block as a model writes it: `data` may be left out and its fields stand beside `type`."""
+
+    type: str
+    id: str | None = None
+
+
+class BlockError(ValueError):
+    """One line that tells the model what to change."""
+
+
+def read_blocks(value: Any) -> list[Block]:
+    """Blocks from a tool call's argument, which may arrive as a JSON string. BlockError says what is wrong."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise BlockError(f"blocks must be a JSON list of blocks: {error}") from error
+    if not isinstance(value, list):
+        raise BlockError("blocks must be a list of {type, data} objects")
+    if len(value) > MAX_BLOCKS:
+        raise BlockError(f"a card may have {MAX_BLOCKS} blocks at most, not {len(value)}")
+    blocks = [_read(number, item) for number, item in enumerate(value)]
+    ids = [block.id for block in blocks]
+    if len(set(ids)) != len(ids):
+        raise BlockError("two blocks have the same id; leave ids out to have them made")
+    return blocks
+
+
+def check_size(blocks: list[Block]) -> None:
+    """BlockError if a card with these blocks would be too large to send."""
+    size = len(msgspec.json.encode(blocks))
+    if size > MAX_CARD_BYTES:
+        raise BlockError(
+            f"the card would have {size:,} bytes, {MAX_CARD_BYTES:,} are allowed: write the data to a file in "
+            "artifacts/ and show a part of it"
+        )
+
+
+def _read(number: int, item: Any) -> Block:
+    where = f"blocks[{number}]"
+    try:
+        given = msgspec.convert(item, _Given)
+    except msgspec.ValidationError as error:
+        raise BlockError(f"{where}: {error}") from error
+    shape = BLOCKS.get(given.type)
+    if shape is None:
+        raise BlockError(f"{where}: unknown type {given.type[:40]!r}; there are {', '.join(BLOCKS)}")
+    data = item.get("data")
+    if isinstance(data, str) and given.type != "text":
+        try:
+            data = json.loads(data)
+        except ValueError:
+            raise BlockError(f"{where} ({given.type}): data must be an object") from None
+    if data is None:
+        data = {key: value for key, value in item.items() if key not in {"type", "id", "data"}}
+    try:
+        checked = msgspec.convert(data, shape)
+    except msgspec.ValidationError as error:
+        raise BlockError(f"{where} ({given.type}): {error}") from error
+    if isinstance(checked, Table):
+        checked.rows = [_row(number, checked.columns, row) for row in checked.rows]
+    plain = {key: value for key, value in msgspec.to_builtins(checked).items() if value is not None}
+    return Block(id=given.id or str(uuid.uuid4()), type=given.type, data=plain)
+
+
+def _row(number: int, columns: list[str], row: list[Cell] | dict[str, Cell]) -> list[Cell] | dict[str, Cell]:
+    if isinstance(row, dict):
+        unknown = set(row) - set(columns)
+        if unknown:
+            raise BlockError(f"blocks[{number}] (table): a row has the unknown column {min(unknown)!r}")
+        return [row.get(column) for column in columns]
+    if len(row) != len(columns):
+        raise BlockError(f"blocks[{number}] (table): a row has {len(row)} cells, there are {len(columns)} columns")
+    return row

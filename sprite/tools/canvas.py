@@ -1,0 +1,159 @@
+"""create_card, update_card, close_card: how the agent draws.
+
+A factory that closes over the store and a publish callable; each tool answers only when the card is kept and sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from claude_agent_sdk import SdkMcpTool, tool
+
+from sprite.database.workspace import CardSaved, Effect, WorkspaceDB
+from sprite.protocol import Block, CanvasUpdate, Card
+from sprite.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks
+
+Publish = Callable[[CanvasUpdate, Sequence[Effect]], Awaitable[None]]
+MAX_TITLE_CHARS = 200
+
+_BLOCKS_SCHEMA = {
+    "type": "array",
+    "description": (
+        "Blocks, each {type, data, id?}. data by type: heading {text, level 1-4}, stat {label, value, description?}, "
+        "key-value {pairs: [{key, value}]}, table {columns: [name], rows: [[cell]]}, "
+        "badge {text, variant: default|success|warning|destructive}, progress {value 0-100, label?}, "
+        "text {content: markdown}, separator {}, document {path, title?, excerpt?}, note {content}"
+    ),
+    "items": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "description": "Names the block for later changes; made where left out"},
+            "type": {"type": "string", "enum": list(BLOCKS)},
+            "data": {"type": "object"},
+        },
+        "required": ["type"],
+    },
+}
+
+
+def canvas_tools(
+    workspace: WorkspaceDB, publish: Publish, current_stack: Callable[[], str | None]
+) -> list[SdkMcpTool[Any]]:
+    """The three tools. `current_stack` names the stack the person is looking at, or None."""
+    # Two changes to one card in one turn must not overwrite each other.
+    one_change = asyncio.Lock()
+
+    @tool(
+        "create_card",
+        "Draw a card on the person's canvas: a table, a document or notes, made of blocks. Returns its card_id.",
+        {
+            "type": "object",
+            "properties": {
+                "title": {"type": "string"},
+                "card_type": {"type": "string", "enum": list(CARD_TYPES)},
+                "blocks": _BLOCKS_SCHEMA,
+                "stack_id": {"type": "string", "description": "Another stack than the one being looked at"},
+            },
+            "required": ["title", "card_type", "blocks"],
+        },
+    )
+    async def create_card(args: dict[str, Any]) -> dict[str, Any]:
+        try:
+            title, card_type = _title(args.get("title")), _card_type(args.get("card_type", "notes"))
+            blocks = read_blocks(args.get("blocks"))
+            check_size(blocks)
+        except BlockError as error:
+            return _wrong(error)
+        stack_id = await workspace.stack_for(args.get("stack_id") or current_stack())
+        card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks)
+        await publish(CanvasUpdate.of("create_card", card), [CardSaved(card)])
+        return _done(card)
+
+    @tool(
+        "update_card",
+        "Change a card: a block whose id the card has replaces that block, others are added at the end, "
+        "remove_blocks takes blocks away. What is not named stays as it is.",
+        {
+            "type": "object",
+            "properties": {
+                "card_id": {"type": "string"},
+                "title": {"type": "string"},
+                "blocks": _BLOCKS_SCHEMA,
+                "remove_blocks": {"type": "array", "items": {"type": "string"}, "description": "Ids of blocks"},
+            },
+            "required": ["card_id"],
+        },
+    )
+    async def update_card(args: dict[str, Any]) -> dict[str, Any]:
+        async with one_change:
+            try:
+                card = await _open_card(workspace, args.get("card_id"))
+                if args.get("title") is not None:
+                    card.title = _title(args["title"])
+                card.blocks = _changed(card.blocks, read_blocks(args.get("blocks") or []), args.get("remove_blocks"))
+                check_size(card.blocks)
+            except BlockError as error:
+                return _wrong(error)
+            await publish(CanvasUpdate.of("update_card", card), [CardSaved(card)])
+        return _done(card)
+
+    @tool(
+        "close_card",
+        "Take a card off the canvas. The person can bring it back.",
+        {"type": "object", "properties": {"card_id": {"type": "string"}}, "required": ["card_id"]},
+    )
+    async def close_card(args: dict[str, Any]) -> dict[str, Any]:
+        async with one_change:
+            try:
+                card = await _open_card(workspace, args.get("card_id"))
+            except BlockError as error:
+                return _wrong(error)
+            card.archived = True
+            await publish(CanvasUpdate.of("close_card", card), [CardSaved(card)])
+        return {"content": [{"type": "text", "text": json.dumps({"card_id": card.card_id, "closed": True})}]}
+
+    return [create_card, update_card, close_card]
+
+
+async def _open_card(workspace: WorkspaceDB, card_id: Any) -> Card:
+    card = await workspace.card(str(card_id))
+    if card is None or card.archived:
+        known = [f"{c.card_id} ({c.title})" for c in await workspace.cards() if not c.archived][-10:]
+        raise BlockError(f"there is no open card {str(card_id)[:60]!r}; open cards: {', '.join(known) or 'none'}")
+    return card
+
+
+def _title(value: Any) -> str:
+    title = " ".join(str(value or "").split())
+    if not title:
+        raise BlockError("title must not be empty")
+    return title[:MAX_TITLE_CHARS]
+
+
+def _card_type(value: Any) -> str:
+    if value not in CARD_TYPES:
+        raise BlockError(f"card_type must be one of {', '.join(CARD_TYPES)}, not {str(value)[:40]!r}")
+    return str(value)
+
+
+def _changed(old: list[Block], new: list[Block], removed: Any) -> list[Block]:
+    gone = removed if isinstance(removed, list) else []
+    unknown = [str(block_id) for block_id in gone if all(block.id != block_id for block in old)]
+    if unknown:
+        raise BlockError(f"the card has no block {unknown[0]!r}; it has {', '.join(block.id for block in old)}")
+    by_id = {block.id: block for block in new}
+    kept = [by_id.pop(block.id, block) for block in old if block.id not in gone]
+    return kept + list(by_id.values())
+
+
+def _done(card: Card) -> dict[str, Any]:
+    answer = {"card_id": card.card_id, "blocks": [{"id": block.id, "type": block.type} for block in card.blocks]}
+    return {"content": [{"type": "text", "text": json.dumps(answer)}]}
+
+
+def _wrong(error: BlockError) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": f"Not drawn: {error}"}], "is_error": True}

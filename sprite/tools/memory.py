@@ -1,0 +1,62 @@
+"""search_memory: the agent's only memory tool, read-only."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from claude_agent_sdk import SdkMcpTool, tool
+from mcp.types import ToolAnnotations
+
+from sprite.memory.search import DEFAULT_LIMIT, MAX_LIMIT, Found, Hit
+from sprite.memory.view import MemoryView
+
+
+def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
+    """The one tool."""
+
+    @tool(
+        "search_memory",
+        "Search everything ever said or learned here, in natural language: learnings and past turns, best first. "
+        "Filters inside the query: type:PREFERENCE (or FACT, PATTERN, CORRECTION, ACTION, TOOL_INSTALL, TURN), "
+        "since:2026-01-31, before:2026-02-28, session:ID, around:31 (the conversation around turn 31).",
+        {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string"},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+            },
+            "required": ["query"],
+        },
+        annotations=ToolAnnotations(read_only_hint=True),
+    )
+    async def search_memory(args: dict[str, Any]) -> dict[str, Any]:
+        found = await view.search(str(args.get("query", "")), _limit(args.get("limit")))
+        return {"content": [{"type": "text", "text": describe(found)}]}
+
+    return [search_memory]
+
+
+def describe(found: Found) -> str:
+    """Hits as the agent reads them, with how far the learnings reach."""
+    reach = f"Learnings exist up to turn {found.indexed_through}; {found.waiting} newer turn(s) are not curated yet."
+    if not found.hits:
+        return f"Nothing found. {reach}"
+    return "\n".join([*(_line(hit) for hit in found.hits), reach])
+
+
+def _line(hit: Hit) -> str:
+    when = datetime.fromtimestamp(hit.at, UTC).strftime("%Y-%m-%d")
+    name = f"L{hit.id} {hit.type}" if hit.kind == "learning" else f"turn {hit.id}"
+    source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""
+    marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
+    if hit.origin in {"tool", "web", "none"}:
+        marks += f" (origin: {hit.origin}, not the person's words)"
+    return f"- [{name}, {when}{source}, session {hit.session_id}]{marks} {hit.text}"
+
+
+def _limit(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return DEFAULT_LIMIT

@@ -1,0 +1,108 @@
+"""SDK message -> agent events (pure). What the CLI says, in the wire's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from claude_agent_sdk import (
+    AssistantMessage,
+    Message,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+
+from sprite.database.transcript import Outcome
+from sprite.memory.turn_buffer import cut, cut_value, result_text
+from sprite.protocol import AgentEvent
+from sprite.runtime import TurnResult
+
+#: What is shown of a tool's answer; the observation keeps more.
+SUMMARY_CHARS = 400
+#: Statuses after which the same request may succeed.
+_RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+_ERROR_CODES = {
+    400: "invalid_request",
+    401: "unauthorized_model",
+    403: "forbidden_model",
+    404: "unknown_model",
+    413: "request_too_large",
+    429: "rate_limited",
+    529: "overloaded",
+}
+
+
+def events_of(message: Message) -> Iterator[AgentEvent]:
+    """The events a message stands for, still without their mission; a subagent's own text is not shown."""
+    match message:
+        case StreamEvent(parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}):
+            yield AgentEvent(None, "text_delta", text=text)
+        case AssistantMessage(error=None):
+            yield from _said(message)
+        case UserMessage(content=list(blocks)):
+            for block in blocks:
+                if isinstance(block, ToolResultBlock):
+                    yield _tool_result(block)
+        case SystemMessage(subtype="status", data={"status": "compacting"}):
+            yield AgentEvent(None, "compacting")
+        case SystemMessage(subtype="compact_boundary"):
+            yield AgentEvent(None, "compacted")
+
+
+def _said(message: AssistantMessage) -> Iterator[AgentEvent]:
+    for block in message.content:
+        if isinstance(block, TextBlock) and message.parent_tool_use_id is None and block.text:
+            yield AgentEvent(None, "text", text=block.text)
+        elif isinstance(block, ToolUseBlock):
+            yield AgentEvent(None, "tool_use", tool_use_id=block.id, name=block.name, input=cut_value(block.input))
+
+
+def _tool_result(block: ToolResultBlock) -> AgentEvent:
+    return AgentEvent(
+        None,
+        "tool_result",
+        tool_use_id=block.tool_use_id,
+        is_error=bool(block.is_error),
+        summary=cut(result_text(block.content), SUMMARY_CHARS),
+    )
+
+
+def result_of(message: ResultMessage, *, interrupted: bool) -> TurnResult:
+    """How a turn ended; `interrupted` says whether somebody asked for its end."""
+    outcome = _outcome(message, interrupted=interrupted)
+    taken_in = message.user_message_uuids or ([message.user_message_uuid] if message.user_message_uuid else [])
+    origin = message.origin["kind"] if message.origin else "human"
+    return TurnResult(
+        for_messages=tuple(taken_in),
+        by_itself=origin != "human",
+        outcome=outcome,
+        failure=_failure(message, outcome),
+        text=message.result or "",
+        usage=message.usage,
+        total_cost_usd=message.total_cost_usd,
+    )
+
+
+def _outcome(message: ResultMessage, *, interrupted: bool) -> Outcome:
+    aborted = (message.terminal_reason or "").startswith("aborted")
+    if aborted or (message.subtype == "error_during_execution" and interrupted):
+        return "interrupted"
+    if message.subtype == "error_max_turns":
+        return "max_turns"
+    return "error" if message.is_error else "complete"
+
+
+def _failure(message: ResultMessage, outcome: Outcome) -> tuple[str, str, bool] | None:
+    if outcome in {"complete", "interrupted"}:
+        return None
+    if outcome == "max_turns":
+        words = f"The agent stopped after {message.num_turns} steps without finishing. Say how to go on."
+        return ("max_turns", words, False)
+    status = message.api_error_status
+    words = message.result or "; ".join(message.errors or []) or "The agent could not finish this turn."
+    code = _ERROR_CODES.get(status, "model_error") if status else "agent_error"
+    return (code, cut(words, 1000), status in _RETRYABLE if status else True)

@@ -1,0 +1,114 @@
+"""Files that people send, in chunks: gathered aside, then put into documents/ in one step, never over another.
+
+Knows the workspace's folders; knows nothing of connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from sprite.errors import PeerError, StorageError
+from sprite.protocol import MAX_UPLOAD_BYTES, FileUpload
+
+#: Uploads under way at once; each costs a file.
+MAX_OPEN = 16
+#: Longest name a file may get, in bytes: what file systems take, with room for a number.
+MAX_NAME_BYTES = 200
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\:*?\"<>|]+")
+
+
+class Uploads:
+    """The uploads under way of one workspace."""
+
+    def __init__(self, documents: Path, parts: Path) -> None:
+        self._documents = documents
+        self._parts = parts
+        self._next_index: dict[str, int] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def prepare(self) -> None:
+        """Makes the folders and drops what an earlier process left unfinished."""
+        self._documents.mkdir(parents=True, exist_ok=True)
+        self._parts.mkdir(parents=True, exist_ok=True)
+        for part in self._parts.iterdir():
+            part.unlink()
+
+    async def take(self, chunk: FileUpload) -> str | None:
+        """Adds a chunk; returns the file's path below the workspace after the last one, else None.
+
+        PeerError for a chunk out of order, too much data, or data that is not base64.
+        """
+        lock = self._locks.setdefault(chunk.upload_id, asyncio.Lock())
+        async with lock:
+            try:
+                return await asyncio.to_thread(self._take, chunk)
+            except OSError as error:
+                self._forget(chunk.upload_id)
+                raise StorageError(f"The file could not be stored ({error.strerror}).") from error
+
+    def _take(self, chunk: FileUpload) -> str | None:
+        expected = self._next_index.get(chunk.upload_id, 0)
+        if chunk.index != expected:
+            self._forget(chunk.upload_id)
+            raise PeerError(f"Chunk {expected} was expected, {chunk.index} came; send the file again.")
+        if expected == 0 and len(self._next_index) >= MAX_OPEN:
+            raise PeerError(f"{MAX_OPEN} uploads are under way already.", code="too_many_uploads")
+        try:
+            data = base64.b64decode(chunk.data, validate=True)
+        except (binascii.Error, ValueError) as error:
+            self._forget(chunk.upload_id)
+            raise PeerError("The chunk's data is not base64; send the file again.") from error
+        part = self._part(chunk.upload_id)
+        with part.open("ab" if expected else "wb") as stream:
+            stream.write(data)
+            size = stream.tell()
+            if chunk.last:
+                stream.flush()
+                os.fsync(stream.fileno())
+        if size > MAX_UPLOAD_BYTES:
+            self._forget(chunk.upload_id)
+            raise PeerError(f"A file may have {MAX_UPLOAD_BYTES // 2**20} MiB at most.", code="file_too_large")
+        self._next_index[chunk.upload_id] = expected + 1
+        if not chunk.last:
+            return None
+        path = self._place(part, safe_name(chunk.name))
+        self._forget(chunk.upload_id)
+        return path
+
+    def _place(self, part: Path, name: str) -> str:
+        """Gives the finished file its name in documents/; a taken name gets a number."""
+        stem, suffix = Path(name).stem, Path(name).suffix
+        for number in range(1, 10_000):
+            target = self._documents / (name if number == 1 else f"{stem} ({number}){suffix}")
+            # link fails where the name is taken, so nothing is overwritten, not even in a race.
+            with contextlib.suppress(FileExistsError):
+                target.hardlink_to(part)
+                target.chmod(0o644)
+                return f"documents/{target.name}"
+        raise PeerError(f"There are too many files named {name}.")
+
+    def _forget(self, upload_id: str) -> None:
+        self._next_index.pop(upload_id, None)
+        self._locks.pop(upload_id, None)
+        self._part(upload_id).unlink(missing_ok=True)
+
+    def _part(self, upload_id: str) -> Path:
+        # The id is the peer's, so it is never used as a file name itself.
+        return self._parts / hashlib.sha256(upload_id.encode("utf-8", "replace")).hexdigest()
+
+
+def safe_name(name: str) -> str:
+    """A file name without folders, control characters or a leading dot, short enough for any file system."""
+    last = name.replace("\\", "/").rsplit("/", 1)[-1]
+    clean = _UNSAFE.sub("_", last.encode("utf-8", "replace").decode()).strip().lstrip(".").strip()
+    stem, suffix = Path(clean).stem, Path(clean).suffix
+    while stem and len((stem + suffix).encode()) > MAX_NAME_BYTES:
+        stem = stem[:-1]
+    return (stem + suffix)[:MAX_NAME_BYTES] or "unnamed"

@@ -1,0 +1,212 @@
+"""What the tests share: a real sprite process, a client that speaks the wire, and the offline model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Bounds every wait of a test; nothing waits this long unless something is broken.
+PATIENCE = 60.0
+
+Message = dict[str, Any]
+
+
+class Client:
+    """A client of the sprite's TCP port that keeps everything it has received."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.received: list[Message] = []
+        self._seen = 0
+
+    def send(self, type_: str, payload: Message | None = None, message_id: str | None = None) -> str:
+        message_id = message_id or str(uuid.uuid4())
+        frame = {"type": type_, "id": message_id, "timestamp": 0, "payload": payload or {}}
+        self.writer.write(json.dumps(frame).encode() + b"\n")
+        return message_id
+
+    async def next(self) -> Message | None:
+        """The next message, None at the connection's end."""
+        async with asyncio.timeout(PATIENCE):
+            line = await self.reader.readline()
+        if not line:
+            return None
+        message: Message = json.loads(line)
+        self.received.append(message)
+        return message
+
+    async def until(self, predicate: Callable[[Message], bool]) -> Message:
+        """Reads until a message fits."""
+        while (message := await self.next()) is not None:
+            if predicate(message):
+                return message
+        raise AssertionError(f"the connection ended; the last messages were {self.received[-5:]}")
+
+    async def reply(self, message_id: str) -> Message:
+        """The answer to a message."""
+        return await self.until(lambda m: m.get("reply_to") == message_id)
+
+    async def ask(self, type_: str, payload: Message | None = None) -> Message:
+        """Sends a message and returns its answer."""
+        return await self.reply(self.send(type_, payload))
+
+    async def end_of(self, mission_id: str) -> Message:
+        """The event that ends a mission, as its payload."""
+        message = await self.until(
+            lambda m: (
+                m["type"] == "agent_event"
+                and m["payload"]["mission_id"] == mission_id
+                and m["payload"]["event"] in {"complete", "interrupted", "error"}
+            )
+        )
+        payload: Message = message["payload"]
+        return payload
+
+    async def mission(self, text: str) -> Message:
+        """Sends a mission and waits for its end."""
+        return await self.end_of(self.send("mission", {"text": text}))
+
+    async def event(self, name: str) -> Message:
+        """The next agent event of a kind, as its payload."""
+        message = await self.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == name)
+        payload: Message = message["payload"]
+        return payload
+
+    def events(self, mission_id: str | None = None) -> list[Message]:
+        """The agent events received so far."""
+        return [
+            m["payload"]
+            for m in self.received
+            if m["type"] == "agent_event" and mission_id in {None, m["payload"]["mission_id"]}
+        ]
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):  # the server may have been killed
+            await self.writer.wait_closed()
+
+
+class SpriteProcess:
+    """`python -m sprite serve` on a workspace."""
+
+    def __init__(self, workspace: Path, process: asyncio.subprocess.Process, host: str, port: int) -> None:
+        self.workspace = workspace
+        self.process = process
+        self.host = host
+        self.port = port
+
+    @property
+    def token(self) -> str:
+        return (self.workspace / ".os/run/token").read_text().strip()
+
+    @asynccontextmanager
+    async def raw(self) -> AsyncIterator[Client]:
+        """A connection that has said nothing yet."""
+        reader, writer = await asyncio.open_connection(self.host, self.port, limit=64 * 2**20)
+        client = Client(reader, writer)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    @asynccontextmanager
+    async def client(self, resume: Message | None = None) -> AsyncIterator[Client]:
+        """An authenticated connection; its `auth_ok` is the first message received."""
+        async with self.raw() as client:
+            payload: Message = {"token": self.token, "protocol": 1, "client": "test"}
+            if resume is not None:
+                payload["resume"] = resume
+            client.send("auth", payload)
+            await client.until(lambda m: m["type"] == "auth_ok")
+            yield client
+
+    async def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.ended()
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(PATIENCE):
+            return await self.process.wait()
+
+
+def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
+    """The environment of a sprite that talks to a model on loopback and retries nothing for long."""
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC_", "SPRITE", "CLAUDE", "IS_SANDBOX"))}
+    env = {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1"}
+    if model_url is not None:
+        env |= {"ANTHROPIC_BASE_URL": model_url, "ANTHROPIC_API_KEY": "offline"}
+    return env | extra
+
+
+@asynccontextmanager
+async def running_sprite(
+    workspace: Path, model_url: str | None, *, permissions: str = "bypass", **extra: str
+) -> AsyncIterator[SpriteProcess]:
+    """A sprite process; stopped, or killed if need be, at the end. Its stderr goes to `workspace/../stderr.log`."""
+    with (workspace.parent / "stderr.log").open("ab") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "sprite", "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions),
+            cwd=ROOT,
+            env=sprite_environment(model_url, **extra),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+        )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            line = (await process.stdout.readline()).decode()
+        assert line.startswith("sprite listening on "), (workspace.parent / "stderr.log").read_text()[-3000:]
+        host, port = line.split()[-1].rsplit(":", 1)
+        sprite = SpriteProcess(workspace, process, host, int(port))
+        yield sprite
+        await sprite.stop()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
+    """Rows of a database of the sprite's, read beside it."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    connection.row_factory = sqlite3.Row
+    try:
+        return [dict(row) for row in connection.execute(sql, parameters)]
+    finally:
+        connection.close()
+
+
+def observations(workspace: Path) -> list[dict[str, Any]]:
+    """The log's turns, oldest first."""
+    return rows(workspace / ".os/memory/transcript.db", "SELECT * FROM observations ORDER BY id")
+
+
+def dump(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every table of a database with all its rows: what "byte for byte" compares."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        names = [r[0] for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        return {name: sorted(connection.execute(f'SELECT * FROM "{name}"'), key=repr) for name in names}
+    finally:
+        connection.close()

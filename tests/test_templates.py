@@ -1,0 +1,72 @@
+"""The six files of a new workspace."""
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from sprite.memory.curator import CURATED_FILES, build_prompt, parse_response
+
+LIMITS = {"soul.md": 200, "os.md": 200, "tools.md": 150, "files.md": 200, "user.md": 200, "context.md": 200}
+# The contract of the wire protocol, "Blocks": each type's fields.
+BLOCKS = {
+    "heading": {"text", "level"},
+    "stat": {"label", "value", "description"},
+    "key-value": {"pairs", "key", "value"},
+    "table": {"columns", "rows"},
+    "badge": {"text", "variant"},
+    "progress": {"value", "label"},
+    "text": {"content"},
+    "separator": set(),
+    "document": {"path", "title", "excerpt"},
+    "note": {"content"},
+}
+
+
+def template(name: str) -> str:
+    return files("sprite.memory").joinpath("templates", name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_each_template_is_clean_text_far_below_its_limit(name: str) -> None:
+    text = template(name)
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+    assert text == text.expandtabs()
+    assert text.count("\n") < LIMITS[name] / 2
+
+
+def test_soul_and_os_are_short_enough_to_be_read_at_every_start() -> None:
+    assert template("soul.md").count("\n") + template("os.md").count("\n") <= 120
+
+
+def test_the_system_rules_name_every_block_with_its_fields_and_no_other() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| `({.*?})`", template("os.md"), re.MULTILINE)
+    assert {kind: set(re.findall(r'"(\w+)"', data)) for kind, data in rows} == BLOCKS
+
+
+@pytest.mark.parametrize(
+    "word",
+    (
+        "`create_card` `update_card` `close_card` `search_memory` `table` `document` `notes` "
+        "type: since: before: session: around:<turn> documents/ ocr/ extractions/ artifacts/ .os/"
+    ).split(),
+)
+def test_the_system_rules_name_what_the_agent_has(word: str) -> None:
+    assert word in template("os.md")
+
+
+@pytest.mark.parametrize("name", CURATED_FILES)
+def test_a_new_curated_file_explains_itself_and_states_nothing(name: str) -> None:
+    title, explanation, *rest = template(name).splitlines()
+    assert title == f"# {name.removesuffix('.md').title()}"
+    assert re.fullmatch(r"\*.+\.\*", explanation)
+    assert all(not line or line.startswith("## ") for line in rest)
+
+
+@pytest.mark.parametrize("name", CURATED_FILES)
+def test_a_template_survives_the_way_through_prompt_and_answer(name: str) -> None:
+    text = template(name)
+    prompt = build_prompt(files={name: text}, limits=LIMITS, open_learnings=(), turns=())
+    assert text in prompt.user
+    assert parse_response(f"{name.removesuffix('.md').upper()}_MD_UPDATE:\n{text}").files == {name: text}
