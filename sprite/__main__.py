@@ -6,25 +6,45 @@ import argparse
 import asyncio
 import logging
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
-from sprite.config import from_environment
+from sprite import __version__
+from sprite.config import Settings, from_environment
 from sprite.errors import SpriteError
+from sprite.memory.search import DEFAULT_LIMIT
 
+#: Like argparse's own: the call, or what it finds, has to be changed by a person.
 EXIT_OPERATOR = 2
+EXIT_INTERRUPTED = 130
+
+Command = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command; returns the exit code."""
     arguments = _parser().parse_args(argv)
     _set_up_logging()
+    command: Command = arguments.command
     try:
-        return int(arguments.run(arguments))
+        return asyncio.run(command(_settings(arguments), arguments))
     except SpriteError as error:
         print(f"sprite: {error}", file=sys.stderr)
         return EXIT_OPERATOR
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # `... | head` has seen enough; without this Python complains once more while it exits.
+        sys.stderr.close()
+        return 0
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    if "port" in arguments:
+        return from_environment(
+            arguments.workspace, host=arguments.host, port=arguments.port, permissions=arguments.permissions
+        )
+    return from_environment(arguments.workspace)
 
 
 def _set_up_logging() -> None:
@@ -33,21 +53,64 @@ def _set_up_logging() -> None:
     logging.getLogger("sprite").setLevel(logging.INFO)
 
 
+# --- the commands ---
+
+
+async def _serve(settings: Settings, _arguments: argparse.Namespace) -> int:
+    from sprite.server import install_signals, serve
+
+    stop = asyncio.Event()
+    install_signals(stop)
+    await serve(settings, lambda host, port: print(f"sprite listening on {host}:{port}", flush=True), stop)
+    return 0
+
+
+async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.commands.status import status
+
+    return await status(settings, as_json=arguments.json)
+
+
+async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.commands import memory
+
+    commands: dict[str, Command] = {
+        "search": memory.search,
+        "file": memory.file,
+        "history": memory.history,
+        "diff": memory.diff,
+        "learnings": memory.learnings,
+    }
+    return await commands[arguments.memory_command](settings, arguments)
+
+
+async def _rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.commands.rebuild import rebuild
+
+    return await rebuild(settings, dry_run=arguments.dry_run, as_json=arguments.json)
+
+
+async def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.commands.doctor import doctor
+
+    return await doctor(settings, as_json=arguments.json)
+
+
+# --- the arguments ---
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m sprite", description="An agent that lives on its own computer and never forgets."
+        prog="python -m sprite",
+        description="An agent that lives on its own computer and never forgets.",
+        epilog="Each command takes --help. Settings beside the flags: ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, "
+        "SPRITE_TOKEN, SPRITE_MODEL, SPRITE_CURATOR_MODEL, SPRITE_BATCH_TURNS, SPRITE_DAILY_USD.",
     )
+    parser.add_argument("--version", action="version", version=f"sprite {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
-        "--workspace",
-        type=Path,
-        default=Path("/workspace"),
-        metavar="DIR",
-        help="the agent's folder (default: /workspace); everything of Sprite's is below its .os/",
-    )
+    here, printed = _common()
 
-    serve = commands.add_parser("serve", parents=[common], help="run the agent's server")
+    serve = commands.add_parser("serve", parents=[here], help="run the agent's server")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     serve.add_argument("--port", type=int, default=8765, help="port to listen on, 0 for a free one (default: 8765)")
     serve.add_argument(
@@ -55,24 +118,67 @@ def _parser() -> argparse.ArgumentParser:
         choices=["ask", "bypass"],
         help="whether tool calls are asked for (default: bypass inside a VM, ask anywhere else)",
     )
-    serve.set_defaults(run=_serve)
+    serve.set_defaults(command=_serve)
+
+    status = commands.add_parser("status", parents=[here, printed], help="whether memory is well, at a glance")
+    status.set_defaults(command=_status)
+
+    memory = commands.add_parser("memory", help="look into memory")
+    _add_memory_commands(memory.add_subparsers(required=True, metavar="COMMAND", dest="memory_command"), here, printed)
+    memory.set_defaults(command=_memory)
+
+    rebuild = commands.add_parser(
+        "rebuild", parents=[here, printed], help="make memory.db and the curated files anew from the log"
+    )
+    rebuild.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    rebuild.set_defaults(command=_rebuild)
+
+    doctor = commands.add_parser("doctor", parents=[here, printed], help="check this machine and say what to do")
+    doctor.set_defaults(command=_doctor)
     return parser
 
 
-def _serve(arguments: argparse.Namespace) -> int:
-    from sprite.server import install_signals, serve
+def _common() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    here = argparse.ArgumentParser(add_help=False)
+    here.add_argument(
+        "--workspace",
+        type=Path,
+        default=Path("/workspace"),
+        metavar="DIR",
+        help="the agent's folder (default: /workspace); everything of Sprite's is below its .os/",
+    )
+    printed = argparse.ArgumentParser(add_help=False)
+    printed.add_argument("--json", action="store_true", help="print JSON for programs")
+    return here, printed
 
-    settings = from_environment(
-        arguments.workspace, host=arguments.host, port=arguments.port, permissions=arguments.permissions
+
+def _add_memory_commands(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    here: argparse.ArgumentParser,
+    printed: argparse.ArgumentParser,
+) -> None:
+    parents = [here, printed]
+    search = commands.add_parser("search", parents=parents, help="find learnings and turns, best first")
+    search.add_argument("query", nargs="+", help="in natural language; filters: type: since: before: session: around:")
+    search.add_argument("--limit", type=int, default=DEFAULT_LIMIT, metavar="N", help="hits (default: 10)")
+
+    file = commands.add_parser("file", parents=parents, help="print a memory file")
+    file.add_argument("name", help="soul.md, os.md, tools.md, user.md, files.md or context.md")
+    file.add_argument(
+        "--as-of", metavar="TIME|CURATION", help="as it was then: 2026-11-20T15:00, or a curation's number"
     )
 
-    async def run() -> None:
-        stop = asyncio.Event()
-        install_signals(stop)
-        await serve(settings, lambda host, port: print(f"sprite listening on {host}:{port}", flush=True), stop)
+    history = commands.add_parser("history", parents=parents, help="every version of a curated file")
+    history.add_argument("name")
 
-    asyncio.run(run())
-    return 0
+    diff = commands.add_parser("diff", parents=parents, help="what changed between two versions (0: as shipped)")
+    diff.add_argument("name")
+    diff.add_argument("a", type=int)
+    diff.add_argument("b", type=int)
+
+    learnings = commands.add_parser("learnings", parents=parents, help="what was learned, oldest first")
+    learnings.add_argument("--after", type=int, default=0, metavar="ID", help="only those with a higher number")
+    learnings.add_argument("--limit", type=int, default=100, metavar="N", help="how many (default: 100)")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from sprite.errors import FatalPeerError, PeerError
+from sprite.errors import FatalPeerError as FatalPeerError
+from sprite.errors import PeerError as PeerError
 
 PROTOCOL_VERSION = 1
 _T = TypeVar("_T")

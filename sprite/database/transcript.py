@@ -368,6 +368,17 @@ class TranscriptDB:
         )
         return [Curation(**dict(row)) for row in rows]
 
+    async def event_count(self) -> int:
+        """How many events have changed memory."""
+        return int(await self._db.fetch_value("SELECT count(*) FROM curations"))
+
+    async def curation_counts(self) -> tuple[int, int, float | None]:
+        """(calls to a model, those of unknown price, when the last one was)."""
+        row = await self._db.fetch_one(
+            "SELECT count(*), count(*) - count(cost_usd), max(created_at) FROM curations WHERE kind = 'batch'"
+        )
+        return (row[0], row[1], row[2]) if row else (0, 0, None)
+
     async def spend(self, since: float = 0.0) -> float:
         """What curation has cost since a time, in US dollars, as far as prices are known."""
         return float(

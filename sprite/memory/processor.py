@@ -28,6 +28,7 @@ from sprite.memory.curator import (
     parse_response,
 )
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles
+from sprite.memory.health import last_error, note_error, seconds_since_midnight
 from sprite.memory.pricing import cost_usd
 from sprite.memory.projection import Change, Projection
 from sprite.memory.query import any_of, significant
@@ -52,7 +53,6 @@ FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 300.0
 #: So many failures in a row end a flush; the next turn's end, session or start begins another.
 MAX_ATTEMPTS = 8
-SECONDS_PER_DAY = 86_400.0
 
 
 class BudgetReachedError(SpriteError):
@@ -94,8 +94,11 @@ class ObservationProcessor:
         self._flushes: set[asyncio.Task[None]] = set()
         self._client: AsyncAnthropic | None = None
         self._batch_turns = settings.batch_turns
-        #: In words, what went wrong last; None once a batch has succeeded.
-        self.last_error: str | None = None
+
+    @property
+    def last_error(self) -> str | None:
+        """In words, what went wrong last; None once all is well again."""
+        return last_error(self._settings.run)
 
     # --- triggers ---
 
@@ -158,7 +161,7 @@ class ObservationProcessor:
             except Exception:
                 # A bug must not end curation for the process's life; the turns wait for the next trigger.
                 log.exception("curation failed unexpectedly")
-                self.last_error = "curation failed unexpectedly; see the log"
+                note_error(self._settings.run, "curation failed unexpectedly; see the log")
 
     async def _flush_persistently(self) -> None:
         for attempt in range(MAX_ATTEMPTS):
@@ -178,7 +181,7 @@ class ObservationProcessor:
 
     def _note(self, error: SpriteError) -> None:
         log.warning("curation: %s", error)
-        self.last_error = str(error)
+        note_error(self._settings.run, str(error))
 
     # --- a flush ---
 
@@ -188,7 +191,7 @@ class ObservationProcessor:
             while turns := await self._transcript.waiting(self._batch_turns):
                 await self._curate(turns)
                 self._batch_turns = self._settings.batch_turns
-                self.last_error = None
+                note_error(self._settings.run, None)
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:
@@ -262,8 +265,7 @@ class ObservationProcessor:
         cap = self._settings.daily_usd
         if cap is None:
             return
-        midnight = time.time() // SECONDS_PER_DAY * SECONDS_PER_DAY
-        if await self._transcript.spend(since=midnight) >= cap:
+        if await self._transcript.spend(since=time.time() - seconds_since_midnight()) >= cap:
             raise BudgetReachedError(f"{BudgetReachedError.__doc__} (SPRITE_DAILY_USD={cap:g})")
 
     async def _call(self, prompt: CuratorPrompt) -> Answer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sprite.database.memory import MemoryDB, NewLearning, Projected
@@ -77,10 +78,15 @@ class Projection:
         await self._write_files()
         return changes
 
-    async def _apply_all(self) -> list[Change]:
-        changes = []
+    async def replay(self, on_change: Callable[[Change], None]) -> None:
+        """Applies what is above the cursor, one curation after another; touches no file."""
         while curations := await self._transcript.curations_after(await self._memory.cursor()):
-            changes += [await self._apply(curation) for curation in curations]
+            for curation in curations:
+                on_change(await self._apply(curation))
+
+    async def _apply_all(self) -> list[Change]:
+        changes: list[Change] = []
+        await self.replay(changes.append)
         return changes
 
     async def _apply(self, curation: Curation) -> Change:

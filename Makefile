@@ -1,0 +1,49 @@
+# make run    talk to an agent on this machine (Claude with ANTHROPIC_API_KEY, else the built-in offline model)
+# make test   lint, types and every test
+# Nothing needs root or a key; everything is installed into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint soak bench clean
+
+help: ## these lines
+	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run ## talk to your agent in this terminal
+	@$(BIN)/python -m bridge chat
+
+test: $(VENV)/.dev lint ## lint, types and every test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: $(VENV)/.dev ## the kill test, ten times as long
+	SOAK_KILLS=500 $(BIN)/python -m pytest tests/test_kill_anytime.py -s
+
+bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
+	@for script in benchmarks/bench_*.py; do PYTHONPATH=. $(BIN)/python $$script || exit 1; done
+
+clean: ## the environment and the caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Sprite needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "Setting up .venv (once, about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.python requirements.txt sprite/requirements.txt constraints.txt
+	@$(INSTALL) -r requirements.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements-dev.txt
+	@$(INSTALL) -r requirements-dev.txt
+	@touch $@

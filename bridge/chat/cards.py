@@ -1,0 +1,241 @@
+"""Cards of the canvas as panels of a terminal: one block type, one shape, one drawing.
+
+Pure: data in, something rich can print out. A block that does not fit its shape, or that a newer sprite
+invented, is said to be there rather than left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markdown import Markdown
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from bridge.chat.untrusted import clean, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sprite.protocol import Block
+
+_GAUGE_CELLS = 24
+_PERCENT = 100
+_VARIANTS = {
+    "default": "reverse",
+    "success": "bold black on green",
+    "warning": "bold black on yellow",
+    "destructive": "bold white on red",
+}
+_HEADINGS = {1: "bold underline", 2: "bold", 3: "bold dim", 4: "italic"}
+
+
+class _Shape(msgspec.Struct):
+    pass
+
+
+class _Heading(_Shape):
+    text: str
+    level: int = 1
+
+
+class _Stat(_Shape):
+    label: str
+    value: Any
+    description: str | None = None
+
+
+class _Pair(_Shape):
+    key: str
+    value: Any
+
+
+class _KeyValue(_Shape):
+    pairs: list[_Pair]
+
+
+class _Table(_Shape):
+    columns: list[Any]
+    rows: list[list[Any]]
+
+
+class _Badge(_Shape):
+    text: str
+    variant: str = "default"
+
+
+class _Progress(_Shape):
+    value: float
+    label: str | None = None
+
+
+class _Content(_Shape):
+    content: str
+
+
+class _Separator(_Shape):
+    pass
+
+
+class _Document(_Shape):
+    path: str
+    title: str | None = None
+    excerpt: str | None = None
+
+
+def draw_card(title: str, blocks: list[Block], *, subtitle: str = "") -> Panel:
+    """Draw a card as a panel with its blocks below each other."""
+    drawn = [draw_block(block) for block in blocks] or [Text("empty", style="dim italic")]
+    return Panel(
+        Group(*drawn),
+        title=Text(one_line(title) or "Untitled", style="bold"),
+        title_align="left",
+        subtitle=Text(subtitle, style="dim") if subtitle else None,
+        subtitle_align="right",
+        box=box.ROUNDED,
+        border_style="cyan",
+        padding=(0, 1),
+        expand=False,
+    )
+
+
+def draw_block(block: Block) -> RenderableType:
+    """Draw one block."""
+    known = _DRAWINGS.get(block.type)
+    if known is None:
+        return _unknown(f"[{one_line(block.type)}: this client cannot draw it]")
+    shape, draw = known
+    try:
+        data = msgspec.convert(block.data, shape, strict=False)
+    except msgspec.ValidationError:
+        return _unknown(f"[{block.type}: its data does not fit]")
+    return draw(data)
+
+
+def gauge(value: float, limit: float, *, cells: int = _GAUGE_CELLS) -> Text:
+    """Draw a bar that is full at the limit; it turns yellow and red as it fills up."""
+    share = min(1.0, max(0.0, value / limit)) if limit > 0 else 0.0
+    full = round(share * cells)
+    return Text.assemble(("█" * full, _fullness(share)), ("░" * (cells - full), "dim"))
+
+
+def _fullness(share: float) -> str:
+    nearly, almost = 0.95, 0.8
+    return "red" if share >= nearly else "yellow" if share >= almost else "green"
+
+
+def _unknown(words: str) -> Text:
+    return Text(words, style="dim italic")
+
+
+def _heading(data: _Heading) -> Text:
+    return Text(clean(data.text), style=_HEADINGS.get(data.level, "italic"))
+
+
+def _stat(data: _Stat) -> Text:
+    drawn = Text.assemble((_value(data.value), "bold cyan"), "  ", clean(data.label))
+    if data.description:
+        drawn.append(f"\n{clean(data.description)}", style="dim")
+    return drawn
+
+
+def _key_value(data: _KeyValue) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for pair in data.pairs:
+        grid.add_row(Text(clean(pair.key)), Text(_value(pair.value)))
+    return grid
+
+
+def _table(data: _Table) -> RenderableType:
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    width = max([len(data.columns), *(len(row) for row in data.rows)])
+    for index in range(width):
+        name = _value(data.columns[index]) if index < len(data.columns) else ""
+        cells = [row[index] for row in data.rows if index < len(row)]
+        drawn.add_column(Text(name), justify="right" if _all_numbers(cells) else "left")
+    for row in data.rows:
+        drawn.add_row(*(Text(_value(cell)) for cell in row))
+    return drawn if data.rows else Group(drawn, _unknown("no rows"))
+
+
+def _badge(data: _Badge) -> Text:
+    return Text(f" {one_line(data.text)} ", style=_VARIANTS.get(data.variant, "reverse"), end="\n")
+
+
+def _progress(data: _Progress) -> Text:
+    bar = gauge(data.value, _PERCENT)
+    # On a card a full bar is a success; in memory it is a warning.
+    bar.stylize("green", 0, bar.plain.count("█"))
+    drawn = Text.assemble(bar, f" {data.value:g}%")
+    return drawn.append(f"  {clean(data.label)}") if data.label else drawn
+
+
+def _text(data: _Content) -> Markdown:
+    return markdown(data.content)
+
+
+def _note(data: _Content) -> Panel:
+    return Panel(Text(clean(data.content)), box=box.MINIMAL, style="italic", padding=(0, 1), expand=False)
+
+
+def _separator(_data: _Separator) -> Rule:
+    return Rule(style="dim")
+
+
+def _document(data: _Document) -> Text:
+    drawn = Text.assemble("▤ ", (clean(data.title or data.path), "bold"))
+    if data.title:
+        drawn.append(f"  {clean(data.path)}", style="dim")
+    if data.excerpt:
+        drawn.append(f"\n{clean(data.excerpt)}", style="dim")
+    return drawn
+
+
+def markdown(text: str) -> Markdown:
+    """Markdown with addresses spelled out (a link's text may lie) and the terminal's own colours."""
+    return Markdown(clean(text), code_theme="ansi_dark", hyperlinks=False)
+
+
+def _value(value: object) -> str:
+    """Return a cell as people write it: 3 rather than 3.0, nothing for null, yes and no."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return clean(value) if isinstance(value, str | int) else clean(msgspec.json.encode(value).decode())
+
+
+def _all_numbers(cells: list[Any]) -> bool:
+    filled = [_value(cell) for cell in cells if cell not in (None, "")]
+    return bool(filled) and all(_is_number(cell) for cell in filled)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell.strip("$€£%+ ").replace(",", ""))
+    except ValueError:
+        return False
+    return True
+
+
+_DRAWINGS: dict[str, tuple[type[Any], Callable[[Any], RenderableType]]] = {
+    "heading": (_Heading, _heading),
+    "stat": (_Stat, _stat),
+    "key-value": (_KeyValue, _key_value),
+    "table": (_Table, _table),
+    "badge": (_Badge, _badge),
+    "progress": (_Progress, _progress),
+    "text": (_Content, _text),
+    "separator": (_Separator, _separator),
+    "document": (_Document, _document),
+    "note": (_Content, _note),
+}

@@ -1,0 +1,177 @@
+"""What a person types that begins with `/`: it is for this client, and never reaches the agent."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.text import Text
+
+from bridge.chat import drawing, memory_views
+from bridge.chat.cards import draw_card
+from bridge.chat.untrusted import one_line
+from bridge.sprite_link import LinkDownError
+from sprite.protocol import Error, MemoryRequest, MemoryResult, ServerPayload, Status, System
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rich.console import RenderableType
+
+    from bridge.chat.conversation import Conversation
+    from bridge.chat.screen import Screen
+    from bridge.sprite_link import SpriteConnection
+    from sprite.protocol import ClientPayload
+
+_LOOK_SECONDS = 15.0
+#: A session's end and a flush wait for a call to a model, or for several.
+_MODEL_SECONDS = 180.0
+_RECENT_LEARNINGS = 8
+_PAGE_ROWS = 100
+_SEARCH_HITS = 10
+_KEYS = [
+    ("Ctrl-C", "stops the turn; clears the line"),
+    ("Alt-Enter", "a new line in the message"),
+    ("Ctrl-D", "leaves"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    usage: str
+    does: str
+    run: Callable[[str], Awaitable[bool]]
+
+
+class Commands:
+    """The commands over one conversation; `names` for completion."""
+
+    def __init__(self, conversation: Conversation, screen: Screen, link: SpriteConnection) -> None:
+        self._conversation = conversation
+        self._screen = screen
+        self._link = link
+        self._commands = {
+            "/new": _Command("/new", "ends this session; what was said is remembered", self._new),
+            "/memory": _Command("/memory [FILE]", "what is remembered, or one of its files", self._memory),
+            "/search": _Command("/search QUERY", "searches everything ever said and learned", self._search),
+            "/cards": _Command("/cards", "the cards on the canvas", self._cards),
+            "/status": _Command("/status", "the sprite in numbers", self._status),
+            "/flush": _Command("/flush", "learns now from what was said so far", self._flush),
+            "/help": _Command("/help", "this", self._help),
+            "/quit": _Command("/quit", "leaves; so do /exit and Ctrl-D", self._quit),
+        }
+        self.names = list(self._commands)
+
+    async def run(self, line: str) -> bool:
+        """Do what the line says; False if the person leaves."""
+        name, _, rest = line.strip().partition(" ")
+        command = self._commands.get("/quit" if name == "/exit" else name)
+        if command is not None:
+            return await command.run(rest.strip())
+        near = difflib.get_close_matches(name, self.names, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]}?" if near else "/help lists what there is."
+        advice = f"{hint} To send it to the agent, put a space before it."
+        await self._screen.show(drawing.problem(f"There is no command {one_line(name)}.", advice))
+        return True
+
+    async def _new(self, _rest: str) -> bool:
+        if await self._ask(System(action="new_session"), "ending the session", _MODEL_SECONDS) is not None:
+            words = "A new session begins with your next message. What was said is remembered."
+            await self._screen.show(drawing.note(words))
+        return True
+
+    async def _flush(self, _rest: str) -> bool:
+        done = await self._ask(System(action="flush"), "learning from what was said", _MODEL_SECONDS)
+        if done is not None:
+            left = done.memory.waiting if isinstance(done, Status) else 0
+            await self._screen.line(
+                drawing.note(f"{left} turns still wait to be looked through" if left else "up to date")
+            )
+        return True
+
+    async def _status(self, _rest: str) -> bool:
+        status = await self._ask(System(action="status"), "asking", _LOOK_SECONDS)
+        if isinstance(status, Status):
+            link = "ready" if self._link.is_ready else self._conversation.link_words
+            await self._screen.show(memory_views.status(status, link=link))
+        return True
+
+    async def _memory(self, name: str) -> bool:
+        if name:
+            found = await self._look(MemoryRequest(op="file", name=name))
+            if found is not None:
+                await self._screen.show(memory_views.memory_file(name, found.content or ""))
+            return True
+        files = await self._look(MemoryRequest(op="files"))
+        if files is None:
+            return True
+        recent = await self._newest_learnings()
+        hint = Text("/memory user.md shows a file, /search finds anything", style="dim")
+        drawn: list[RenderableType] = [memory_views.files(files.files or []), Text("")]
+        if recent is not None:
+            drawn += [memory_views.learnings(recent), Text("")]
+        await self._screen.show(Group(*drawn, hint))
+        return True
+
+    async def _newest_learnings(self) -> list[dict[str, Any]] | None:
+        """The newest first. They come oldest first above an id, and no id is below its rank."""
+        after = max(0, self._conversation.learnings - _RECENT_LEARNINGS)
+        newest: list[dict[str, Any]] = []
+        while True:
+            page = await self._look(MemoryRequest(op="learnings", after=after, limit=_PAGE_ROWS))
+            if page is None:
+                return None
+            rows = page.learnings or []
+            newest = (newest + rows)[-_RECENT_LEARNINGS:]
+            if len(rows) < _PAGE_ROWS:
+                return newest[::-1]
+            after = rows[-1]["id"]
+
+    async def _search(self, query: str) -> bool:
+        if not query:
+            await self._screen.show(drawing.problem("What for?", "/search QUERY, in your own words."))
+            return True
+        found = await self._look(MemoryRequest(op="search", query=query, limit=_SEARCH_HITS))
+        if found is not None:
+            await self._screen.show(memory_views.hits(found.hits or [], waiting=found.waiting or 0))
+        return True
+
+    async def _cards(self, _rest: str) -> bool:
+        cards = list(self._conversation.cards.values())
+        if not cards:
+            await self._screen.line(drawing.note("no cards yet: ask the agent for one"))
+        for card in cards:
+            await self._screen.show(draw_card(card.title, card.blocks))
+        return True
+
+    async def _help(self, _rest: str) -> bool:
+        rows = [(command.usage, command.does) for command in self._commands.values()]
+        await self._screen.show(drawing.help_table(rows + _KEYS))
+        return True
+
+    async def _quit(self, _rest: str) -> bool:
+        return False
+
+    async def _look(self, request: MemoryRequest) -> MemoryResult | None:
+        result = await self._ask(request, "looking", _LOOK_SECONDS)
+        return result if isinstance(result, MemoryResult) else None
+
+    async def _ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | None:
+        """Ask the sprite; None if it said no or nothing, which the person has been told by then."""
+        self._conversation.busy_with = doing
+        try:
+            answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
+        except LinkDownError:
+            await self._screen.show(drawing.problem("Not connected right now.", "Try again in a moment."))
+        except TimeoutError:
+            words = f"No answer within {seconds:.0f} seconds."
+            await self._screen.show(drawing.problem(words, "It may still be done; /status tells."))
+        else:
+            if not isinstance(answer, Error):
+                return answer
+            await self._screen.show(drawing.problem(answer.message))
+        finally:
+            self._conversation.busy_with = ""
+        return None

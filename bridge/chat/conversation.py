@@ -1,0 +1,263 @@
+"""The conversation as this client knows it: what was sent, what runs, what waits for a word.
+
+Owns that state and turns each message of the sprite's into something to see. Knows the link and the screen
+only by what they offer; how a key or a line is read, and how anything is drawn, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Literal
+
+from bridge.chat import drawing
+from bridge.chat.cards import draw_card
+from bridge.chat.turn import ENDINGS, Turns
+from bridge.chat.untrusted import one_line
+from bridge.sprite_link import LinkChange, LinkDownError
+from sprite.protocol import (
+    MAX_MISSION_CHARS,
+    Ack,
+    AgentEvent,
+    CanvasUpdate,
+    Card,
+    Error,
+    Gap,
+    Interrupt,
+    MemoryUpdate,
+    Mission,
+    Permission,
+    PermissionRequest,
+    ServerMessage,
+    StateSync,
+    Status,
+    System,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+    from bridge.chat.screen import Screen
+    from bridge.chat.turn import Turn
+    from bridge.sprite_link import SpriteConnection
+    from sprite.protocol import MemoryState, SessionState
+
+Decision = Literal["allow", "deny", "always"]
+DECISIONS: dict[str, Decision] = {
+    "y": "allow",
+    "yes": "allow",
+    "n": "deny",
+    "no": "deny",
+    "a": "always",
+    "always": "always",
+}
+_OUTCOMES: dict[Decision, tuple[str, str]] = {
+    "allow": ("  ✓ allowed", "green"),
+    "deny": ("  ✗ denied", "red"),
+    "always": ("  ✓ allowed from now on", "green"),
+}
+
+
+class Conversation:
+    """`follow` reads the link until it ends; the other methods are what a person does."""
+
+    def __init__(self, link: SpriteConnection, screen: Screen, *, banner: Callable[[], RenderableType]) -> None:
+        self.cards: dict[str, Card] = {}
+        self.questions: deque[PermissionRequest] = deque()
+        self.busy_with = ""
+        self.link_words = "starting…"
+        self.turns = 0
+        self.waiting = 0
+        self.learnings = 0
+        self.synced = False
+        self._link = link
+        self._screen = screen
+        self._banner: Callable[[], RenderableType] | None = banner
+        self._outstanding: dict[str, str] = {}
+        self._queued: set[str] = set()
+        self._turns = Turns(screen)
+        self._changed = asyncio.Condition()
+
+    @property
+    def turn(self) -> Turn | None:
+        """The turn under way."""
+        return self._turns.current
+
+    # --- what a person does -------------------------------------------------------------------
+
+    async def say(self, text: str) -> str | None:
+        """Send a message to the agent; the mission's id, or None if it cannot be sent."""
+        if len(text) > MAX_MISSION_CHARS:
+            words = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
+            await self._screen.show(drawing.problem(words, "Put it into a file of the workspace instead."))
+            return None
+        await self._screen.show(drawing.said(text))
+        mission_id = self._link.post(Mission(text=text))
+        self._outstanding[mission_id] = text
+        if not self._link.is_ready and self.synced:
+            words = "  not connected: it goes out when the sprite is back"
+            await self._screen.line(drawing.note(words), below=True)
+        return mission_id
+
+    async def interrupt(self) -> bool:
+        """Stop the running turn; False if nothing runs."""
+        if self.turn is None and not self._outstanding:
+            return False
+        try:
+            self._link.post(Interrupt())
+        except LinkDownError:
+            await self._screen.line(drawing.note("  not connected: the turn cannot be stopped right now"))
+        else:
+            if self.turn is not None:
+                self.turn.doing = "stopping"
+        return True
+
+    async def answer(self, decision: Decision) -> None:
+        """Give the person's word on the question that is shown."""
+        if not self.questions:
+            return
+        request = self.questions.popleft()
+        self._link.post(Permission(request_id=request.request_id, decision=decision))
+        await self._screen.line(drawing.line(_OUTCOMES[decision]), below=True)
+        await self._ask_next()
+
+    def is_outstanding(self, mission_id: str) -> bool:
+        """Whether a mission has not ended yet."""
+        return mission_id in self._outstanding
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something that was heard makes the condition true."""
+        async with self._changed:
+            await self._changed.wait_for(condition)
+
+    # --- what the sprite says -----------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Show what comes over the link, until it is refused (LinkError) or we are cancelled."""
+        async for item in self._link:
+            if isinstance(item, LinkChange):
+                await self._link_changed(item)
+            else:
+                await self._heard(item)
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _link_changed(self, change: LinkChange) -> None:
+        if change.state == "ready":
+            if self.link_words.startswith("reconnecting"):
+                await self._screen.line(drawing.note("connected again"))
+            self.link_words = ""
+            if self._banner is not None:
+                await self._screen.show(self._banner())
+                self._banner = None
+        elif change.state == "unavailable":
+            if not self.link_words.startswith("reconnecting") and self.synced:
+                await self._screen.line(drawing.note(f"{change.detail} Reconnecting…"))
+            self.link_words = f"reconnecting… {change.detail}"
+            await self._turns.lose()
+
+    async def _heard(self, message: ServerMessage) -> None:
+        match message.payload:
+            case Ack() | Error() as answer:
+                await self._answered(answer, message.reply_to)
+            case AgentEvent() as event:
+                await self._agent_event(event)
+            case StateSync() as sync:
+                await self._sync(sync)
+            case Status(session=session, memory=memory):
+                self._count(session, memory)
+            case CanvasUpdate() as update:
+                await self._canvas(update)
+            case MemoryUpdate() as update:
+                await self._screen.line(drawing.remembered(update))
+                self._refresh()
+            case PermissionRequest() as request:
+                self.questions.append(request)
+                if len(self.questions) == 1:
+                    await self._ask_next()
+            case Gap():
+                await self._screen.line(drawing.note("some of what happened meanwhile is not kept any more"))
+            case _:
+                pass
+
+    async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
+        if isinstance(answer, Error):
+            self._outstanding.pop(reply_to or "", None)
+            await self._screen.show(drawing.problem(answer.message))
+        elif answer.status == "queued" and reply_to is not None and reply_to in self._outstanding:
+            self._queued.add(reply_to)
+            await self._screen.line(drawing.note(f"  queued, position {answer.position}"), below=True)
+
+    async def _agent_event(self, event: AgentEvent) -> None:
+        if event.event == "started" and event.mission_id in self._queued:
+            # Its turn has come, a while after it was typed: say again what is being answered.
+            self._queued.discard(event.mission_id)
+            await self._screen.show(drawing.said(self._outstanding.get(event.mission_id, "")))
+        await self._turns.show(event, is_ours=event.mission_id in self._outstanding)
+        if event.event not in ENDINGS:
+            return
+        if event.mission_id is not None:
+            self._outstanding.pop(event.mission_id, None)
+        # A turn that is over waits for no word any more, whoever answered.
+        asked = [request for request in self.questions if request.mission_id != event.mission_id]
+        if len(asked) != len(self.questions):
+            self.questions = deque(asked)
+            await self._ask_next()
+        self._refresh()
+
+    async def _ask_next(self) -> None:
+        if self.questions:
+            await self._screen.show(drawing.question(self.questions[0]))
+
+    async def _canvas(self, update: CanvasUpdate) -> None:
+        if update.command == "close_card":
+            self.cards.pop(update.card_id, None)
+            await self._screen.line(drawing.note(f"card closed: {one_line(update.title)}"))
+            return
+        self.cards[update.card_id] = Card(
+            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks
+        )
+        changed = "changed" if update.command == "update_card" else ""
+        await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))
+
+    async def _sync(self, sync: StateSync) -> None:
+        self._count(sync.session, sync.memory)
+        self.cards = {card.card_id: card for card in sync.cards if not card.archived}
+        self._turns.set_running(sync.session.running_mission_id)
+        if self.synced:
+            await self._settle(sync)
+            return
+        self.synced = True
+        shown = [message for message in sync.chat if message.mission_id not in self._outstanding]
+        if (past := drawing.history(shown)) is not None:
+            await self._screen.show(past)
+        if self.cards:
+            count = f"{len(self.cards)} card{'s' if len(self.cards) > 1 else ''}"
+            await self._screen.line(drawing.note(f"{count} on the canvas: /cards draws"))
+
+    async def _settle(self, sync: StateSync) -> None:
+        """After a gap: show the answers whose events we missed."""
+        for mission_id in list(self._outstanding):
+            ours = [message for message in sync.chat if message.mission_id == mission_id]
+            answers = [message for message in ours if message.role != "user"]
+            runs = sync.session.running_mission_id == mission_id
+            if runs or not ours or (not answers and sync.session.queued):
+                continue
+            del self._outstanding[mission_id]
+            for message in answers:
+                if message.role == "error":
+                    await self._screen.show(drawing.problem(message.text))
+                else:
+                    await self._turns.show_missed(message.text)
+
+    def _count(self, session: SessionState, memory: MemoryState) -> None:
+        self.turns = session.turns
+        self.waiting = memory.waiting
+        self.learnings = memory.learnings
+
+    def _refresh(self) -> None:
+        """Ask for the numbers of the state line, where that can be done."""
+        if self._link.is_ready:
+            self._link.post(System(action="status"))

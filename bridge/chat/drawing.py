@@ -1,0 +1,188 @@
+"""What happens in a conversation, as things rich can print: pure, no terminal and no connection.
+
+Lines are one terminal line each and are cut to its width; the rest takes the room it needs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich import box
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from bridge.chat.untrusted import clean, one_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sprite.protocol import ChatMessage, MemoryUpdate, PermissionRequest
+
+#: Stands before what a person says.
+MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
+_OWN_TOOLS = "mcp__sprite__"
+#: What the CLI puts around a tool's own refusal.
+_TAGS = re.compile(r"</?tool_use_error>")
+_LONGEST_SUMMARY = 300
+_HISTORY_MESSAGES = 6
+_HISTORY_LINES = 3
+#: What a person is asked to allow is shown whole, up to a point where they should say no.
+_QUESTION_LINES = 60
+#: The input that tells a tool call from another of the same tool, by the tool's usual name for it.
+_TELLING = (
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "query",
+    "title",
+    "url",
+    "description",
+    "card_id",
+    "name",
+)
+
+
+def line(*parts: str | tuple[str, str]) -> Text:
+    """Return one line that is cut, not wrapped."""
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def note(text: str) -> Text:
+    """Draw a remark of the client's own."""
+    return Text(clean(text), style="dim")
+
+
+def problem(text: str, advice: str = "") -> Text:
+    """Draw what went wrong, and what a person can do."""
+    drawn = Text.assemble(("✗ ", "bold red"), (clean(text), "red"))
+    return drawn.append(f"\n  {advice}", style="dim") if advice else drawn
+
+
+def said(text: str) -> Text:
+    """Draw a person's own message."""
+    return Text.assemble((MARK, "bold cyan"), (clean(text).replace("\n", "\n  "), "bold"))
+
+
+def tool_name(name: str) -> str:
+    """Return the name people know a tool by."""
+    return one_line(name.removeprefix(_OWN_TOOLS))
+
+
+def shows_itself(name: str) -> bool:
+    """Whether what a tool did is seen on the canvas, so that its result needs no line."""
+    return name.startswith(_OWN_TOOLS) and name.endswith("_card")
+
+
+def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
+    """Draw `▸ Bash  ls -la`."""
+    return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {_telling(tool_input)}", "dim"))
+
+
+def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
+    """Draw `✓ total 12`; `name` is given where it is not clear which tool is meant."""
+    mark = ("  ✗ ", "bold red") if is_error else ("  ✓ ", "green")
+    who = f"{tool_name(name)}  " if name else ""
+    words = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
+    return line(mark, (f"{who}{words}", "red" if is_error else "dim"))
+
+
+def remembered(update: MemoryUpdate) -> Text:
+    """Draw `remembered 2 things · user.md updated`."""
+    count = len(update.learnings)
+    parts = [f"remembered {count} thing{'s' if count != 1 else ''}"] if count else []
+    if update.files:
+        parts.append(f"{', '.join(one_line(name) for name in update.files)} updated")
+    return line(("✎ ", "magenta"), (" · ".join(parts) or "memory looked through, nothing new", "dim"))
+
+
+def history(chat: list[ChatMessage]) -> Group | None:
+    """Draw the last few messages of the conversation so far, shortened."""
+    newest = chat[-_HISTORY_MESSAGES:]
+    if not newest:
+        return None
+    left_out = len(chat) - len(newest)
+    earlier = f"earlier ({left_out} more before)" if left_out else "earlier"
+    return Group(Text(f"── {earlier} ──", style="dim"), *(_past(message) for message in newest))
+
+
+def question(request: PermissionRequest) -> RenderableType:
+    """Draw what the agent wants to do, whole, and the keys that answer."""
+    return Group(
+        Panel(
+            _whole_input(request.input),
+            title=Text.assemble("May the agent use ", (tool_name(request.tool), "bold"), "?"),
+            title_align="left",
+            box=box.ROUNDED,
+            border_style="yellow",
+            padding=(0, 1),
+            expand=False,
+        ),
+        keys(),
+    )
+
+
+def keys() -> Text:
+    """Draw what answers a question."""
+    drawn = Text("  ")
+    for key, words in (("y", "allow"), ("n", "deny"), ("a", "always")):
+        drawn.append(key, style="bold yellow").append(f" {words}   ")
+    return drawn.append("then Enter", style="dim")
+
+
+def help_table(rows: list[tuple[str, str]]) -> Table:
+    """Draw commands or keys with what they do."""
+    grid = Table.grid(padding=(0, 3))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(style="dim")
+    for name, words in rows:
+        grid.add_row(Text(name), Text(words))
+    return grid
+
+
+def _past(message: ChatMessage) -> Group:
+    lines = [text for text in clean(message.text).splitlines() if text.strip()]
+    if len(lines) > _HISTORY_LINES:
+        lines[_HISTORY_LINES - 1 :] = ["…"]
+    mark = {"user": MARK, "assistant": "  ", "error": "✗ "}[message.role]
+    style = "dim red" if message.role == "error" else "dim"
+    return Group(*(line((f"{'  ' if index else mark}{text}", style)) for index, text in enumerate(lines)))
+
+
+def _telling(tool_input: dict[str, Any]) -> str:
+    for key in _TELLING:
+        value = tool_input.get(key)
+        if isinstance(value, str) and value.strip():
+            return one_line(value)[:_LONGEST_SUMMARY]
+    return one_line(_json(tool_input))[:_LONGEST_SUMMARY] if tool_input else ""
+
+
+def _whole_input(tool_input: dict[str, Any]) -> RenderableType:
+    if not tool_input:
+        return Text("without any input", style="dim italic")
+    if list(tool_input) in (["command"], ["command", "description"], ["file_path"]):
+        return _cut(str(next(iter(tool_input.values()))))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for key, value in tool_input.items():
+        grid.add_row(Text(one_line(key)), _cut(value if isinstance(value, str) else _json(value)))
+    return grid
+
+
+def _cut(text: str) -> Text:
+    lines = clean(text).splitlines()
+    left_out = len(lines) - _QUESTION_LINES
+    shown = Text("\n".join(lines[:_QUESTION_LINES]))
+    if left_out > 0:
+        shown.append(f"\n… and {left_out} lines more, not shown: say no if in doubt", style="bold red")
+    return shown
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

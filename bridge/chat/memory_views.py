@@ -1,0 +1,122 @@
+"""Memory as a person looks at it: files with their limits, what was learned, what a search finds. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from bridge.chat.cards import gauge, markdown
+from bridge.chat.untrusted import clean, one_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sprite.protocol import FileState, Status
+
+_HIT_CHARS = 300
+
+
+def files(states: list[FileState]) -> Table:
+    """Draw the memory files with their lines against their limits."""
+    drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("file", "lines", "", "kept by", "changed"):
+        drawn.add_column(name, justify="right" if name == "lines" else "left", no_wrap=True)
+    for state in states:
+        curated = state.managed == "curated"
+        drawn.add_row(
+            Text(one_line(state.name), style="bold"),
+            Text(f"{state.lines}/{state.limit}" if curated and state.limit else str(state.lines)),
+            gauge(state.lines, state.limit) if curated and state.limit else Text(""),
+            Text("memory" if curated else "you", style="dim"),
+            Text(when(state.updated_at), style="dim"),
+        )
+    return drawn
+
+
+def memory_file(name: str, content: str) -> RenderableType:
+    """Draw one memory file."""
+    body = markdown(content) if content.strip() else Text("empty", style="dim italic")
+    return Panel(body, title=Text(one_line(name), style="bold"), title_align="left", border_style="magenta")
+
+
+def learnings(rows: list[dict[str, Any]]) -> RenderableType:
+    """Draw what was learned last, newest first."""
+    if not rows:
+        return Text("Nothing learned yet: that happens every few turns, at /new, and with /flush.", style="dim")
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for style in ("dim", "magenta", ""):
+        drawn.add_column(style=style, no_wrap=style != "")
+    for row in rows:
+        gone = "strike dim" if row.get("superseded_by") else ""
+        drawn.add_row(
+            Text(when(row.get("created_at", row.get("at")))),
+            Text(one_line(row.get("type", ""))),
+            Text(one_line(row.get("content", row.get("text", ""))), style=gone),
+        )
+    return drawn
+
+
+def hits(found: list[dict[str, Any]], *, waiting: int) -> RenderableType:
+    """Draw the hits of a search in rank order, and how many turns no learning can exist for yet."""
+    after = (
+        Text(
+            f"{waiting} turn{'s' if waiting != 1 else ''} not looked through for learnings yet (/flush does).",
+            style="dim",
+        )
+        if waiting
+        else Text("")
+    )
+    if not found:
+        return Group(Text("Nothing found."), after) if waiting else Text("Nothing found.")
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for style in ("dim", "magenta", ""):
+        drawn.add_column(style=style, no_wrap=style != "")
+    for hit in found:
+        kind = hit.get("type") if hit.get("kind") == "learning" else f"turn {hit.get('turn_id', '')}"
+        text = one_line(hit.get("text", ""))
+        short = text[:_HIT_CHARS] + (" …" if len(text) > _HIT_CHARS else "")
+        drawn.add_row(
+            Text(when(hit.get("at"))),
+            Text(one_line(kind)),
+            Text(short, style="strike dim" if hit.get("superseded_by") else ""),
+        )
+    return Group(drawn, after) if waiting else drawn
+
+
+def status(state: Status, *, link: str) -> Table:
+    """Draw the sprite in numbers."""
+    memory, session = state.memory, state.session
+    limit = {"ask": "asks before what needs your word", "bypass": "does as it sees fit"}
+    rows = [
+        ("connection", link),
+        ("model", state.model or "the CLI's choice"),
+        ("permissions", limit.get(state.permissions, state.permissions)),
+        ("session", f"{session.turns} turns" if session.session_id else "begins with your next message"),
+        ("under way", _under_way(session.running_mission_id, session.queued)),
+        ("memory", f"{memory.turns} turns, {memory.learnings} learnings, {memory.waiting} turns waiting"),
+        ("spent", f"${memory.spend_usd:.4f} on memory"),
+        ("last error", state.last_error or "none"),
+    ]
+    drawn = Table.grid(padding=(0, 2))
+    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column()
+    for name, words in rows:
+        drawn.add_row(Text(name), Text(clean(words)))
+    return drawn
+
+
+def when(at: object) -> str:
+    """Return a time (Unix seconds) as a date and time of this place, or nothing."""
+    if not isinstance(at, int | float):
+        return ""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _under_way(running: str | None, queued: int) -> str:
+    now = "a message is being worked on" if running else "nothing"
+    return f"{now}, {queued} queued" if queued else now

@@ -1,0 +1,160 @@
+"""A conversation without a terminal: lines in, plain text out, one message after another.
+
+For scripts and tests: no colours, no cursor, and a line that answers a question (`y`, `n`, `a`) when one is
+asked. Ends with the last message's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console, Group
+
+from bridge.chat import drawing
+from bridge.chat.conversation import DECISIONS
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from bridge.chat.commands import Commands
+    from bridge.chat.conversation import Conversation
+
+_WIDTH = 100
+_READ_BYTES = 1 << 16
+_END: None = None
+
+
+class Pipe:
+    """Plain text on a stream; `talk` reads lines from a file descriptor until its end."""
+
+    by_line = True
+
+    def __init__(self, out: TextIO | None = None, *, fd: int | None = None) -> None:
+        self._out = out or sys.stdout
+        self._fd = sys.stdin.fileno() if fd is None else fd
+        self._console = Console(
+            file=self._out, force_terminal=False, color_system=None, width=_WIDTH, highlight=False, markup=False
+        )
+        self._last = ""
+
+    async def show(self, *things: RenderableType) -> None:
+        """Print something with an empty line before it."""
+        self._space("block")
+        self._print(*things)
+
+    async def line(self, text: Text, *, below: bool = False) -> None:
+        """Print one line."""
+        if below:
+            self._last = "line"
+        self._space("line")
+        self._print(text)
+
+    async def reply(self, pieces: list[str], tail: str) -> None:  # noqa: ARG002 - a pipe has no growing end
+        """Print the reply's finished lines as they are: what reads a pipe wants the text itself."""
+        if pieces:
+            self._space("reply")
+            self._out.write("".join(f"{piece}\n" for piece in pieces))
+            self._out.flush()
+
+    async def talk(self, conversation: Conversation, commands: Commands) -> None:
+        """Send line after line, each when the one before has been answered."""
+        lines = _Lines(self._fd)
+        await conversation.until(lambda: conversation.synced)
+        while (line := await lines.take()) is not _END:
+            if line.startswith("/"):
+                await conversation.until(lambda: not conversation.link_words)
+                if not await commands.run(line):
+                    return
+            elif text := line.strip():
+                mission_id = await conversation.say(text)
+                if mission_id is not None:
+                    await self._answered(mission_id, conversation, lines)
+
+    async def _answered(self, mission_id: str, conversation: Conversation, lines: _Lines) -> None:
+        while conversation.is_outstanding(mission_id):
+            if conversation.questions:
+                await self._answer(conversation, lines)
+            await conversation.until(
+                lambda: bool(conversation.questions) or not conversation.is_outstanding(mission_id)
+            )
+
+    async def _answer(self, conversation: Conversation, lines: _Lines) -> None:
+        """Take the next line as the answer if it is one; nobody else is there to ask."""
+        decision = DECISIONS.get((await lines.peek() or "").strip().lower())
+        if decision is None:
+            await conversation.answer("deny")
+            words = "  nobody here to ask: a next line y, n or a answers, --permissions bypass never asks"
+            await self.line(drawing.note(words), below=True)
+        else:
+            await lines.take()
+            await conversation.answer(decision)
+
+    def _print(self, *things: RenderableType) -> None:
+        with self._console.capture() as drawn:
+            # In a group each Text keeps its own way of wrapping, which `print` would take from it.
+            self._console.print(Group(*things))
+        # A table fills its cells with blanks, which only a screen needs.
+        self._out.write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
+        self._out.flush()
+
+    def _space(self, kind: str) -> None:
+        if self._last and (kind == "block" or kind != self._last):
+            self._out.write("\n")
+        self._last = kind
+
+
+class _Lines:
+    """The lines of a file descriptor, read by a thread: neither files nor terminals fit a selector.
+
+    `os.read` rather than `sys.stdin`: a buffered reader's lock, held by a waiting thread, ends Python badly.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._lines: deque[str | None] = deque()
+        self._arrived = asyncio.Event()
+        reading = threading.Thread(target=self._read, args=(fd, asyncio.get_running_loop()), name="stdin", daemon=True)
+        reading.start()
+
+    async def peek(self) -> str | None:
+        while not self._lines:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._lines[0]
+
+    async def take(self) -> str | None:
+        line = await self.peek()
+        if line is not _END:
+            self._lines.popleft()
+        return line
+
+    def _read(self, fd: int, loop: asyncio.AbstractEventLoop) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        rest = ""
+        while True:
+            try:
+                data = os.read(fd, _READ_BYTES)
+            except OSError:
+                # A terminal that went away ends the input as a closed pipe does.
+                data = b""
+            *lines, rest = (rest + decoder.decode(data, final=not data)).split("\n")
+            ended = [rest] if rest and not data else []
+            try:
+                loop.call_soon_threadsafe(self._arrive, [*lines, *ended], not data)
+            except RuntimeError:
+                # The loop is closed: nobody reads any more.
+                return
+            if not data:
+                return
+
+    def _arrive(self, lines: list[str], ended: bool) -> None:
+        self._lines.extend(lines)
+        if ended:
+            self._lines.append(_END)
+        self._arrived.set()

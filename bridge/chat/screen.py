@@ -1,0 +1,24 @@
+"""What a conversation needs of the place where it is seen: a terminal, or plain text in a pipe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+
+class Screen(Protocol):
+    """Shows things in the order they are given; `by_line` says how finely replies are cut."""
+
+    by_line: bool
+
+    async def show(self, *things: RenderableType) -> None:
+        """Show something with room around it."""
+
+    async def line(self, text: Text, *, below: bool = False) -> None:
+        """Show one line, close to the lines before it; `below` puts it under whatever came last."""
+
+    async def reply(self, pieces: list[str], tail: str) -> None:
+        """Show finished pieces of a reply, and its unfinished tail for as long as it grows."""

@@ -1,0 +1,258 @@
+"""A conversation in a terminal: one input line at the bottom, everything else scrolls by above it.
+
+Owns the prompt, its keys and what is drawn around it. What is finished is printed for good; a reply's
+growing end is part of the prompt, so that it can be redrawn as Markdown while it streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from typing import TYPE_CHECKING
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.formatted_text import ANSI, FormattedText, to_formatted_text
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.shortcuts import CompleteStyle
+from prompt_toolkit.styles import Style
+from rich.console import Console, Group
+
+from bridge.chat import drawing
+from bridge.chat.cards import markdown
+from bridge.chat.conversation import DECISIONS
+from bridge.chat.state_line import state_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from bridge.chat.commands import Commands
+    from bridge.chat.conversation import Conversation
+
+#: Longer lines are hard to read, however wide the window.
+_WIDEST = 100
+#: The prompt, the state line and a few lines of what came before stay visible under a growing reply.
+_ROWS_KEPT = 6
+_REDRAW_SECONDS = 0.04
+_TICK_SECONDS = 0.1
+_SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
+_STYLE = Style.from_dict(
+    {"prompt": "ansicyan bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "ansibrightblack"}
+)
+
+
+class Terminal:
+    """`talk` runs until the person leaves; the rest is how a conversation shows itself."""
+
+    by_line = False
+
+    def __init__(
+        self, history: Path | None = None, *, source: Input | None = None, output: Output | None = None
+    ) -> None:
+        self._conversation: Conversation | None = None
+        self._commands: Commands | None = None
+        self._entered: asyncio.Queue[str | None] = asyncio.Queue()
+        self._tail = ""
+        self._drawn_tail: tuple[str, int, FormattedText] = ("", 0, FormattedText())
+        self._last = ""
+        self._session: PromptSession[str] = PromptSession(
+            self._above_input,
+            multiline=True,
+            style=_STYLE,
+            history=_history(history),
+            bottom_toolbar=self._state,
+            key_bindings=self._keys(),
+            completer=_CommandNames(self),
+            complete_style=CompleteStyle.READLINE_LIKE,
+            complete_while_typing=False,
+            erase_when_done=True,
+            input=source,
+            output=output,
+        )
+        self._session.app.min_redraw_interval = _REDRAW_SECONDS
+
+    @property
+    def command_names(self) -> list[str]:
+        """What Tab completes."""
+        return self._commands.names if self._commands is not None else []
+
+    async def show(self, *things: RenderableType) -> None:
+        """Print something with an empty line before it."""
+        await self._print("block", self._ansi(*things))
+
+    async def line(self, text: Text, *, below: bool = False) -> None:
+        """Print one line close to other lines."""
+        if below:
+            self._last = "line"
+        await self._print("line", self._ansi(text))
+
+    async def reply(self, pieces: list[str], tail: str) -> None:
+        """Print the finished pieces as Markdown, and keep the tail growing above the input line."""
+        if pieces:
+            drawn = [self._markdown(piece) for piece in pieces]
+            await self._print("block", "\n".join(drawn), tail=tail)
+        else:
+            self._tail = tail
+            self._session.app.invalidate()
+
+    async def talk(self, conversation: Conversation, commands: Commands) -> None:
+        """Read lines until the person leaves."""
+        self._conversation, self._commands = conversation, commands
+        with patch_stdout(raw=True):  # for anything that is printed past us
+            async with asyncio.TaskGroup() as group:
+                working = group.create_task(self._work(conversation, commands), name="chat-lines")
+                ticking = group.create_task(self._tick(conversation), name="chat-clock")
+                try:
+                    await self._session.prompt_async()
+                except EOFError:
+                    pass
+                finally:
+                    working.cancel()
+                    ticking.cancel()
+
+    async def _work(self, conversation: Conversation, commands: Commands) -> None:
+        """Do what was entered in order, while the prompt stays open."""
+        while (text := await self._entered.get()) is not None:
+            # Only a whole line answers: a first letter may begin a message that says anything.
+            decision = DECISIONS.get(text.strip().lower()) if conversation.questions else None
+            if decision is not None:
+                await conversation.answer(decision)
+            elif text.startswith("/"):
+                if not await commands.run(text):
+                    break
+            else:
+                await conversation.say(text.strip())
+        self._session.app.exit(exception=EOFError)
+
+    async def _tick(self, conversation: Conversation) -> None:
+        """Redraw when the state line says something else than a moment ago."""
+        drawn = ""
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            if (words := state_line(conversation)) != drawn:
+                drawn = words
+                self._session.app.invalidate()
+
+    # --- drawing ------------------------------------------------------------------------------
+
+    def _ansi(self, *things: RenderableType) -> str:
+        out = io.StringIO()
+        console = Console(
+            file=out, force_terminal=True, width=self._width(), highlight=False, markup=False, emoji=False
+        )
+        # In a group each Text keeps its own way of wrapping, which `print` would take from it.
+        console.print(Group(*things))
+        return out.getvalue()
+
+    def _markdown(self, text: str) -> str:
+        """Draw Markdown without the empty lines it puts around some blocks: the screen spaces them."""
+        lines = self._ansi(markdown(text)).split("\n")
+        filled = [number for number, line in enumerate(lines) if _SEQUENCE.sub("", line).strip()]
+        return "\n".join([*lines[filled[0] : filled[-1] + 1], ""]) if filled else ""
+
+    def _width(self) -> int:
+        # One column less: a full line would wrap in terminals that move on at once.
+        return max(20, min(_WIDEST, self._session.output.get_size().columns - 1))
+
+    async def _print(self, kind: str, text: str, *, tail: str | None = None) -> None:
+        before = "\n" if self._last and (kind == "block" or kind != self._last) else ""
+        self._last = kind
+        output = self._session.output
+
+        def write() -> None:
+            # The tail goes in the same breath as what it became, so nothing is seen twice.
+            if tail is not None:
+                self._tail = tail
+            output.enable_autowrap()
+            output.write_raw(before + text)
+            output.flush()
+
+        await run_in_terminal(write)
+
+    def _above_input(self) -> FormattedText:
+        above = FormattedText([("", "\n")]) if self._last else FormattedText()
+        if self._tail.strip():
+            above += self._live_tail()
+            above.append(("", "\n\n"))
+        above.append(("class:prompt", drawing.MARK))
+        return above
+
+    def _live_tail(self) -> FormattedText:
+        width = self._width()
+        known, known_width, drawn = self._drawn_tail
+        if (known, known_width) != (self._tail, width):
+            rows = max(1, self._session.output.get_size().rows - _ROWS_KEPT)
+            lines = self._markdown(self._tail).rstrip("\n").split("\n")
+            drawn = to_formatted_text(ANSI("\n".join(lines[-rows:])))
+            self._drawn_tail = (self._tail, width, drawn)
+        return FormattedText(drawn)
+
+    def _state(self) -> FormattedText:
+        words = state_line(self._conversation) if self._conversation is not None else ""
+        return FormattedText([("class:bottom-toolbar.text", words[: self._width()])])
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        keys.add("enter")(self._enter)
+        keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
+        keys.add("c-c")(self._ctrl_c)
+        keys.add("<sigint>")(self._ctrl_c)
+        return keys
+
+    def _enter(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        text = buffer.text
+        if text.strip():
+            buffer.append_to_history()
+            buffer.reset()
+            self._entered.put_nowait(text)
+
+    def _ctrl_c(self, event: KeyPressEvent) -> None:
+        event.app.create_background_task(self._interrupt(had_text=bool(event.current_buffer.text)))
+        if self._conversation is None or self._conversation.turn is None:
+            event.current_buffer.reset()
+
+    async def _interrupt(self, *, had_text: bool) -> None:
+        if self._conversation is None or await self._conversation.interrupt() or had_text:
+            return
+        await self.line(drawing.note("Ctrl-D or /quit to leave"))
+
+
+class _CommandNames(Completer):
+    """Completes the command at the beginning of a line."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002 - the base class's signature
+        text = document.text_before_cursor
+        if text.startswith("/") and " " not in text:
+            for name in self._terminal.command_names:
+                if name.startswith(text):
+                    yield Completion(name, start_position=-len(text))
+
+
+def _history(path: Path | None) -> History:
+    """What was typed before, kept for its owner alone; in memory where it cannot be written."""
+    if path is None:
+        return InMemoryHistory()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        with path.open("ab"):
+            return FileHistory(str(path))
+    except OSError:
+        return InMemoryHistory()

@@ -1,0 +1,116 @@
+"""The agent's turn as it is watched: text that grows, tools that start and end, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from bridge.chat import drawing
+from bridge.chat.reply import StreamedReply
+
+if TYPE_CHECKING:
+    from bridge.chat.screen import Screen
+    from sprite.protocol import AgentEvent
+
+ENDINGS = frozenset({"complete", "interrupted", "error"})
+
+
+@dataclass(slots=True)
+class Turn:
+    """The turn under way; `doing` is the tool in use, `since` in seconds of the monotonic clock."""
+
+    mission_id: str | None
+    since: float
+    doing: str = ""
+    has_text: bool = False
+
+
+class Turns:
+    """Shows one turn after another; `current` is the one that runs."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.current: Turn | None = None
+        self._screen = screen
+        self._reply = StreamedReply(by_line=screen.by_line)
+        self._tools: dict[str, str] = {}
+        self._newest_tool = ""
+
+    def set_running(self, mission_id: str | None) -> None:
+        """Believe a snapshot about what runs."""
+        if mission_id is None:
+            self.current = None
+        elif self.current is None or self.current.mission_id != mission_id:
+            self.current = Turn(mission_id, time.monotonic())
+
+    async def lose(self) -> None:
+        """The connection broke: what streams on will have a hole, so the whole text is waited for."""
+        self._reply.lose()
+        await self._screen.reply([], "")
+
+    async def show_missed(self, text: str) -> None:
+        """Show a reply whose events did not come."""
+        await self._screen.reply(self._reply.finish(text), "")
+
+    async def show(self, event: AgentEvent, *, is_ours: bool) -> None:
+        """Show one event; `is_ours` says that this client asked for the turn."""
+        if event.event in ENDINGS:
+            await self._end(event)
+            return
+        if self.current is None or self.current.mission_id != event.mission_id:
+            self.current = Turn(event.mission_id, time.monotonic())
+        if event.event in {"text_delta", "text"}:
+            await self._text(self.current, event)
+        elif event.event in {"tool_use", "tool_result"}:
+            await self._tool(self.current, event)
+        elif event.event == "started" and not is_ours:
+            words = "a message from elsewhere" if event.mission_id else "the agent goes on by itself"
+            await self._screen.line(drawing.note(f"▸ {words}"))
+        elif event.event == "compacting":
+            self.current.doing = "making room"
+            await self._screen.line(drawing.note("… the conversation is long: making room, keeping memory"))
+        elif event.event == "compacted":
+            self.current.doing = ""
+            await self._screen.line(drawing.note("✓ made room: what matters is kept in memory"))
+
+    async def _text(self, turn: Turn, event: AgentEvent) -> None:
+        if not event.text:
+            return
+        turn.doing = ""
+        if event.event == "text":
+            turn.has_text = True
+            await self._screen.reply(self._reply.finish(event.text), "")
+        else:
+            await self._screen.reply(self._reply.feed(event.text), self._reply.tail)
+
+    async def _tool(self, turn: Turn, event: AgentEvent) -> None:
+        tool_id = event.tool_use_id or ""
+        if event.event == "tool_use":
+            name = event.name or "a tool"
+            turn.doing = drawing.tool_name(name)
+            self._newest_tool = tool_id
+            self._tools[tool_id] = name
+            await self._screen.line(drawing.tool_started(name, event.input or {}))
+            return
+        turn.doing = ""
+        name = self._tools.pop(tool_id, "")
+        is_error = event.is_error is True
+        if drawing.shows_itself(name) and not is_error:
+            return
+        # A result right below its call needs no name; one of several at once does.
+        shown = "" if tool_id == self._newest_tool and not self._tools else name
+        await self._screen.line(drawing.tool_ended(shown, event.summary or "", is_error=is_error))
+
+    async def _end(self, event: AgentEvent) -> None:
+        has_text = self.current is not None and self.current.has_text
+        whole = event.text if event.event == "complete" and event.text and not has_text else None
+        await self._screen.reply(self._reply.finish(whole), "")
+        if event.event == "interrupted":
+            await self._screen.line(Text("■ stopped", style="yellow"))
+        elif event.event == "error":
+            advice = "Sending it again may work." if event.retryable is True else ""
+            await self._screen.show(drawing.problem(event.message or "The turn failed.", advice))
+        self.current = None
+        self._tools.clear()

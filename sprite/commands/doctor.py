@@ -1,0 +1,151 @@
+"""`doctor`: checks this machine and workspace, one line each, and says what to do about what is wrong."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sqlite3
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sprite.commands.output import say, say_json
+from sprite.config import Settings
+
+OLDEST_PYTHON = (3, 11)
+#: The oldest SQLite that has what the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
+OLDEST_SQLITE = (3, 35, 0)
+MODEL_TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: what was looked at, whether it is well, what was seen or what to do."""
+
+    name: str
+    ok: bool
+    words: str
+
+
+async def doctor(settings: Settings, *, as_json: bool) -> int:
+    """Prints every finding; exit code 1 if something has to be done."""
+    checks: list[Callable[[Settings], Finding]] = [_python, _sqlite, _sdk, _cli, _workspace, _databases, _token]
+    findings = [check(settings) for check in checks]
+    findings.append(await _model(settings))
+    if as_json:
+        say_json([{"check": f.name, "ok": f.ok, "detail": f.words} for f in findings])
+    else:
+        for finding in findings:
+            say(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name:<12} {finding.words}")
+        say("All is well." if all(f.ok for f in findings) else "Something has to be done: see the lines marked FAIL.")
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+def _python(_settings: Settings) -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("python", ok=False, words=f"{version} is too old; install Python 3.11 or newer")
+    return Finding("python", ok=True, words=version)
+
+
+def _sqlite(_settings: Settings) -> Finding:
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        return Finding("sqlite", ok=False, words=f"{sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("CREATE VIRTUAL TABLE t USING fts5(x, tokenize = 'porter unicode61')")
+    except sqlite3.OperationalError as error:
+        return Finding("sqlite", ok=False, words=f"FTS5 is missing ({error}); use a Python whose SQLite has it")
+    finally:
+        connection.close()
+    return Finding("sqlite", ok=True, words=f"{sqlite3.sqlite_version} with FTS5")
+
+
+def _sdk(_settings: Settings) -> Finding:
+    try:
+        version = importlib.metadata.version("claude-agent-sdk")
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("agent sdk", ok=False, words="not installed; pip install -r sprite/requirements.txt")
+    return Finding("agent sdk", ok=True, words=f"claude-agent-sdk {version}")
+
+
+def _cli(_settings: Settings) -> Finding:
+    import claude_agent_sdk
+
+    cli = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+    if not os.access(cli, os.X_OK):
+        return Finding("agent cli", ok=False, words="the SDK came without its CLI; install it for this platform")
+    return Finding("agent cli", ok=True, words="bundled with the SDK")
+
+
+def _workspace(settings: Settings) -> Finding:
+    folder = next(path for path in (settings.system, *settings.system.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        return Finding("workspace", ok=False, words=f"{folder} cannot be written to ({error.strerror}); fix its owner")
+    return Finding("workspace", ok=True, words=f"{settings.workspace} can be written to")
+
+
+def _databases(settings: Settings) -> Finding:
+    found = []
+    for path in (
+        settings.memory / "transcript.db",
+        settings.memory / "memory.db",
+        settings.system / "workspace.db",
+    ):
+        if not path.exists():
+            continue
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            problem = str(error)
+        finally:
+            connection.close()
+        if problem != "ok":
+            remedy = "run rebuild" if path.name == "memory.db" else "restore it from a backup"
+            return Finding("databases", ok=False, words=f"{path.name} is damaged ({problem}); {remedy}")
+        found.append(path.name)
+    return Finding("databases", ok=True, words=", ".join(found) or "none yet")
+
+
+def _token(settings: Settings) -> Finding:
+    path = settings.run / "token"
+    if settings.token:
+        return Finding("token", ok=True, words="from SPRITE_TOKEN")
+    if not path.exists():
+        return Finding("token", ok=True, words="will be made at first start")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        return Finding("token", ok=False, words=f"{path} can be read by others (mode {mode:o}); chmod 600 it")
+    return Finding("token", ok=True, words="readable by its owner only")
+
+
+async def _model(settings: Settings) -> Finding:
+    import anthropic
+
+    if not settings.has_credentials:
+        return Finding("model", ok=False, words="set ANTHROPIC_API_KEY, or start `python -m bridge chat` without one")
+    client = anthropic.AsyncAnthropic(
+        api_key=settings.api_key,
+        auth_token=settings.auth_token,
+        base_url=settings.base_url,
+        timeout=MODEL_TIMEOUT_SECONDS,
+        max_retries=0,
+    )
+    try:
+        counted = await client.messages.count_tokens(
+            model=settings.curator_model, messages=[{"role": "user", "content": "hello"}]
+        )
+    except anthropic.APIStatusError as error:
+        return Finding("model", ok=False, words=f"refused: {error.status_code} {error.message[:200]}")
+    except anthropic.APIError as error:
+        return Finding("model", ok=False, words=f"cannot be reached at {settings.base_url or 'the API'}: {error}")
+    finally:
+        await client.close()
+    return Finding("model", ok=True, words=f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)")

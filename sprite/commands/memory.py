@@ -1,0 +1,134 @@
+"""`memory search|file|history|diff|learnings`: looking into memory from a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from datetime import UTC, datetime
+
+from sprite.commands.output import day_and_time, say, say_json
+from sprite.commands.stores import Stores, open_stores
+from sprite.config import Settings
+from sprite.database.memory import FileVersion
+from sprite.errors import PeerError
+from sprite.memory.files import template
+from sprite.memory.search import Hit
+
+SNIPPET_CHARS = 200
+
+
+async def search(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Prints what fits a question, best first; exit code 1 if nothing does."""
+    async with open_stores(settings) as stores:
+        found = await stores.view.search(" ".join(arguments.query), arguments.limit)
+    if arguments.json:
+        say_json(
+            {
+                "hits": [hit.row() for hit in found.hits],
+                "indexed_through": found.indexed_through,
+                "waiting": found.waiting,
+            }
+        )
+    else:
+        for hit in found.hits:
+            say(_hit_line(hit))
+        say(f"{len(found.hits) or 'No'} hit(s). Learnings reach up to turn {found.indexed_through}; "
+            f"{found.waiting} newer turn(s) wait to be curated.")  # fmt: skip
+    return 0 if found.hits else 1
+
+
+def _hit_line(hit: Hit) -> str:
+    text = " ".join(hit.text.split())
+    text = text if len(text) <= SNIPPET_CHARS else f"{text[:SNIPPET_CHARS]}…"
+    name = f"L{hit.id}" if hit.kind == "learning" else f"t{hit.id}"
+    replaced = f" [superseded by L{hit.superseded_by}]" if hit.superseded_by is not None else ""
+    return f"{name:<6} {hit.type:<12} {day_and_time(hit.at)}{replaced}  {text}"
+
+
+async def file(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Prints a memory file as it is, or as it was at a time or after a curation."""
+    async with open_stores(settings) as stores:
+        content, version = await stores.view.file(arguments.name)
+        if arguments.as_of is not None:
+            content, version = await _as_of(stores, arguments.name, arguments.as_of)
+    if arguments.json:
+        say_json({"name": arguments.name, "version": version, "content": content})
+    else:
+        say(content.removesuffix("\n"))
+    return 0
+
+
+async def _as_of(stores: Stores, name: str, moment: str) -> tuple[str, int]:
+    found: FileVersion | None
+    if moment.isdecimal():
+        found = await stores.memory.version_at(name, curation_id=int(moment))
+    else:
+        found = await stores.memory.version_at(name, time=_time(moment))
+    return (found.content, found.version) if found else (template(name), 0)
+
+
+def _time(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise PeerError(f"{text!r} is neither a time such as 2026-11-20T15:00 nor the number of a curation.") from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+async def history(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Prints every version of a curated file."""
+    async with open_stores(settings) as stores:
+        versions = await stores.view.history(arguments.name)
+    if arguments.json:
+        say_json(versions)
+        return 0
+    for version in versions:
+        say(
+            f"version {version['version']:<4} {day_and_time(version['at'])}  {version['lines']:>3} lines  "
+            f"by {version['source']} (curation {version['curation_id']})"
+        )
+    if not versions:
+        say(f"{arguments.name} is as shipped.")
+    return 0
+
+
+async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Prints what changed between two versions of a curated file; version 0 is the file as shipped."""
+    async with open_stores(settings) as stores:
+        contents = [
+            template(arguments.name)
+            if number == 0
+            else (await stores.view.file_version(arguments.name, number)).content
+            for number in (arguments.a, arguments.b)
+        ]
+    lines = list(
+        difflib.unified_diff(
+            contents[0].splitlines(),
+            contents[1].splitlines(),
+            f"{arguments.name} version {arguments.a}",
+            f"{arguments.name} version {arguments.b}",
+            lineterm="",
+        )
+    )
+    if arguments.json:
+        say_json({"name": arguments.name, "a": arguments.a, "b": arguments.b, "diff": lines})
+    else:
+        say("\n".join(lines) if lines else "The two versions are the same.")
+    return 0
+
+
+async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Prints learnings, oldest first."""
+    async with open_stores(settings) as stores:
+        rows = await stores.view.learnings(arguments.after, arguments.limit)
+    if arguments.json:
+        say_json(rows)
+        return 0
+    for row in rows:
+        turn = f" t{row['source_observation_id']}" if row["source_observation_id"] is not None else ""
+        replaced = f" [superseded by L{row['superseded_by']}]" if row["superseded_by"] is not None else ""
+        say(f"L{row['id']:<5} {row['type']:<12} {day_and_time(row['created_at'])}{turn} ({row['origin']}){replaced}  "
+            f"{row['content']}")  # fmt: skip
+    if not rows:
+        say("Nothing has been learned yet.")
+    return 0

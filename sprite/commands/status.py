@@ -1,0 +1,81 @@
+"""`status`: whether memory is well, at a glance."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sprite.commands.output import day_and_time, dollars, say, say_json
+from sprite.commands.stores import Stores, open_stores
+from sprite.config import Settings
+from sprite.memory.health import last_error, seconds_since_midnight
+
+GAUGE_CELLS = 20
+
+
+async def status(settings: Settings, *, as_json: bool) -> int:
+    """Prints sessions, turns, learnings, files, spend and what went wrong last."""
+    async with open_stores(settings) as stores:
+        facts = await _facts(settings, stores)
+    if as_json:
+        say_json(facts)
+    else:
+        _print(facts)
+    return 0
+
+
+async def _facts(settings: Settings, stores: Stores) -> dict[str, Any]:
+    state = await stores.view.state()
+    spend = await stores.transcript.spend()
+    calls, unpriced, newest = await stores.transcript.curation_counts()
+    curated = state.turns - state.waiting
+    address = settings.run / "address"
+    return {
+        "workspace": str(settings.workspace),
+        "running": address.read_text().strip() if address.exists() else None,
+        "sessions": await stores.transcript.session_count(),
+        "turns": state.turns,
+        "waiting": state.waiting,
+        "learnings": state.learnings,
+        "open_actions": len(await stores.memory.actions("pending")),
+        "curations": calls,
+        "last_curation_at": newest,
+        "files": [
+            {"name": f.name, "lines": f.lines, "limit": f.limit, "managed": f.managed, "updated_at": f.updated_at}
+            for f in state.files
+        ],
+        "spend_today_usd": await stores.transcript.spend(since=time.time() - seconds_since_midnight()),
+        "spend_usd": spend,
+        "usd_per_100_turns": spend / curated * 100 if curated else None,
+        "calls_of_unknown_price": unpriced,
+        "refusals": [
+            {"curation_id": r.curation_id, "kind": r.kind, "detail": r.detail} for r in await stores.memory.reports(5)
+        ],
+        "last_error": last_error(settings.run),
+    }
+
+
+def _print(facts: dict[str, Any]) -> None:
+    well = facts["last_error"] is None
+    say(f"Memory of {facts['workspace']}: {'well' if well else 'needs attention'}")
+    say(f"  sprite      {'running on ' + facts['running'] if facts['running'] else 'not running'}")
+    say(f"  sessions    {facts['sessions']}")
+    waiting = f", {facts['waiting']} waiting to be curated" if facts["waiting"] else ", all curated"
+    say(f"  turns       {facts['turns']}{waiting if facts['turns'] else ''}")
+    say(f"  learnings   {facts['learnings']}, {facts['open_actions']} open action(s)")
+    say(f"  curations   {facts['curations']}, the last {day_and_time(facts['last_curation_at'])}")
+    say("  files")
+    for file in facts["files"]:
+        filled = min(GAUGE_CELLS, round(GAUGE_CELLS * file["lines"] / file["limit"]))
+        gauge = "█" * filled + "·" * (GAUGE_CELLS - filled)
+        say(f"    {file['name']:<11} {gauge} {file['lines']:>3} of {file['limit']} lines")
+    per_100 = facts["usd_per_100_turns"]
+    say(
+        f"  spend       {dollars(facts['spend_today_usd'])} today, {dollars(facts['spend_usd'])} in all"
+        + (f", {dollars(per_100)} per 100 turns" if per_100 is not None else "")
+    )
+    if facts["calls_of_unknown_price"]:
+        say(f"              and {facts['calls_of_unknown_price']} call(s) to a model whose price is not known")
+    for refusal in facts["refusals"]:
+        say(f"  refused     curation {refusal['curation_id']}: {refusal['detail']}")
+    say(f"  last error  {facts['last_error'] or 'none'}")

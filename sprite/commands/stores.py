@@ -1,0 +1,33 @@
+"""Opening a workspace's stores to look into them, beside the sprite that may be running on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from sprite.config import Settings
+from sprite.database.memory import MemoryDB, read_memory
+from sprite.database.transcript import TranscriptDB, read_transcript
+from sprite.memory.files import MemoryFiles
+from sprite.memory.view import MemoryView
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What there is to look at."""
+
+    transcript: TranscriptDB
+    memory: MemoryDB
+    files: MemoryFiles
+    view: MemoryView
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
+    """Read-only; OperatorError if no sprite has run here yet."""
+    async with AsyncExitStack() as stack:
+        transcript = await stack.enter_async_context(read_transcript(settings.memory / "transcript.db"))
+        memory = await stack.enter_async_context(read_memory(settings.memory / "memory.db"))
+        files = MemoryFiles(settings.memory)
+        yield Stores(transcript, memory, files, MemoryView(transcript, memory, files))

@@ -1,0 +1,33 @@
+"""What went wrong last, kept on disk so that `status` knows it beside and after the process that met it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+SECONDS_PER_DAY = 86_400.0
+_NAME = "last_error"
+
+
+def note_error(run: Path, words: str | None) -> None:
+    """Keeps an error in words; None says that all is well again. A disk that refuses is not worth a second error."""
+    try:
+        if words is None:
+            (run / _NAME).unlink(missing_ok=True)
+        else:
+            (run / _NAME).write_text(f"{words}\n", encoding="utf-8")
+    except OSError:
+        return
+
+
+def last_error(run: Path) -> str | None:
+    """The last error in words, None if there is none."""
+    try:
+        return (run / _NAME).read_text(encoding="utf-8").strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def seconds_since_midnight() -> float:
+    """Since the day began by which spending is capped (UTC)."""
+    return time.time() % SECONDS_PER_DAY

@@ -1,0 +1,109 @@
+"""A sprite's side of the wire for tests of the chat client: a real server, driven line by line by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from bridge.sprite_link import Endpoint
+from sprite.protocol import (
+    AuthOk,
+    FrameDecoder,
+    MemoryState,
+    ServerPayload,
+    SessionState,
+    StateSync,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+TOKEN = "planted-token"
+_PATIENCE_SECONDS = 10
+
+
+def state_sync(**changes: Any) -> StateSync:
+    session = SessionState(session_id="s1", started_at=1.0, turns=3, running_mission_id=None, queued=0)
+    memory = MemoryState(files=[], learnings=0, turns=3, waiting=0, spend_usd=0.0)
+    empty = StateSync(stacks=[], cards=[], chat=[], session=session, memory=memory)
+    return msgspec.structs.replace(empty, **changes)
+
+
+class Visitor:
+    """One connection of a client's; `receive` skips what the test does not wait for."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._decoder = FrameDecoder()
+        self.left = asyncio.Event()
+
+    async def receive(self, kind: str) -> dict[str, Any]:
+        """The next message of this type, as plain JSON."""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while True:
+                while (frame := self._decoder.next_frame()) is not None:
+                    message: dict[str, Any] = msgspec.json.decode(frame)
+                    if message["type"] == kind:
+                        return message
+                data = await self._reader.read(1 << 16)
+                assert data, f"the client left before it sent a {kind}"
+                self._decoder.feed(data)
+
+    async def send(self, payload: ServerPayload, *, seq: int | None = None, reply_to: str | None = None) -> None:
+        await self.send_bytes(encode(payload, seq=seq, reply_to=reply_to))
+
+    async def send_bytes(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def welcome(self, *, epoch: str = "e1", last_seq: int = 0, sync: StateSync | None = None) -> dict[str, Any]:
+        """Let the client in; the payload of its `auth`."""
+        auth = await self.receive("auth")
+        await self.send(AuthOk(1, "0.0", epoch, last_seq, {}), reply_to=auth["id"])
+        if sync is not None:
+            await self.send(sync)
+        payload: dict[str, Any] = auth["payload"]
+        return payload
+
+    def cut(self) -> None:
+        """End the connection as a broken network does."""
+        self._writer.transport.abort()
+
+
+class StandIn:
+    """Listens on a free port; `visitor` is the next client that connects."""
+
+    def __init__(self) -> None:
+        self._visitors: asyncio.Queue[Visitor] = asyncio.Queue()
+        self._writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._arrive, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+    async def locate(self) -> Endpoint:
+        return Endpoint("127.0.0.1", self.port, TOKEN)
+
+    async def visitor(self) -> Visitor:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            return await self._visitors.get()
+
+    async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        await self._visitors.put(Visitor(reader, writer))
