@@ -13,8 +13,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST)
 
-run: $(VENV)/.run ## talk to your agent in this terminal
-	@$(BIN)/python -m bridge chat
+run: $(VENV)/.run ## talk to your agent in this terminal (ARGS="--workspace DIR" for another one)
+	@$(BIN)/python -m bridge chat $(ARGS)
 
 test: $(VENV)/.dev lint ## lint, types and every test
 	$(BIN)/python -m pytest

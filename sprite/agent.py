@@ -67,7 +67,7 @@ class Agent:
         on_event: Callable[[AgentEvent], Awaitable[None]],
         on_result: Callable[[TurnResult], Awaitable[None]],
         on_cli_session: Callable[[str], Awaitable[None]],
-        on_death: Callable[[str], None],
+        on_death: Callable[[str], Awaitable[None]],
         mission_id: Callable[[], str | None],
         interrupted: Callable[[], bool],
         stack_id: Callable[[], str | None],

@@ -54,6 +54,11 @@ class Settings:
         return self.system / "run"
 
     @property
+    def cli_state(self) -> Path:
+        """The CLI's own folder: its conversations, none of the person's settings."""
+        return self.run / "claude"
+
+    @property
     def has_credentials(self) -> bool:
         """Whether a model can be asked at all."""
         return bool(self.api_key or self.auth_token)

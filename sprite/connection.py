@@ -79,13 +79,14 @@ class Connection:
         self._replayed_to: int | None = None
         self._held_back: list[tuple[bytes, int | None]] = []
         self._working: set[asyncio.Task[None]] = set()
+        # Nothing to end until the handshake is done.
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     async def serve(self) -> None:
         """Runs the connection to its end; whatever the peer does, this returns."""
         sender = asyncio.create_task(self._send_for_ever(), name="connection sender")
-        unsubscribe: Callable[[], None] | None = None
         try:
-            unsubscribe = await self._handshake()
+            await self._handshake()
             async for frame in self._frames():
                 await self._take(frame)
         except FatalPeerError as error:
@@ -93,8 +94,7 @@ class Connection:
         except (ConnectionError, TimeoutError):
             log.debug("a client is gone")
         finally:
-            if unsubscribe is not None:
-                unsubscribe()
+            self._unsubscribe()
             for task in self._working:
                 task.cancel()
             await asyncio.gather(*self._working, return_exceptions=True)
@@ -149,7 +149,7 @@ class Connection:
 
     # --- handshake ---
 
-    async def _handshake(self) -> Callable[[], None]:
+    async def _handshake(self) -> None:
         try:
             async with asyncio.timeout(AUTH_TIMEOUT_SECONDS):
                 auth = await self._first_frame()
@@ -163,7 +163,7 @@ class Connection:
                 f"This sprite speaks protocol {PROTOCOL_VERSION}, not {auth.protocol}.", code="unsupported_protocol"
             )
         self._decoder.limit = MAX_FRAME_BYTES
-        return await self._welcome(auth.resume)
+        await self._welcome(auth.resume)
 
     async def _first_frame(self) -> Auth:
         async for frame in self._frames():
@@ -178,7 +178,7 @@ class Connection:
             return payload
         raise FatalPeerError("The first message must be auth.", code="unauthorized")
 
-    async def _welcome(self, resume: Resume | None) -> Callable[[], None]:
+    async def _welcome(self, resume: Resume | None) -> None:
         async with self._feed.standing_still() as last_seq:
             self.send(
                 AuthOk(
@@ -198,10 +198,9 @@ class Connection:
             if seen is None:
                 self.send(await self._snapshot())
                 self._replayed_to = last_seq
-            unsubscribe = self._feed.subscribe(self._on_event)
+            self._unsubscribe = self._feed.subscribe(self._on_event)
         if seen is not None:
             await self._replay(seen, last_seq)
-        return unsubscribe
 
     async def _replayable(self, resume: Resume | None, last_seq: int) -> int | None:
         """The event after which a replay begins, or None where the client needs the whole state."""

@@ -68,7 +68,7 @@ class Conversation:
         prompt_file: Path,
         *,
         on_message: Callable[[Message], Awaitable[None]],
-        on_death: Callable[[str], None],
+        on_death: Callable[[str], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._equipment = equipment
@@ -157,11 +157,11 @@ class Conversation:
             reason = self._last_words(error)
         self.alive = False
         if not self._closing:
-            self._on_death(f"The agent's process has died: {reason}")
+            await self._on_death(f"The agent's process has died: {reason}")
 
     def _last_words(self, error: BaseException) -> str:
-        said = " ".join(self._stderr[-3:])
-        return (said or str(error).splitlines()[0] if str(error) else type(error).__name__)[:400]
+        said = " ".join(self._stderr[-3:]) or str(error).partition("\n")[0] or type(error).__name__
+        return said[:400]
 
     def _options(self, resume: str | None) -> ClaudeAgentOptions:
         bypass = self._settings.permissions == "bypass"
@@ -187,7 +187,7 @@ class Conversation:
     def _environment(self) -> dict[str, str]:
         settings = self._settings
         env = {
-            "CLAUDE_CONFIG_DIR": str(settings.run / "claude"),
+            "CLAUDE_CONFIG_DIR": str(settings.cli_state),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             # The CLI would keep a memory of its own beside ours, and the agent would write to it.
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",

@@ -48,6 +48,8 @@ class Feed:
         self._idle.set()
         self._writing = asyncio.Lock()
         self._until_prune = PRUNE_EVERY
+        #: Whether the disk refused last time; people are told once, not with every word.
+        self._refused = False
 
     @property
     def epoch(self) -> str:
@@ -128,13 +130,17 @@ class Feed:
             self._unsaved_effects.extend(item.effects)
             if item.payload is None:
                 continue
-            if item.durable:
-                self.last_seq += 1
-                frame = encode(item.payload, seq=self.last_seq)
-                self._unsaved_events.append((self.last_seq, frame))
-                frames.append((frame, self.last_seq))
-            else:
-                frames.append((encode(item.payload), None))
+            number = self.last_seq + 1 if item.durable else None
+            try:
+                frame = encode(item.payload, seq=number)
+            except (UnicodeEncodeError, TypeError, ValueError):
+                # One bad event must not silence those around it; it is ours, so it is logged whole.
+                log.exception("an event could not be encoded: %.500r", item.payload)
+                continue
+            if number is not None:
+                self.last_seq = number
+                self._unsaved_events.append((number, frame))
+            frames.append((frame, number))
         await self._save()
         for frame, seq in frames:
             self._hand_out(frame, seq)
@@ -142,17 +148,40 @@ class Feed:
     async def _save(self) -> None:
         if not self._unsaved_events and not self._unsaved_effects:
             return
+        written = len(self._unsaved_events)
         try:
-            await self._workspace.record(self._unsaved_events, self._unsaved_effects)
+            await self._record()
         except StorageError as error:
             # The people who watch come first: the events go out now and are written when the disk allows.
-            self.warn(error.code, f"{error} {len(self._unsaved_events)} event(s) wait to be written.")
+            if not self._refused:
+                self.warn(error.code, f"{error} Events wait to be written.")
+            self._refused = True
             return
-        self._until_prune -= len(self._unsaved_events)
+        self._refused = False
+        self._until_prune -= written
         self._unsaved_events, self._unsaved_effects = [], []
         if self._until_prune <= 0:
             self._until_prune = PRUNE_EVERY
             await self._workspace.prune_events()
+
+    async def _record(self) -> None:
+        try:
+            await self._workspace.record(self._unsaved_events, self._unsaved_effects)
+        except StorageError:
+            raise
+        except Exception:
+            # One effect that cannot be written must not hold back all others for ever; it is ours, and is logged whole.
+            log.exception("events could not be written together")
+            await self._workspace.record(self._unsaved_events, ())
+            self._unsaved_events = []
+            while self._unsaved_effects:
+                try:
+                    await self._workspace.record((), self._unsaved_effects[:1])
+                except StorageError:
+                    raise
+                except Exception:
+                    log.exception("left out: %.500r", self._unsaved_effects[0])
+                del self._unsaved_effects[0]
 
     def _hand_out(self, frame: bytes, seq: int | None) -> None:
         for subscriber in tuple(self._subscribers):

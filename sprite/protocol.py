@@ -9,9 +9,10 @@ events and `reply_to` on answers. `timestamp` is Unix time in milliseconds, `id`
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
@@ -494,16 +495,28 @@ def read_envelope(frame: bytes) -> Envelope:
     try:
         return _envelopes.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if _is_object(frame):
-            raise PeerError(f"The envelope does not fit: {_reason(error)}.", code="bad_message") from error
-        raise FatalPeerError(f"This is no JSON object: {_reason(error)}.") from error
+        found = _object(frame)
+        if found is None:
+            raise FatalPeerError(f"This is no JSON object: {_reason(error)}.") from error
+        refused = PeerError(f"The message does not fit: {_reason(error)}.", code="bad_message")
+        refused.reply_to = found["id"] if isinstance(found.get("id"), str) else None
+        raise refused from error
 
 
-def _is_object(frame: bytes) -> bool:
+def _object(frame: bytes) -> dict[str, Any] | None:
+    """The JSON object a frame is, if it is one, by a reader that takes half a surrogate pair for a character.
+
+    A browser sends one when it cuts a text inside an emoji: no text for us, but no broken framing either.
+    """
     try:
-        return isinstance(msgspec.json.decode(frame), dict)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+        found = json.loads(frame.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
 
 
 def decode_client(frame: bytes) -> ClientMessage:
@@ -563,7 +576,20 @@ def encode(
         seq=seq,
         reply_to=reply_to,
     )
-    return _encoder.encode(outgoing) + b"\n"
+    try:
+        return _encoder.encode(outgoing) + b"\n"
+    except UnicodeEncodeError:
+        # Half a surrogate pair, from a model or a tool: it must not keep the event from its readers.
+        return _encoder.encode(well_formed(msgspec.to_builtins(outgoing))) + b"\n"
+
+
+def well_formed(value: Any) -> Any:
+    """A JSON value in which every half of a surrogate pair, which no UTF-8 can hold, is a question mark."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {well_formed(key): well_formed(item) for key, item in value.items()}
+    return [well_formed(item) for item in value] if isinstance(value, list) else value
 
 
 class FrameDecoder:

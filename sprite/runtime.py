@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from sprite.config import Settings
-from sprite.database.transcript import Outcome, TranscriptDB
+from sprite.database.transcript import Observation, Outcome, TranscriptDB
 from sprite.database.workspace import ChatAdded, Effect, MissionMoved, MissionStatus, StoredMission, WorkspaceDB
-from sprite.errors import AgentError, PeerError, SpriteError
+from sprite.errors import AgentError, PeerError, SpriteError, StorageError
 from sprite.feed import Feed
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
@@ -45,6 +45,8 @@ SHUTDOWN_FLUSH_SECONDS = 20.0
 INTERRUPT_GRACE_SECONDS = 15.0
 #: How long an interrupt waits for the agent to take the mission up: before that there is nothing to stop.
 SUBMIT_GRACE_SECONDS = 3.0
+#: Streamed text is sent this often at the most: faster than anyone reads, slower than a fast model's words.
+DELTA_SECONDS = 0.015
 #: A turn that the CLI began by itself has this long before a mission is sent into it.
 BACKGROUND_TURN_SECONDS = 120.0
 
@@ -131,6 +133,8 @@ class AgentRuntime:
         self._cli_cost_usd = 0.0
         self._last_active = 0.0
         self._compacted = False
+        self._delta: AgentEvent | None = None
+        self._delta_timer: asyncio.TimerHandle
         self._stopping = False
 
     # --- what the gateway asks for ---
@@ -182,17 +186,17 @@ class AgentRuntime:
         """Takes up what an earlier process left: its session, its queue, and missions it was killed in."""
         await self._recorder.recover()
         for mission in await self._workspace.open_missions():
-            outcome = await self._transcript.mission_outcome(mission.id)
-            if outcome is None and mission.session_id is not None:
+            turn = await self._transcript.turn_of(mission.id)
+            if turn is None and mission.session_id is not None:
                 # Killed between its start and its first hook: nothing but the words is known.
                 self._recorder.begin_session(mission.session_id)
                 self._recorder.open_mission(mission.id, mission.text)
-                outcome = "crashed"
-                await self._recorder.close_mission(outcome)
-            if outcome is None:
+                await self._recorder.close_mission("crashed")
+                turn = await self._transcript.turn_of(mission.id)
+            if turn is None:
                 self._put(mission)
             else:
-                self._end_left_open(mission, outcome)
+                self._end_left_open(mission, turn)
         session = await self._transcript.open_session()
         if session is not None:
             self._session_id = session.id
@@ -210,11 +214,16 @@ class AgentRuntime:
                 self._arrived.clear()
                 continue
             item = self._inbox.popleft()
-            if isinstance(item, StoredMission):
-                await self._run_mission(item)
-            else:
-                await self._run(item)
-        await self._end_session(SHUTDOWN_FLUSH_SECONDS)
+            try:
+                await (self._run_mission(item) if isinstance(item, StoredMission) else self._run(item))
+            except Exception:
+                # A fault with one must not end the work on all that follow; it is ours, so it is logged whole.
+                log.exception("the inbox: %s failed", item)
+                self._turn = None
+        try:
+            await self._end_session(SHUTDOWN_FLUSH_SECONDS)
+        except SpriteError as error:
+            log.error("the session could not be closed and stays open: %s", error)  # noqa: TRY400 - said in words
 
     def stop(self) -> None:
         """Lets `run` end: the turn is interrupted and stored, the session ends, memory is flushed."""
@@ -229,10 +238,18 @@ class AgentRuntime:
         self._arrived.set()
 
     async def _run(self, errand: _Errand) -> None:
-        if errand.kind == "new_session":
-            await self._end_session(SESSION_FLUSH_SECONDS)
-        if not errand.done.done():
-            errand.done.set_result(None)
+        try:
+            if errand.kind == "new_session":
+                await self._end_session(SESSION_FLUSH_SECONDS)
+            # The missions before it have ended, and whoever asked has heard so before this is answered.
+            await self._feed.drain()
+        except SpriteError as error:
+            # Whoever asked is told; the session goes on.
+            if not errand.done.done():
+                errand.done.set_exception(error)
+        else:
+            if not errand.done.done():
+                errand.done.set_result(None)
 
     # --- a mission ---
 
@@ -257,12 +274,11 @@ class AgentRuntime:
     async def _play(self, turn: _Turn) -> tuple[Outcome, AgentEvent]:
         """Hands the mission to the agent and waits for its end, by whichever way."""
         mission = turn.mission
-        await self._ask(turn)
-        stopping = asyncio.create_task(self._stop_when_asked(turn), name="interrupt")
-        try:
-            result = await turn.ended
-        finally:
-            stopping.cancel()
+        result = await self._result_of(turn)
+        if result is None and not turn.interrupted.is_set() and not self._recorder.has_taken_up:
+            # It had died unseen while nobody was talking to it; nothing of this mission has reached it.
+            turn.ended = asyncio.get_running_loop().create_future()
+            result = await self._result_of(turn)
         if result is None:
             if turn.interrupted.is_set():
                 return "interrupted", AgentEvent(mission.id, "interrupted")
@@ -281,22 +297,30 @@ class AgentRuntime:
             duration_ms=int((time.monotonic() - turn.started_at) * 1000),
         )
 
+    async def _result_of(self, turn: _Turn) -> TurnResult | None:
+        await self._ask(turn)
+        stopping = asyncio.create_task(self._stop_when_asked(turn), name="interrupt")
+        try:
+            return await turn.ended
+        finally:
+            stopping.cancel()
+
     async def _ask(self, turn: _Turn) -> None:
         conversation = await self._connected()
         # A turn of the CLI's own would swallow the mission: one observation each needs one turn each.
-        await self._recorder.quiet(BACKGROUND_TURN_SECONDS)
+        quiet = asyncio.create_task(self._recorder.quiet(BACKGROUND_TURN_SECONDS), name="quiet")
+        interrupted = asyncio.create_task(turn.interrupted.wait(), name="interrupted")
+        await asyncio.wait({quiet, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+        quiet.cancel()
+        interrupted.cancel()
         if turn.interrupted.is_set():
             turn.ended.set_result(None)
             return
         turn.asked = True
         try:
             await conversation.ask(turn.mission.text, turn.message_uuid)
-        except AgentError:
-            # It died while nobody was talking to it; nothing of this mission has reached it.
-            if turn.ended.done():
-                turn.ended = asyncio.get_running_loop().create_future()
-            conversation = await self._connected()
-            await conversation.ask(turn.mission.text, turn.message_uuid)
+        except AgentError as error:
+            await self._on_death(str(error))
 
     async def _stop_when_asked(self, turn: _Turn) -> None:
         await turn.interrupted.wait()
@@ -325,16 +349,20 @@ class AgentRuntime:
         self._session_turns += 1
         self._last_active = time.time()
         self._turn = None
+        self._release()
         self._feed.publish(event, effects)
         await self._processor.turn_ended()
 
-    def _end_left_open(self, mission: StoredMission, outcome: Outcome) -> None:
+    def _end_left_open(self, mission: StoredMission, turn: Observation) -> None:
         """Ends a mission that a killed process had begun, by what the log knows of it."""
+        said = turn.agent_response
         event = {
-            "complete": AgentEvent(mission.id, "complete", text="", usage=None, cost_usd=None, duration_ms=0),
+            "complete": AgentEvent(mission.id, "complete", text=said, usage=None, cost_usd=None, duration_ms=0),
             "interrupted": AgentEvent(mission.id, "interrupted"),
-        }.get(outcome, AgentEvent(mission.id, "error", code="crashed", message=CRASHED_MESSAGE, retryable=True))
-        effects: list[Effect] = [MissionMoved(mission.id, _STATUS[outcome])]
+        }.get(turn.outcome, AgentEvent(mission.id, "error", code="crashed", message=CRASHED_MESSAGE, retryable=True))
+        effects: list[Effect] = [MissionMoved(mission.id, _STATUS[turn.outcome])]
+        if said.strip():
+            effects.append(ChatAdded("assistant", said, mission.id))
         if event.event == "error":
             effects.append(ChatAdded("error", CRASHED_MESSAGE, mission.id))
         self._feed.publish(event, effects)
@@ -376,6 +404,8 @@ class AgentRuntime:
         if self._conversation is not None and self._conversation.alive:
             return self._conversation
         await self._close_conversation()
+        # What an agent that did not stop had begun by itself ends with it.
+        await self._recorder.close_task("interrupted")
         agent = await self._load_agent()
         prompt_file = self._settings.run / "boot.md"
         await self._loader.write_boot_prompt(prompt_file)
@@ -429,19 +459,44 @@ class AgentRuntime:
     # --- the stream (called by the conversation's reader, one message after another) ---
 
     async def _on_event(self, event: AgentEvent) -> None:
-        mine = self._turn is not None and self._turn.asked and not self._recorder.in_task_turn
-        if mine and self._turn is not None:
-            event.mission_id = self._turn.mission.id
+        turn = self._turn
+        if turn is not None and turn.asked and not self._recorder.in_task_turn:
+            event.mission_id = turn.mission.id
             if event.event == "text" and isinstance(event.text, str):
-                self._turn.texts.append(event.text)
+                turn.texts.append(event.text)
+        if event.event == "text_delta":
+            self._gather(event)
+            return
         if event.event == "compacted":
             self._compacted = True
-        self._feed.publish(event, durable=event.event != "text_delta")
+        self._release()
+        self._feed.publish(event)
+
+    def _gather(self, delta: AgentEvent) -> None:
+        """Holds a piece of text for a moment, so that a fast model does not cost a frame for every word."""
+        if self._delta is not None and self._delta.mission_id == delta.mission_id:
+            self._delta.text = f"{self._delta.text}{delta.text}"
+            return
+        self._release()
+        self._delta = delta
+        self._delta_timer = asyncio.get_running_loop().call_later(DELTA_SECONDS, self._release)
+
+    def _release(self) -> None:
+        """Sends the text that is held, if any: it is due, or something else follows it."""
+        if self._delta is not None:
+            self._delta_timer.cancel()
+            self._feed.publish(self._delta, durable=False)
+            self._delta = None
 
     async def _on_cli_session(self, cli_session_id: str) -> None:
-        if cli_session_id != self._cli_session_id and self._session_id is not None:
-            self._cli_session_id = cli_session_id
+        if self._session_id is None:
+            return
+        self._cli_session_id = cli_session_id
+        try:
             await self._transcript.link_cli_session(self._session_id, cli_session_id)
+        except StorageError as error:
+            # The turn goes on; the CLI says its id again with the next one.
+            self._feed.warn(error.code, str(error))
 
     async def _on_result(self, result: TurnResult) -> None:
         turn = self._turn
@@ -458,8 +513,10 @@ class AgentRuntime:
             return True
         return not result.for_messages and not result.by_itself and not self._recorder.in_task_turn
 
-    def _on_death(self, reason: str) -> None:
+    async def _on_death(self, reason: str) -> None:
         log.warning("%s", reason)
+        # A turn that the CLI had begun by itself has died with it: nothing else will say that it ended.
+        await self._recorder.close_task("error")
         if self._turn is not None and not self._turn.ended.done():
             self._turn.death = reason
             self._turn.ended.set_result(None)

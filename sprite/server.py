@@ -35,6 +35,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection import Change, Projection
 from sprite.memory.recorder import TurnRecorder
 from sprite.memory.view import MemoryView
+from sprite.orphans import end_orphans
 from sprite.permissions import PermissionDesk
 from sprite.protocol import MemoryUpdate
 from sprite.runtime import AgentRuntime
@@ -58,6 +59,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
     async with AsyncExitStack() as stack:
         _make_folders(settings)
         stack.enter_context(workspace_lock(settings.run / "lock"))
+        end_orphans(settings.cli_state)
         token = settings.token or _token(settings.run / "token")
         transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
         memory = await stack.enter_async_context(_open_memory(settings.memory / "memory.db"))
@@ -173,8 +175,6 @@ class _LateAgent:
 
     async def _load(self) -> Agent:
         module = await asyncio.to_thread(importlib.import_module, "sprite.agent")
-        # The curator's client as well, so that the first flush does not stop the loop for its import.
-        await asyncio.to_thread(importlib.import_module, "anthropic")
         return self._make(module)
 
 

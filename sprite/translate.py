@@ -17,7 +17,7 @@ from claude_agent_sdk import (
 )
 
 from sprite.database.transcript import Outcome
-from sprite.memory.turn_buffer import cut, cut_value, result_text
+from sprite.memory.turn_buffer import clean, cut, cut_value, result_text
 from sprite.protocol import AgentEvent
 from sprite.runtime import TurnResult
 
@@ -40,7 +40,7 @@ def events_of(message: Message) -> Iterator[AgentEvent]:
     """The events a message stands for, still without their mission; a subagent's own text is not shown."""
     match message:
         case StreamEvent(parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}):
-            yield AgentEvent(None, "text_delta", text=text)
+            yield AgentEvent(None, "text_delta", text=clean(text))
         case AssistantMessage(error=None):
             yield from _said(message)
         case UserMessage(content=list(blocks)):
@@ -56,7 +56,7 @@ def events_of(message: Message) -> Iterator[AgentEvent]:
 def _said(message: AssistantMessage) -> Iterator[AgentEvent]:
     for block in message.content:
         if isinstance(block, TextBlock) and message.parent_tool_use_id is None and block.text:
-            yield AgentEvent(None, "text", text=block.text)
+            yield AgentEvent(None, "text", text=clean(block.text))
         elif isinstance(block, ToolUseBlock):
             yield AgentEvent(None, "tool_use", tool_use_id=block.id, name=block.name, input=cut_value(block.input))
 
@@ -81,7 +81,7 @@ def result_of(message: ResultMessage, *, interrupted: bool) -> TurnResult:
         by_itself=origin != "human",
         outcome=outcome,
         failure=_failure(message, outcome),
-        text=message.result or "",
+        text=clean(message.result or ""),
         usage=message.usage,
         total_cost_usd=message.total_cost_usd,
     )

@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiosqlite
 
 from sprite.errors import DatabaseUnusableError, StorageError
 
+_T = TypeVar("_T")
 BUSY_TIMEOUT_MS = 5000
 #: Checking every page of a file up to this size costs less than 0.1 s; a larger one is left to `doctor`.
 QUICK_CHECK_BYTES = 16 * 1024 * 1024
@@ -30,6 +31,13 @@ _STORAGE_CODES = frozenset(
         sqlite3.SQLITE_CANTOPEN,
     }
 )
+
+
+def row_id(value: int | None) -> int:
+    """The id of a row just inserted; sqlite3 types it as optional."""
+    if value is None:
+        raise sqlite3.InternalError("an INSERT gave no row id")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +82,37 @@ class Database:
             async with self._lock:
                 await self._writer.execute(sql, parameters)
 
+    async def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Runs a short function on the connection's own thread, all of it or nothing; returns its value.
+
+        One hop to the thread and back (0.1 ms) however many statements it makes: for what every turn waits for.
+        Once begun it runs to its end, also where the caller is cancelled.
+        """
+        with storage_errors():
+            async with self._lock:
+                # aiosqlite keeps the way to its thread to itself; without it each statement costs a hop.
+                value: _T = await self._writer._execute(  # type: ignore[no-untyped-call]  # noqa: SLF001
+                    _all_or_nothing,
+                    self._writer._conn,  # noqa: SLF001
+                    work,
+                )
+                return value
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
         """All of what is done on the connection given, or nothing of it."""
         with storage_errors():
             async with self._lock:
+                committed = False
                 try:
                     await self._writer.execute("BEGIN IMMEDIATE")
                     yield self._writer
                     await self._writer.execute("COMMIT")
+                    committed = True
                 finally:
-                    # Also where a cancelled task left COMMIT behind it: then there is nothing to undo.
-                    if self._writer.in_transaction:
+                    # A cancelled task leaves its statement behind in the connection's thread, be it BEGIN or COMMIT.
+                    # The rollback comes after it there, and does nothing where there is nothing to undo.
+                    if not committed:
                         await asyncio.shield(self._writer.rollback())
 
     async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
@@ -101,6 +128,18 @@ class Database:
         """The first column of the first row, or None."""
         row = await self.fetch_one(sql, parameters)
         return row[0] if row else None
+
+
+def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        value = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return value
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 import aiosqlite
 
-from sprite.database.connection import Database, Schema, open_database, open_reader
+from sprite.database.connection import Database, Schema, open_database, open_reader, row_id
 
 SCHEMA = Schema(
     name="memory.db",
@@ -180,7 +180,7 @@ class Projected:
                 learning.created_at,
             ),
         )
-        return _row_id(cursor)
+        return row_id(cursor.lastrowid)
 
     async def count_again(self, learning_id: int, at: float) -> None:
         """Notes that a learning was said once more."""
@@ -204,7 +204,7 @@ class Projected:
             "INSERT INTO pending_actions (created_at, content, source_learning_id) VALUES (?, ?, ?)",
             (at, content, learning_id),
         )
-        return _row_id(cursor)
+        return row_id(cursor.lastrowid)
 
     async def resolve_action(self, action_id: int, status: str) -> bool:
         """Closes or reopens an action; False if there is none."""
@@ -227,12 +227,6 @@ class Projected:
         await self._tx.execute(
             "INSERT INTO reports (curation_id, kind, detail) VALUES (?, ?, ?)", (curation_id, kind, detail)
         )
-
-
-def _row_id(cursor: aiosqlite.Cursor) -> int:
-    if cursor.lastrowid is None:
-        raise sqlite3.InternalError("an INSERT gave no row id")
-    return cursor.lastrowid
 
 
 _LEARNING = (

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import aiosqlite
-
-from sprite.database.connection import Database, Schema, open_database, open_reader
+from sprite.database.connection import Database, Schema, open_database, open_reader, row_id
 
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
 #: Whose turn it was: a person's mission, or one the CLI started by itself (a background task is done).
@@ -65,6 +63,11 @@ SCHEMA = Schema(
             AND OLD.mission_id IS NEW.mission_id AND OLD.trigger IS NEW.trigger
             AND OLD.notice IS NEW.notice)
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
+        -- REPLACE deletes the row in its way without asking the trigger on DELETE.
+        CREATE TRIGGER observations_new BEFORE INSERT ON observations
+        WHEN EXISTS (SELECT 1 FROM observations WHERE id = NEW.id OR mission_id = NEW.mission_id
+            OR (session_id = NEW.session_id AND sequence_num = NEW.sequence_num))
+        BEGIN SELECT RAISE(ABORT, 'observations are never replaced'); END;
         CREATE TABLE turn_journal (
             id INTEGER PRIMARY KEY,
             turn_key TEXT NOT NULL,
@@ -90,6 +93,9 @@ SCHEMA = Schema(
         BEGIN SELECT RAISE(ABORT, 'curations are never deleted'); END;
         CREATE TRIGGER curations_frozen BEFORE UPDATE ON curations
         BEGIN SELECT RAISE(ABORT, 'curations are never changed'); END;
+        CREATE TRIGGER curations_new BEFORE INSERT ON curations
+        WHEN EXISTS (SELECT 1 FROM curations WHERE id = NEW.id)
+        BEGIN SELECT RAISE(ABORT, 'curations are never replaced'); END;
         CREATE VIRTUAL TABLE observations_fts USING fts5 (
             user_message, agent_response, tools,
             tokenize = 'porter unicode61 remove_diacritics 2'
@@ -238,7 +244,8 @@ class TranscriptDB:
         """Keeps one event of a turn, in one small insert, until the turn's observation is written."""
         await self._db.execute(
             "INSERT INTO turn_journal (turn_key, session_id, at, event, data_json) VALUES (?, ?, ?, ?, ?)",
-            (turn_key, session_id, time.time(), event, _json(data)),
+            # Escaped to ASCII, since what the CLI says can hold half a surrogate pair, which no file can.
+            (turn_key, session_id, time.time(), event, json.dumps(data, default=str)),
         )
 
     async def journal_entries(self) -> list[JournalEntry]:
@@ -248,14 +255,20 @@ class TranscriptDB:
         )
         return [JournalEntry(r[0], r[1], r[2], r[3], json.loads(r[4])) for r in rows]
 
+    async def drop_journal(self, turn_key: str) -> None:
+        """Removes what a turn left behind that is in the log already."""
+        await self._db.execute("DELETE FROM turn_journal WHERE turn_key = ?", (turn_key,))
+
     async def add_observation(
         self, observation: NewObservation, *, turn_keys: Sequence[str] = (), at: float | None = None
     ) -> int:
         """Writes a turn, removes its journal and counts it in its session, all or nothing; returns its id."""
         timestamp = time.time() if at is None else at
         calls = _json(observation.tool_calls)
-        async with self._db.transaction() as tx:
-            cursor = await tx.execute(
+        tools = tools_text(observation.tool_calls)
+
+        def write(tx: sqlite3.Connection) -> int:
+            observation_id = tx.execute(
                 f"INSERT INTO observations ({_OBSERVATION}) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
                 "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
                 "?3, ?4, ?5, 0, ?6, ?7, ?8, ?9)",
@@ -270,27 +283,20 @@ class TranscriptDB:
                     observation.trigger,
                     observation.notice,
                 ),
-            )
-            observation_id = cursor.lastrowid
-            if observation_id is None:
-                raise sqlite3.InternalError("an INSERT gave no row id")
-            await tx.execute(
+            ).lastrowid
+            tx.execute(
                 "INSERT INTO observations_fts (rowid, user_message, agent_response, tools) VALUES (?, ?, ?, ?)",
-                (
-                    observation_id,
-                    observation.user_message,
-                    observation.agent_response,
-                    tools_text(observation.tool_calls),
-                ),
+                (observation_id, observation.user_message, observation.agent_response, tools),
             )
-            await tx.execute(
+            tx.execute(
                 "UPDATE sessions SET observation_count = observation_count + 1, "
                 "message_count = message_count + ?, last_active_at = max(last_active_at, ?) WHERE id = ?",
                 (observation.trigger == "user", timestamp, observation.session_id),
             )
-            for turn_key in turn_keys:
-                await tx.execute("DELETE FROM turn_journal WHERE turn_key = ?", (turn_key,))
-        return observation_id
+            tx.executemany("DELETE FROM turn_journal WHERE turn_key = ?", [(key,) for key in turn_keys])
+            return row_id(observation_id)
+
+        return await self._db.transact(write)
 
     # --- observations ---
 
@@ -299,12 +305,10 @@ class TranscriptDB:
         rows = await self._observations("WHERE id = ?", (observation_id,))
         return rows[0] if rows else None
 
-    async def mission_outcome(self, mission_id: str) -> Outcome | None:
-        """How the turn of a mission ended, or None if it has no observation."""
-        outcome: Outcome | None = await self._db.fetch_value(
-            "SELECT outcome FROM observations WHERE mission_id = ?", (mission_id,)
-        )
-        return outcome
+    async def turn_of(self, mission_id: str) -> Observation | None:
+        """The turn of a mission, or None if it has no observation."""
+        rows = await self._observations("WHERE mission_id = ?", (mission_id,))
+        return rows[0] if rows else None
 
     async def observations_between(self, first: int, last: int) -> list[Observation]:
         """The turns of an inclusive id range, oldest first."""
@@ -344,21 +348,24 @@ class TranscriptDB:
 
         Raises ValueError if any turn of the range is already curated.
         """
-        async with self._db.transaction() as tx:
-            curation_id = await _append(tx, curation)
-            span = (curation.first_observation_id, curation.last_observation_id)
-            cursor = await tx.execute(
+        span = (curation.first_observation_id, curation.last_observation_id)
+
+        def write(tx: sqlite3.Connection) -> int:
+            curation_id = _append(tx, curation)
+            marked = tx.execute(
                 "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
-            )
-            inside = await tx.execute_fetchall("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span)
-            if cursor.rowcount != next(iter(inside))[0]:
+            ).rowcount
+            inside = tx.execute("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span).fetchone()[0]
+            if marked != inside:
                 raise ValueError(f"turns {span[0]} to {span[1]} are already curated, at least in part")
-        return curation_id
+            return curation_id
+
+        return await self._db.transact(write)
 
     async def append_edit(self, response: Mapping[str, Any]) -> int:
         """Logs a person's change to memory; returns the curation's id."""
-        async with self._db.transaction() as tx:
-            return await _append(tx, NewCuration(kind="edit", response=_json(response)))
+        curation = NewCuration(kind="edit", response=_json(response))
+        return await self._db.transact(lambda tx: _append(tx, curation))
 
     async def curations_after(self, curation_id: int, limit: int = 100) -> list[Curation]:
         """The events above a cursor, oldest first."""
@@ -426,8 +433,8 @@ def _observation(row: sqlite3.Row) -> Observation:
     return Observation(**fields, tool_calls=calls, processed=processed)
 
 
-async def _append(tx: aiosqlite.Connection, curation: NewCuration) -> int:
-    cursor = await tx.execute(
+def _append(tx: sqlite3.Connection, curation: NewCuration) -> int:
+    cursor = tx.execute(
         f"INSERT INTO curations ({_CURATION}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
         (
             time.time(),
@@ -441,9 +448,7 @@ async def _append(tx: aiosqlite.Connection, curation: NewCuration) -> int:
             curation.cost_usd,
         ),
     )
-    if cursor.lastrowid is None:
-        raise sqlite3.InternalError("an INSERT gave no row id")
-    return cursor.lastrowid
+    return row_id(cursor.lastrowid)
 
 
 def _json(value: Any) -> str:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import aiosqlite
 import msgspec
 
 from sprite.database.connection import Database, Schema, open_database
@@ -132,11 +131,13 @@ class WorkspaceDB:
 
     async def record(self, events: Sequence[tuple[int, bytes]], effects: Sequence[Effect]) -> None:
         """Writes events and what they imply, all or nothing."""
-        async with self._db.transaction() as tx:
-            if events:
-                await tx.executemany("INSERT INTO events (seq, frame) VALUES (?, ?)", events)
+
+        def write(tx: sqlite3.Connection) -> None:
+            tx.executemany("INSERT INTO events (seq, frame) VALUES (?, ?)", events)
             for effect in effects:
-                await _apply(tx, effect)
+                _apply(tx, effect)
+
+        await self._db.transact(write)
 
     async def events_after(self, seq: int, limit: int = 200) -> list[tuple[int, bytes]]:
         """Kept events above a number, oldest first."""
@@ -153,16 +154,18 @@ class WorkspaceDB:
 
     async def accept_mission(self, mission_id: str, text: str, stack_id: str | None) -> bool:
         """Puts a mission into the inbox, with its line of chat; False if its id is known already."""
-        async with self._db.transaction() as tx:
-            cursor = await tx.execute(
+
+        def write(tx: sqlite3.Connection) -> bool:
+            cursor = tx.execute(
                 "INSERT OR IGNORE INTO missions (id, text, stack_id, status, received_at) "
                 "VALUES (?, ?, ?, 'queued', ?)",
                 (mission_id, text, stack_id, time.time()),
             )
-            if cursor.rowcount != 1:
-                return False
-            await _apply(tx, ChatAdded("user", text, mission_id))
-        return True
+            if cursor.rowcount == 1:
+                _apply(tx, ChatAdded("user", text, mission_id))
+            return cursor.rowcount == 1
+
+        return await self._db.transact(write)
 
     async def open_missions(self) -> list[StoredMission]:
         """Missions that have not ended, in order."""
@@ -229,9 +232,7 @@ class WorkspaceDB:
         )
 
     async def _changed(self, sql: str, parameters: Sequence[Any]) -> bool:
-        async with self._db.transaction() as tx:
-            cursor = await tx.execute(sql, parameters)
-            return cursor.rowcount == 1
+        return await self._db.transact(lambda tx: tx.execute(sql, parameters).rowcount == 1)
 
     # --- chat ---
 
@@ -243,23 +244,23 @@ class WorkspaceDB:
         return [ChatMessage(**dict(row)) for row in reversed(rows)]
 
 
-async def _apply(tx: aiosqlite.Connection, effect: Effect) -> None:
+def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
     now = time.time()
     match effect:
         case MissionMoved(mission_id, status, session_id):
             ended = status not in {"queued", "running"}
-            await tx.execute(
+            tx.execute(
                 "UPDATE missions SET status = ?, session_id = coalesce(?, session_id), "
                 "text = CASE WHEN ? THEN '' ELSE text END WHERE id = ?",
                 (status, session_id, ended, mission_id),
             )
         case ChatAdded(role, text, mission_id):
-            await tx.execute(
+            tx.execute(
                 "INSERT INTO chat_messages (role, text, at, mission_id) VALUES (?, ?, ?, ?)",
                 (role, text, now, mission_id),
             )
         case CardSaved(card):
-            await tx.execute(
+            tx.execute(
                 "INSERT INTO cards (card_id, stack_id, title, card_type, position_json, size_json, "
                 "blocks_json, archived, created_at, updated_at) "
                 "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) "

@@ -23,8 +23,8 @@ LINE_LIMITS: Final[dict[str, int]] = {
     "files.md": 200,
     "context.md": 200,
 }
-#: Most bytes a curated file may have: 200 lines of 120 characters. Without it one line could fill the prompt.
-BYTE_LIMIT: Final = 24_000
+#: Most bytes a curated file may have: 200 lines of 80 characters. Without it one line could fill the prompt.
+BYTE_LIMIT: Final = 16_000
 DEPLOYED: Final = ("soul.md", "os.md")
 CURATED: Final = ("tools.md", "user.md", "files.md", "context.md")
 #: As they stand in the boot prompt: what changes least comes first, so that prompt caching reaches far.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
+from sprite.errors import StorageError
 from sprite.memory.curator import estimate_tokens
 from sprite.memory.files import BOOT_ORDER, CURATED, MemoryFiles, sha256
 
@@ -38,8 +39,11 @@ class Loader:
     async def write_boot_prompt(self, path: Path) -> None:
         """Writes the prompt of a new session to a file of its own, readable by the owner only."""
         text = await self.boot_prompt()
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"The boot prompt could not be written ({error.strerror}).") from error
 
     async def boot_prompt(self) -> str:
         """Soul, rules, tools, user, files, context, open actions, then the turns not curated yet."""

@@ -7,6 +7,7 @@ anything else happens. It never skips a turn: what fails waits, and is tried aga
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import random
 import time
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The whole of a curator call's prompt, in estimated tokens: the six files at their byte limits take at most
-#: 40,000 of them, the static part about 4,000, and the rest is for turns. A batch that does not fit is split.
+#: The whole of a curator call's prompt, in estimated tokens: the six files at their byte limits take 32,000 of them,
+#: the static part 6,000, the learnings shown 7,000, and the rest is for turns. A batch that does not fit is split.
 PROMPT_BUDGET_TOKENS = 64_000
 #: Room for four rewritten files at the limits people reach, with the learnings.
 MAX_ANSWER_TOKENS = 20_000
 CALL_TIMEOUT_SECONDS = 180.0
 #: Open learnings shown to the curator, so that it neither repeats nor contradicts them.
-NEAREST_LEARNINGS = 30
+NEAREST_LEARNINGS = 20
 #: The batch's words by which they are found.
 NEAREST_TERMS = 48
 
@@ -269,8 +270,8 @@ class ObservationProcessor:
             raise BudgetReachedError(f"{BudgetReachedError.__doc__} (SPRITE_DAILY_USD={cap:g})")
 
     async def _call(self, prompt: CuratorPrompt) -> Answer:
-        import anthropic
-
+        # In a thread: the first time, importing it takes most of a second, and the agent must not wait for that.
+        anthropic = await asyncio.to_thread(importlib.import_module, "anthropic")
         try:
             message = await self._connected().messages.create(
                 model=self._settings.curator_model,
@@ -290,7 +291,7 @@ class ObservationProcessor:
         return Answer(text, message.stop_reason, message.model, message.usage.model_dump(exclude_none=True))
 
     def _connected(self) -> AsyncAnthropic:
-        """The client, made at the first call: importing it takes longer than starting the server."""
+        """The client, made at the first call."""
         import anthropic
 
         if not self._settings.has_credentials:

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from itertools import groupby
 from typing import Any
 
-from sprite.database.transcript import NewObservation, Outcome, TranscriptDB
+from sprite.database.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB
 from sprite.errors import StorageError
-from sprite.memory.turn_buffer import TurnBuffer
+from sprite.memory.turn_buffer import TurnBuffer, clean
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,9 @@ class TurnRecorder:
         self._no_task = asyncio.Event()
         self._no_task.set()
         self._taken_up = asyncio.Event()
+        self._entries: set[asyncio.Task[None]] = set()
         self._unsaved: list[tuple[NewObservation, list[str]]] = []
+        self._writing = asyncio.Lock()
 
     # --- life of a turn ---
 
@@ -61,6 +62,11 @@ class TurnRecorder:
         except TimeoutError:
             return False
         return True
+
+    @property
+    def has_taken_up(self) -> bool:
+        """Whether the agent has taken up the open mission."""
+        return self._taken_up.is_set()
 
     @property
     def in_task_turn(self) -> bool:
@@ -92,17 +98,22 @@ class TurnRecorder:
         """Nothing more will come: what is still open is written as it stands."""
         await self.close_mission("interrupted")
         await self.close_task("interrupted")
-        if self._background is not None:
-            await self._write(self._background, "complete")
-            self._background = None
+        background, self._background = self._background, None
+        if background is not None:
+            await self._write(background, "complete")
         await self._write_unsaved()
 
     async def recover(self) -> None:
-        """Writes what a killed process left in the journal, one crashed turn each."""
-        entries = await self._transcript.journal_entries()
-        for key, group in groupby(sorted(entries, key=lambda e: e.turn_key), key=lambda e: e.turn_key):
-            turn = list(group)
+        """Writes what a killed process left in the journal, one crashed turn each, in the order they began in."""
+        turns: dict[str, list[JournalEntry]] = {}
+        for entry in await self._transcript.journal_entries():
+            turns.setdefault(entry.turn_key, []).append(entry)
+        for key, turn in turns.items():
             buffer = TurnBuffer.replayed(turn)
+            if buffer.mission_id is not None and await self._transcript.turn_of(buffer.mission_id) is not None:
+                # A hook that came after its turn's end; the turn itself is in the log.
+                await self._transcript.drop_journal(key)
+                continue
             log.warning("a turn of session %s was cut off by a crash", buffer.session_id)
             await self._transcript.add_observation(buffer.observation("crashed"), turn_keys=[key], at=turn[-1].at)
 
@@ -110,14 +121,14 @@ class TurnRecorder:
 
     async def prompt_submitted(self, prompt_id: str, prompt: str) -> None:
         """A prompt enters the conversation: the mission's words, or a notice of the CLI's own."""
-        mission = self._mission
+        prompt, mission = clean(prompt), self._mission
         if mission is not None and mission.prompt_id is None and prompt.split() == mission.user_message.split():
             if self._task is not None and self._task.prompt_id == prompt_id:
                 # Merged into a turn the CLI had begun: that one ends here, what follows is the mission's.
                 await self.close_task("complete")
             mission.prompt_id = prompt_id
             self._taken_up.set()
-            await self._journal(mission, "prompt", {"user_message": prompt})
+            await self._journal(mission, "prompt", {"user_message": mission.user_message})
             return
         if mission is not None and mission.prompt_id == prompt_id:
             mission.add_notice(prompt)
@@ -152,7 +163,10 @@ class TurnRecorder:
         for turn in self._open_turns():
             if turn.prompt_id == prompt_id:
                 turn.set_last_message(message)
-                await self._journal(turn, "stop", {"message": message})
+                # Not awaited: the observation follows within milliseconds, and the agent waits for this hook.
+                entry = asyncio.create_task(self._journal(turn, "stop", {"message": clean(message)}), name="stop entry")
+                self._entries.add(entry)
+                entry.add_done_callback(self._entries.discard)
 
     # --- stream ---
 
@@ -200,14 +214,19 @@ class TurnRecorder:
             self._on_storage_error(f"{error} The turn goes on and is kept in memory.")
 
     async def _write(self, turn: TurnBuffer, outcome: Outcome, notice: str = "") -> None:
+        if self._entries:
+            # Written after its turn, an entry would pass for what a crash had left.
+            await asyncio.wait(self._entries)
         self._unsaved.append((turn.observation(outcome, notice), [turn.key]))
         await self._write_unsaved()
 
     async def _write_unsaved(self) -> None:
-        try:
-            while self._unsaved:
-                observation, keys = self._unsaved[0]
-                await self._transcript.add_observation(observation, turn_keys=keys)
-                self._unsaved.pop(0)
-        except StorageError as error:
-            self._on_storage_error(f"{error} {len(self._unsaved)} turn(s) wait to be written.")
+        # A mission's turn and the CLI's own can end in the same moment, each in a task of its own.
+        async with self._writing:
+            try:
+                while self._unsaved:
+                    observation, keys = self._unsaved[0]
+                    await self._transcript.add_observation(observation, turn_keys=keys)
+                    self._unsaved.pop(0)
+            except StorageError as error:
+                self._on_storage_error(f"{error} {len(self._unsaved)} turn(s) wait to be written.")

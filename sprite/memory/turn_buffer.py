@@ -6,6 +6,7 @@ Events may come twice, late or in any order between hooks and stream: tool calls
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ MAX_DEPTH = 12
 
 
 def clean(text: str) -> str:
-    """Text that SQLite and JSON can hold: lone surrogates become the replacement character."""
+    """Text that SQLite and JSON can hold: lone surrogates become question marks."""
     return text.encode("utf-8", errors="replace").decode("utf-8")
 
 
@@ -49,7 +50,14 @@ def cut_value(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
         items = [cut_value(item, depth + 1) for item in value[:MAX_ITEMS]]
         return [*items, f"[… {len(value) - MAX_ITEMS:,} entries cut]"] if len(value) > MAX_ITEMS else items
-    return value if value is None or isinstance(value, bool | int | float) else cut(str(value))
+    return value if value is None or _plain_number(value) else cut(str(value))
+
+
+def _plain_number(value: Any) -> bool:
+    """Whether this is a number that JSON has and every client can read."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def result_text(response: Any) -> str:
@@ -67,7 +75,8 @@ def result_text(response: Any) -> str:
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    # Cut first: what is nested too deeply could not be dumped at all.
+    return json.dumps(cut_value(value), ensure_ascii=False)
 
 
 class TurnBuffer:
@@ -85,7 +94,7 @@ class TurnBuffer:
         self.session_id = session_id
         self.trigger = trigger
         self.mission_id = mission_id
-        self.user_message = user_message
+        self.user_message = clean(user_message)
         self.prompt_id: str | None = None
         self._notices: list[str] = []
         self._texts: list[str] = []
@@ -99,21 +108,24 @@ class TurnBuffer:
 
     def add_notice(self, text: str) -> None:
         """What the CLI put into the turn by itself: never the person's words."""
-        self._notices.append(text)
+        self._notices.append(clean(text))
 
     def add_text(self, text: str) -> None:
         """A piece of the agent's reply."""
         if text.strip():
-            self._texts.append(text)
+            self._texts.append(clean(text))
 
     def set_last_message(self, text: str) -> None:
         """The reply as the Stop hook knows it: used where the stream brought none."""
-        self._last_message = text
+        self._last_message = clean(text)
 
     def start_tool(self, tool_use_id: str, name: str, tool_input: Any, agent_id: str | None = None) -> None:
-        """A tool call as it begins; what is already known of it is not overwritten."""
-        if tool_use_id not in self._calls:
-            self._calls[tool_use_id] = _call(tool_use_id, name, tool_input, None, agent_id, is_error=False)
+        """A tool call as it begins; what is already known of it is not overwritten.
+
+        The stream's order is the true one: hooks of parallel calls come in the order in which these end.
+        """
+        known = self._calls.pop(tool_use_id, None)
+        self._calls[tool_use_id] = known or _call(tool_use_id, name, tool_input, None, agent_id, is_error=False)
 
     def end_tool(
         self,
@@ -173,9 +185,9 @@ class TurnBuffer:
         ]
         return NewObservation(
             session_id=self.session_id,
-            user_message=clean(self.user_message),
+            user_message=self.user_message,
             tool_calls=calls,
-            agent_response=clean("\n\n".join(self._texts) or self._last_message),
+            agent_response="\n\n".join(self._texts) or self._last_message,
             outcome=outcome,
             mission_id=self.mission_id,
             trigger=self.trigger,
@@ -188,7 +200,7 @@ def _call(
 ) -> dict[str, Any]:
     call: dict[str, Any] = {
         "tool_use_id": tool_use_id,
-        "name": name,
+        "name": cut(name),
         "input": cut_value(tool_input),
         "result": None if result is None else cut(result),
         "is_error": is_error,

@@ -1,0 +1,68 @@
+"""How soon `sprite serve` accepts, when it is ready for a mission, and what it takes while it rests."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.report import below, line
+from tests.harness import ROOT, running_sprite, sprite_environment
+
+STARTS = 8
+IDLE_MIB = 120
+
+
+def imports_ms() -> list[float]:
+    """How long the two SDKs alone take to import, for comparison."""
+    samples = []
+    for _ in range(3):
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-c", "import claude_agent_sdk, anthropic"],
+            check=True,
+            env=sprite_environment(None),
+            cwd=ROOT,
+        )
+        samples.append((time.perf_counter() - started) * 1000)
+    return samples
+
+
+async def main() -> None:
+    """Prints every figure."""
+    accepting, idle = [], []
+    with tempfile.TemporaryDirectory() as name:
+        workspace = Path(name) / "workspace"
+        workspace.mkdir()
+        for _ in range(STARTS):
+            started = time.perf_counter()
+            async with running_sprite(workspace, None) as sprite:
+                async with sprite.client() as client:
+                    accepting.append((time.perf_counter() - started) * 1000)
+                    await client.ask("system", {"action": "status"})
+                idle.append(await settled_mib(sprite.process.pid))
+    below("start to an authenticated client", accepting, 500)
+    print(f"      (importing the SDKs alone takes {min(imports_ms()):.0f} ms)")
+    line("idle memory without a session", f"{max(idle):.0f} MiB", f"< {IDLE_MIB} MiB", ok=max(idle) < IDLE_MIB)
+
+
+def resident_mib(process_id: int) -> float:
+    """Resident memory of a process."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    return next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS")) / 1024
+
+
+async def settled_mib(process_id: int) -> float:
+    """Resident memory once it has stopped growing: the SDKs are imported beside the listener."""
+    before = 0.0
+    while (now := resident_mib(process_id)) - before > 1:
+        before = now
+        await asyncio.sleep(1.0)
+    return now
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,172 @@
+"""A turn through the whole server against the same turn on a bare SDK client, and what a hook callback costs.
+
+Both use the same stand-in model, in a process of its own, and take turns, so that noise hits both alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher, ResultMessage
+
+from benchmarks.report import below, ratio
+from sprite.database.transcript import open_transcript
+from sprite.memory.recorder import TurnRecorder
+from tests.harness import ROOT, Client, running_sprite, sprite_environment
+
+TURNS = 120
+WARM_UP = 10
+HOOK_EVENTS = ("UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop", "PreCompact")
+KINDS = {"plain turn": "hello there", "Bash turn": "run `true`"}
+
+
+@asynccontextmanager
+async def stand_in() -> AsyncIterator[str]:
+    """The offline model in a process of its own; yields its address."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bridge", "model", "--port", "0", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield (await process.stdout.readline()).decode().split()[-1]
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@asynccontextmanager
+async def bare_client(url: str, folder: Path) -> AsyncIterator[ClaudeSDKClient]:
+    """The SDK alone, with callbacks that do nothing on the events that we hook."""
+
+    async def nothing(*_: Any) -> Any:
+        return {}
+
+    prompt = folder / "prompt.md"
+    prompt.write_text("You are a helpful agent.")
+    environment = sprite_environment(url)
+    options = ClaudeAgentOptions(
+        cwd=folder,
+        permission_mode="bypassPermissions",
+        setting_sources=[],
+        system_prompt={"type": "file", "path": str(prompt)},
+        hooks={event: [HookMatcher(hooks=[nothing])] for event in HOOK_EVENTS},  # type: ignore[misc]
+        env={
+            **{k: v for k, v in environment.items() if k.startswith(("ANTHROPIC", "CLAUDE"))},
+            "CLAUDE_CONFIG_DIR": str(folder / "claude"),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+            "ENABLE_TOOL_SEARCH": "false",
+            "IS_SANDBOX": "1",
+        },
+    )
+    async with ClaudeSDKClient(options) as client:
+        yield client
+
+
+async def bare_turn(client: ClaudeSDKClient, text: str) -> float:
+    """Milliseconds from the query to its result."""
+    started = time.perf_counter()
+    await client.query(text)
+    async for message in client.receive_messages():
+        if isinstance(message, ResultMessage):
+            break
+    return (time.perf_counter() - started) * 1000
+
+
+async def served_turn(client: Client, text: str) -> float:
+    """Milliseconds from the mission to its `complete`."""
+    started = time.perf_counter()
+    ended = await client.mission(text)
+    assert ended["event"] == "complete", ended
+    return (time.perf_counter() - started) * 1000
+
+
+async def turns(url: str, folder: Path) -> None:
+    """Both kinds of turn, bare and served in alternation."""
+    workspace = folder / "workspace"
+    bare = folder / "bare"
+    workspace.mkdir()
+    bare.mkdir()
+    async with (
+        bare_client(url, bare) as sdk,
+        running_sprite(workspace, url, SPRITE_BATCH_TURNS="1000000") as sprite,
+        sprite.client() as client,
+    ):
+        for name, text in KINDS.items():
+            served, alone = [], []
+            for number in range(TURNS + WARM_UP):
+                alone.append(await bare_turn(sdk, text))
+                served.append(await served_turn(client, text))
+                if number < WARM_UP:
+                    served.clear()
+                    alone.clear()
+            ratio(f"{name}, whole server / bare client", served, alone, 1.10)
+
+
+async def hooks(folder: Path) -> None:
+    """Each callback's work, its journal row included, on a real log."""
+    async with open_transcript(folder / "transcript.db") as transcript:
+        recorder = TurnRecorder(transcript, print)
+        await transcript.start_session("s")
+        recorder.begin_session("s")
+        samples: dict[str, list[float]] = {"UserPromptSubmit": [], "PostToolUse": [], "Stop": []}
+        result = {"stdout": "x" * 1500, "stderr": ""}
+        for _ in range(300):
+            recorder.open_mission(str(uuid.uuid4()), "hello")
+            for event, call in (
+                ("UserPromptSubmit", recorder.prompt_submitted("p", "hello")),
+                (
+                    "PostToolUse",
+                    recorder.tool_ended(
+                        "p", "t", "Bash", {"command": "ls " * 100}, result, is_error=False, agent_id=None
+                    ),
+                ),
+                ("Stop", recorder.stopped("p", "done " * 100)),
+            ):
+                started = time.perf_counter()
+                await call
+                samples[event].append((time.perf_counter() - started) * 1000)
+            await recorder.close_mission("complete")
+        for event, values in samples.items():
+            below(f"hook callback {event}, journal row included", values, 0.5)
+
+
+async def flush_beside(folder: Path) -> None:
+    """The last turn of a batch against the turns before it: starting a flush must cost the turn nothing."""
+    workspace = folder / "flushing"
+    workspace.mkdir()
+    async with (
+        stand_in() as url,
+        running_sprite(workspace, url, SPRITE_BATCH_TURNS="5") as sprite,
+        sprite.client() as client,
+    ):
+        await served_turn(client, "hello")
+        ordinary: list[float] = []
+        flushing: list[float] = []
+        for number in range(2, 101):
+            (flushing if number % 5 == 0 else ordinary).append(await served_turn(client, "hello there"))
+        ratio("turn that starts a flush / turn that does not", flushing, ordinary, 1.10)
+
+
+async def main() -> None:
+    """Prints every figure."""
+    os.environ["CLAUDE_CODE_MAX_RETRIES"] = "0"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with stand_in() as url:
+            await turns(url, folder)
+        await hooks(folder)
+        await flush_beside(folder)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,66 @@
+"""The README's commands do what it says, run as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness import ROOT, sprite_environment
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", README, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace in which `make run` has been talked to, twice."""
+    workspace = tmp_path_factory.mktemp("readme") / "workspace"
+    for said in ("My name is Ada and I prefer tea.\n", "what do you remember about me?\n"):
+        done = _make_run(workspace, said)
+        assert done.returncode == 0, done.stderr
+    return workspace
+
+
+def _make_run(workspace: Path, said: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "run", f"ARGS=--workspace {workspace}"],
+        input=said,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=sprite_environment(None),
+        timeout=120,
+        check=False,
+    )
+
+
+def test_make_run_remembers_in_a_second_start_what_was_said_in_the_first(lived_in: Path) -> None:
+    done = _make_run(lived_in, "what do you remember about tea?\n")
+    assert "prefers tea" in done.stdout
+    assert "stand-in" in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_works_as_it_stands_there(lived_in: Path, command: str) -> None:
+    words = shlex.split(command.replace("$W", str(lived_in)))
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=os.environ, timeout=60, check=False)
+    if "doctor" in words:
+        # Without a key it has one thing to say, and says what to do about it.
+        assert "ANTHROPIC_API_KEY" in done.stdout
+    else:
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip()
+
+
+def test_the_readme_names_the_commands_that_there_are() -> None:
+    assert len(COMMANDS) == 8
+
+
+def test_every_file_the_readme_names_is_there() -> None:
+    for name in re.findall(r"\]\(([\w./-]+)\)", README):
+        assert (ROOT / name).exists(), name
