@@ -17,7 +17,7 @@ run: $(VENV)/.run ## talk to your agent in this terminal (ARGS="--workspace DIR"
 	@$(BIN)/python -m bridge chat $(ARGS)
 
 test: $(VENV)/.dev lint ## lint, types and every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.dev ## ruff and mypy
 	$(BIN)/ruff check .

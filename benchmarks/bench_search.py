@@ -1,4 +1,7 @@
-"""search_memory over 100,000 learnings against the same FTS5 query given to plain `sqlite3`."""
+"""search_memory beside the same full OR query given to plain `sqlite3`.
+
+At 100,000 learnings, at 10,000 turns with as many learnings, and (--million: some minutes) at a million learnings.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,29 @@ import argparse
 import asyncio
 import random
 import sqlite3
+import statistics
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
-from benchmarks.report import below, ratio
-from sprite.database.memory import open_memory
-from sprite.database.transcript import open_transcript
-from sprite.memory.query import parse_query
+from benchmarks.report import below, line, ratio
+from sprite.database.memory import MemoryDB, open_memory
+from sprite.database.transcript import TranscriptDB, open_transcript
+from sprite.memory.query import any_of, parse_query
 from sprite.memory.search import search
 
 QUERIES = 200
+WARM_UP = 20
+QUERY_WORDS = 5
 #: Words by Zipf's law, as in language: a few are everywhere, most are rare.
 VOCABULARY = 20_000
 WORDS = 14
+SESSION_TURNS = 25
+#: Sentences in memory at a time.
+CHUNK = 10_000
+MEGABYTE = 1024 * 1024
 
 
 def sentences(number: int, seed: int) -> list[str]:
@@ -31,42 +43,114 @@ def sentences(number: int, seed: int) -> list[str]:
     return [" ".join(next(words) for _ in range(WORDS)) for _ in range(number)]
 
 
-def fill(path: Path, texts: list[str]) -> None:
+def numbered(number: int, seed: int) -> Iterator[tuple[int, str]]:
+    """Sentences with their numbers from 0, a chunk at a time."""
+    for first in range(0, number, CHUNK):
+        yield from enumerate(sentences(min(CHUNK, number - first), seed + first), start=first)
+
+
+def fill_learnings(path: Path, number: int, turns: int) -> None:
     """Writes learnings straight into the projection: this measures searching."""
-    connection = sqlite3.connect(path)
-    with connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany(
             "INSERT INTO learnings (created_at, session_id, type, content, source_observation_id, confidence, "
-            "curation_id, origin, last_seen) VALUES (?, 's', 'FACT', ?, ?, 0.9, 1, 'user', ?)",
-            ((float(number), text, number, float(number)) for number, text in enumerate(texts)),
+            "curation_id, origin, last_seen) VALUES (?1, 's0', 'FACT', ?2, ?3, 0.9, 1, 'user', ?1)",
+            ((float(place), text, place % turns + 1 if turns else None) for place, text in numbered(number, seed=1)),
         )
-    connection.close()
 
 
-async def main(learnings: int) -> None:
+def fill_turns(path: Path, number: int) -> None:
+    """Writes turns straight into the log, each with a message and a reply of a sentence."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executemany(
+            "INSERT INTO sessions (id, started_at, last_active_at) VALUES ('s' || ?, 0, 0)",
+            ((session,) for session in range(number // SESSION_TURNS + 1)),
+        )
+        connection.executemany(
+            "INSERT INTO observations (timestamp, session_id, sequence_num, user_message, tool_calls_json, "
+            "agent_response, processed, outcome, trigger) VALUES (?, 's' || ?, ?, ?, '[]', ?, 1, 'complete', 'user')",
+            (
+                (float(place), place // SESSION_TURNS, place % SESSION_TURNS, message, reply)
+                for (place, message), (_, reply) in zip(numbered(number, seed=3), numbered(number, seed=4), strict=True)
+            ),
+        )
+
+
+@asynccontextmanager
+async def filled(learnings: int, turns: int) -> AsyncIterator[tuple[TranscriptDB, MemoryDB, Path]]:
+    """A workspace's memory with so much in it."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        memory = await stack.enter_async_context(open_memory(folder / "memory.db"))
+        transcript = await stack.enter_async_context(open_transcript(folder / "transcript.db"))
+        fill_turns(folder / "transcript.db", turns)
+        fill_learnings(folder / "memory.db", learnings, turns)
+        yield transcript, memory, folder
+
+
+def questions() -> list[str]:
+    """What is asked: words as frequent as in the texts."""
+    return [" ".join(text.split()[:QUERY_WORDS]) for text in sentences(QUERIES + WARM_UP, seed=2)]
+
+
+def full_or(connection: sqlite3.Connection, table: str, question: str) -> list[int]:
+    """The first ten by bm25 of all rows that have any of the words."""
+    match = any_of(parse_query(question).terms)
+    sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT 10"  # noqa: S608 - our own tables
+    return [row[0] for row in connection.execute(sql, (match,))]
+
+
+async def compare(learnings: int, turns: int) -> tuple[list[float], list[float], list[float], float]:
+    """Milliseconds of search_memory and of plain FTS5, recall at 10 of the second by the first in %, and megabytes.
+
+    Both take turns on the same questions, so that noise hits both alike.
+    """
+    found, plain, recalls = [], [], []
+    async with filled(learnings, turns) as (transcript, memory, folder), AsyncExitStack() as stack:
+        raw_learnings = stack.enter_context(closing(sqlite3.connect(folder / "memory.db")))
+        raw_turns = stack.enter_context(closing(sqlite3.connect(folder / "transcript.db")))
+        for question in questions():
+            started = time.perf_counter()
+            hits = (await search(transcript, memory, question)).hits
+            found.append((time.perf_counter() - started) * 1000)
+            started = time.perf_counter()
+            expected = full_or(raw_learnings, "learnings_fts", question)
+            if turns:
+                full_or(raw_turns, "observations_fts", question)
+            plain.append((time.perf_counter() - started) * 1000)
+            ours = {hit.id for hit in hits if hit.kind == "learning"}
+            recalls.append(100 * len(ours & set(expected)) / max(1, len(expected)))
+        resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096 / MEGABYTE
+    return found[WARM_UP:], plain[WARM_UP:], recalls[WARM_UP:], resident
+
+
+def percentile_99(samples: Sequence[float]) -> float:
+    """The 99th percentile."""
+    return statistics.quantiles(samples, n=100)[98]
+
+
+async def main(learnings: int, *, million: bool) -> None:
     """Prints every figure."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with open_memory(folder / "memory.db") as memory, open_transcript(folder / "transcript.db") as log:
-            fill(folder / "memory.db", sentences(learnings, seed=1))
-            raw = sqlite3.connect(folder / "memory.db")
-            found, plain = [], []
-            for question in (" ".join(text.split()[:5]) for text in sentences(QUERIES, seed=2)):
-                match = f"{{content}} : ({parse_query(question).match})"
-                started = time.perf_counter()
-                raw.execute(
-                    "SELECT rowid, rank FROM learnings_fts WHERE learnings_fts MATCH ? ORDER BY rank LIMIT 10", (match,)
-                ).fetchall()
-                plain.append((time.perf_counter() - started) * 1000)
-                started = time.perf_counter()
-                await search(log, memory, question)
-                found.append((time.perf_counter() - started) * 1000)
-            raw.close()
+    found, plain, _, _ = await compare(learnings, 0)
     below(f"search_memory at {learnings:,} learnings", found, 20)
     ratio("search_memory / the same query through sqlite3", found, plain, 3.0)
+    found, plain, _, _ = await compare(10_000, 10_000)
+    below("search_memory at 10,000 turns with 10,000 learnings", found, 5)
+    ratio("search_memory / both tables through sqlite3", found, plain, 3.0)
+    if million:
+        found, plain, recalls, resident = await compare(1_000_000, 0)
+        below("search_memory at 1,000,000 learnings", found, 40)
+        slowest = percentile_99(found)
+        line("its 99th percentile", f"{slowest:.2f} ms", "< 80 ms", ok=slowest < 80)
+        ratio("search_memory / the full OR query", found, plain, 0.7)
+        lost = 100 - statistics.mean(recalls)
+        line("of the full OR query's first ten, lost", f"{lost:.2f} points", "<= 1 point", ok=lost <= 1)
+        line("resident memory of the process", f"{resident:.0f} MB", "< 120 MB", ok=resident < 120)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--learnings", type=int, default=100_000)
-    asyncio.run(main(parser.parse_args().learnings))
+    parser.add_argument("--million", action="store_true", help="also at a million learnings")
+    arguments = parser.parse_args()
+    asyncio.run(main(arguments.learnings, million=arguments.million))

@@ -1,4 +1,4 @@
-"""The command line: `python -m sprite serve|status|memory|rebuild|doctor`."""
+"""The command line: `python -m sprite serve|status|memory|rebuild|import|mcp|doctor`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 
 from sprite import __version__
 from sprite.config import Settings, from_environment
+from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
+from sprite.memory.discreet_log import DiscreetFilter
 from sprite.memory.search import DEFAULT_LIMIT
 
 #: Like argparse's own: the call, or what it finds, has to be changed by a person.
@@ -50,6 +52,10 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 def _set_up_logging() -> None:
     """Our own words from INFO up, other libraries' from WARNING up; stderr, since stdout is for programs."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(DiscreetFilter())
+    # What nobody caught would get around the filter.
+    sys.excepthook = lambda *uncaught: logging.getLogger("sprite").critical("a fault of ours", exc_info=uncaught)
     logging.getLogger("sprite").setLevel(logging.INFO)
 
 
@@ -72,7 +78,7 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
-    from sprite.commands import memory
+    from sprite.commands import change, memory
 
     commands: dict[str, Command] = {
         "search": memory.search,
@@ -80,6 +86,8 @@ async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
         "history": memory.history,
         "diff": memory.diff,
         "learnings": memory.learnings,
+        "restore": change.restore,
+        "forget": change.forget,
     }
     return await commands[arguments.memory_command](settings, arguments)
 
@@ -87,7 +95,19 @@ async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
     from sprite.commands.rebuild import rebuild
 
-    return await rebuild(settings, dry_run=arguments.dry_run, as_json=arguments.json)
+    return await rebuild(settings, re_extract=arguments.re_extract, dry_run=arguments.dry_run, as_json=arguments.json)
+
+
+async def _import(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.commands.import_logs import import_logs
+
+    return await import_logs(settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json)
+
+
+async def _mcp(settings: Settings, _arguments: argparse.Namespace) -> int:
+    from sprite.commands.mcp_server import serve_memory
+
+    return await serve_memory(settings)
 
 
 async def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -130,8 +150,25 @@ def _parser() -> argparse.ArgumentParser:
     rebuild = commands.add_parser(
         "rebuild", parents=[here, printed], help="make memory.db and the curated files anew from the log"
     )
-    rebuild.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    rebuild.add_argument(
+        "--re-extract",
+        action="store_true",
+        help="ask the curator again about every turn, with another prompt or model; can be cut off and taken up again",
+    )
+    rebuild.add_argument("--dry-run", action="store_true", help="only say what it would take, in calls and dollars")
     rebuild.set_defaults(command=_rebuild)
+
+    imports = commands.add_parser(
+        "import", parents=[here, printed], help="take Claude Code's session logs into the log, once each"
+    )
+    imports.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a *.jsonl, or a folder such as ~/.claude/projects"
+    )
+    imports.add_argument("--dry-run", action="store_true", help="only say what would be imported")
+    imports.set_defaults(command=_import)
+
+    mcp = commands.add_parser("mcp", parents=[here], help="offer search_memory to other agents: MCP on stdio")
+    mcp.set_defaults(command=_mcp)
 
     doctor = commands.add_parser("doctor", parents=[here, printed], help="check this machine and say what to do")
     doctor.set_defaults(command=_doctor)
@@ -152,6 +189,14 @@ def _common() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     return here, printed
 
 
+def _number(text: str) -> int:
+    """A number of something in memory."""
+    try:
+        return max(-LARGEST_ROW_ID, min(int(text), LARGEST_ROW_ID))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+
+
 def _add_memory_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     here: argparse.ArgumentParser,
@@ -160,7 +205,7 @@ def _add_memory_commands(
     parents = [here, printed]
     search = commands.add_parser("search", parents=parents, help="find learnings and turns, best first")
     search.add_argument("query", nargs="+", help="in natural language; filters: type: since: before: session: around:")
-    search.add_argument("--limit", type=int, default=DEFAULT_LIMIT, metavar="N", help="hits (default: 10)")
+    search.add_argument("--limit", type=_number, default=DEFAULT_LIMIT, metavar="N", help="hits (default: 10)")
 
     file = commands.add_parser("file", parents=parents, help="print a memory file")
     file.add_argument("name", help="soul.md, os.md, tools.md, user.md, files.md or context.md")
@@ -173,12 +218,26 @@ def _add_memory_commands(
 
     diff = commands.add_parser("diff", parents=parents, help="what changed between two versions (0: as shipped)")
     diff.add_argument("name")
-    diff.add_argument("a", type=int)
-    diff.add_argument("b", type=int)
+    diff.add_argument("a", type=_number)
+    diff.add_argument("b", type=_number)
 
     learnings = commands.add_parser("learnings", parents=parents, help="what was learned, oldest first")
-    learnings.add_argument("--after", type=int, default=0, metavar="ID", help="only those with a higher number")
-    learnings.add_argument("--limit", type=int, default=100, metavar="N", help="how many (default: 100)")
+    learnings.add_argument("--after", type=_number, default=0, metavar="ID", help="only those with a higher number")
+    learnings.add_argument("--limit", type=_number, default=100, metavar="N", help="how many (default: 100)")
+
+    restore = commands.add_parser(
+        "restore", parents=[here], help="make an earlier version of a curated file the newest"
+    )
+    restore.add_argument("name")
+    restore.add_argument("version", type=_number, help="its number in the history; 0: as shipped")
+
+    forget = commands.add_parser("forget", parents=parents, help="take something out of memory, the log and all copies")
+    what = forget.add_mutually_exclusive_group(required=True)
+    what.add_argument("--text", metavar="T", help="these words, wherever they stand")
+    what.add_argument("--turn", type=_number, metavar="N", help="a turn, and what was learned from it")
+    what.add_argument("--session", metavar="ID", help="a session's turns, and what was learned from them")
+    what.add_argument("--learning", type=_number, metavar="N", help="a learning, and the words it was learned from")
+    forget.add_argument("--yes", action="store_true", help="do not ask, also where many turns match")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.feed import Feed
 from sprite.memory.hooks import hook_matchers
 from sprite.memory.recorder import TurnRecorder
+from sprite.memory.turn_buffer import Discreet
 from sprite.memory.view import MemoryView
 from sprite.permissions import DeniedError, PermissionDesk
 from sprite.protocol import AgentEvent, CanvasUpdate
@@ -53,6 +54,7 @@ class Agent:
         recorder: TurnRecorder,
         view: MemoryView,
         desk: PermissionDesk,
+        discreet: Discreet,
     ) -> None:
         self._settings = settings
         self._workspace = workspace
@@ -60,6 +62,7 @@ class Agent:
         self._recorder = recorder
         self._view = view
         self._desk = desk
+        self._discreet = discreet
 
     def conversation(
         self,
@@ -78,7 +81,7 @@ class Agent:
 
         async def on_message(message: Message) -> None:
             self._capture(message)
-            for event in events_of(message):
+            for event in events_of(message, self._discreet):
                 await on_event(event)
             if isinstance(message, ResultMessage):
                 await on_result(result_of(message, interrupted=interrupted()))

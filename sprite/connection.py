@@ -15,6 +15,7 @@ from contextlib import suppress
 from sprite import __version__
 from sprite.errors import FatalPeerError, PeerError, SpriteError
 from sprite.feed import Feed
+from sprite.memory.redaction import discreet
 from sprite.protocol import (
     AUTH_TIMEOUT_SECONDS,
     MAX_AUTH_FRAME_BYTES,
@@ -78,6 +79,7 @@ class Connection:
         self._saying_goodbye = False
         self._replayed_to: int | None = None
         self._held_back: list[tuple[bytes, int | None]] = []
+        self._held_back_bytes = 0
         self._working: set[asyncio.Task[None]] = set()
         # Nothing to end until the handshake is done.
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -101,8 +103,15 @@ class Connection:
             await self._close(sender)
 
     def send(self, payload: ServerPayload, *, reply_to: str | None = None) -> None:
-        """Queues an answer to this client."""
-        self._put(encode(payload, reply_to=reply_to))
+        """Queues an answer to this client; one that no frame can hold becomes an error that says so."""
+        if isinstance(payload, Error):
+            # Words of the CLI's or of a library's can quote what they failed on.
+            payload = Error(payload.code, discreet(payload.message))
+        frame = encode(payload, reply_to=reply_to)
+        if len(frame) > MAX_FRAME_BYTES:
+            words = f"The answer has {len(frame):,} bytes, {MAX_FRAME_BYTES:,} fit: ask for less of it."
+            frame = encode(Error("too_large", words), reply_to=reply_to)
+        self._put(frame)
 
     # --- in ---
 
@@ -214,23 +223,25 @@ class Connection:
 
     async def _replay(self, after: int, last_seq: int) -> None:
         """Sends what was missed, then what came in meanwhile."""
-        while after < last_seq and (events := await self._feed.events_after(after)):
+        while after < last_seq and not self._overflowed and (events := await self._feed.events_after(after)):
             for seq, frame in events:
                 if seq <= last_seq:
                     self._put(frame)
                 after = seq
-            # A long replay goes at the client's pace, so that it cannot overflow what is meant for live events.
-            while self._outbox_bytes > MAX_OUTBOX_BYTES // 2 and not self._overflowed:
-                self._outbox_sent.clear()
-                await self._outbox_sent.wait()
+                # A long replay goes at the client's pace, so that it cannot overflow what is meant for live events.
+                while self._outbox_bytes > MAX_OUTBOX_BYTES // 2 and not self._overflowed:
+                    self._outbox_sent.clear()
+                    await self._outbox_sent.wait()
         self._replayed_to = last_seq
-        held, self._held_back = self._held_back, []
+        held, self._held_back, self._held_back_bytes = self._held_back, [], 0
         for frame, number in held:
             self._on_event(frame, number)
 
     def _on_event(self, frame: bytes, seq: int | None) -> None:
         if self._replayed_to is None:
             self._held_back.append((frame, seq))
+            self._held_back_bytes += len(frame)
+            self._bound_backlog()
         elif seq is None or seq > self._replayed_to:
             self._put(frame)
 
@@ -240,9 +251,13 @@ class Connection:
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
         self._outbox_changed.set()
-        if self._outbox_bytes > MAX_OUTBOX_BYTES and not self._overflowed:
+        self._bound_backlog()
+
+    def _bound_backlog(self) -> None:
+        if self._outbox_bytes + self._held_back_bytes > MAX_OUTBOX_BYTES and not self._overflowed:
             log.warning("a client reads too slowly and is cut off")
             self._overflowed = True
+            self._outbox_sent.set()
             self._writer.transport.abort()
 
     async def _send_for_ever(self) -> None:

@@ -1,6 +1,7 @@
 """The feed: every event in one order, written before it is sent, and fanned out to whoever is connected.
 
-Owns the sequence numbers. One writer task takes whatever has been published, writes it with all it implies in one
+Owns the sequence numbers. What it writes is discreet: nothing durable gets around it (tool inputs and results, which
+are cut, come discreet already). One writer task takes whatever has been published, writes it with all it implies in one
 transaction, and only then hands it out: a client never sees an event that a crash could take back.
 """
 
@@ -11,11 +12,15 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from sprite.database.workspace import Effect, WorkspaceDB
+import msgspec
+
+from sprite.database.workspace import CardSaved, ChatAdded, Effect, WorkspaceDB
 from sprite.errors import StorageError
-from sprite.protocol import Error, ServerPayload, encode
+from sprite.memory.redaction import discreet, discreet_value
+from sprite.protocol import AgentEvent, Block, CanvasUpdate, Card, Error, ServerPayload, encode
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +28,9 @@ log = logging.getLogger(__name__)
 Subscriber = Callable[[bytes, int | None], None]
 #: Old events are dropped each time so many new ones have been written.
 PRUNE_EVERY = 1000
+
+
+_Drawn = TypeVar("_Drawn", CanvasUpdate, Card)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +43,9 @@ class _Published:
 class Feed:
     """Publish from anywhere in the loop; subscribe to get what follows."""
 
-    def __init__(self, workspace: WorkspaceDB, last_seq: int) -> None:
+    def __init__(self, workspace: WorkspaceDB, last_seq: int, discreet: Callable[[str], str] = discreet) -> None:
         self._workspace = workspace
+        self._discreet = discreet
         #: The newest event that is written (or, while the disk refuses, sent).
         self.last_seq = last_seq
         self._pending: list[_Published] = []
@@ -63,6 +72,8 @@ class Feed:
 
     def publish(self, payload: ServerPayload | None, effects: Sequence[Effect] = (), *, durable: bool = True) -> None:
         """Sends an event to everyone, after writing it and what it implies; None writes the effects alone."""
+        if durable:
+            payload, effects = self._discreet_event(payload), [self._discreet_effect(effect) for effect in effects]
         self._pending.append(_Published(payload, effects, durable))
         self._idle.clear()
         self._wake.set()
@@ -70,7 +81,23 @@ class Feed:
     def warn(self, code: str, message: str) -> None:
         """Tells everyone connected that something is wrong; not kept."""
         log.warning("%s: %s", code, message)
-        self._hand_out(encode(Error(code, message)), None)
+        self._hand_out(encode(Error(code, self._discreet(message))), None)
+
+    def _discreet_event(self, payload: ServerPayload | None) -> ServerPayload | None:
+        if isinstance(payload, AgentEvent):
+            said = {"text": payload.text, "message": payload.message}
+            kept = {name: self._discreet(words) for name, words in said.items() if isinstance(words, str)}
+            return msgspec.structs.replace(payload, **kept) if kept else payload
+        return self._discreet_card(payload) if isinstance(payload, CanvasUpdate) else payload
+
+    def _discreet_effect(self, effect: Effect) -> Effect:
+        if isinstance(effect, ChatAdded):
+            return replace(effect, text=self._discreet(effect.text))
+        return replace(effect, card=self._discreet_card(effect.card)) if isinstance(effect, CardSaved) else effect
+
+    def _discreet_card(self, card: _Drawn) -> _Drawn:
+        blocks = [Block(block.id, block.type, discreet_value(block.data, self._discreet)) for block in card.blocks]
+        return msgspec.structs.replace(card, title=self._discreet(card.title), blocks=blocks)
 
     @asynccontextmanager
     async def standing_still(self) -> AsyncIterator[int]:
@@ -80,6 +107,15 @@ class Feed:
         """
         async with self._writing:
             yield self.last_seq
+
+    @asynccontextmanager
+    async def rewritten(self) -> AsyncIterator[None]:
+        """Nothing is written while the block runs, which may drop events: numbers go on above what it leaves."""
+        async with self._writing:
+            try:
+                yield
+            finally:
+                self.last_seq = max(self.last_seq, await self._workspace.last_seq())
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Hands over everything from here on, in order; returns how to stop it."""

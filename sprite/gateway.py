@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sprite.config import Settings
 from sprite.connection import Connection
+from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import PeerError
 from sprite.feed import Feed
+from sprite.memory.forgetting import Target
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection import Change, Projection
+from sprite.memory.redaction import discreet
 from sprite.memory.search import DEFAULT_LIMIT
 from sprite.memory.view import MemoryView
+from sprite.oblivion import Oblivion
 from sprite.permissions import PermissionDesk
 from sprite.protocol import (
     MAX_MISSION_CHARS,
@@ -41,7 +45,6 @@ from sprite.uploads import Uploads
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
 MAX_NAME_CHARS = 200
-_LARGEST_ROW_ID = 2**63 - 1
 _T = TypeVar("_T")
 
 
@@ -59,6 +62,7 @@ class Gateway:
         runtime: AgentRuntime,
         desk: PermissionDesk,
         uploads: Uploads,
+        oblivion: Oblivion,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -70,6 +74,7 @@ class Gateway:
         self._runtime = runtime
         self._desk = desk
         self._uploads = uploads
+        self._oblivion = oblivion
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -82,7 +87,7 @@ class Gateway:
             case Mission() as mission:
                 await self._mission(connection, message.id, mission)
             case Heartbeat():
-                await self._runtime.run_errand("heartbeat")
+                await self._runtime.heartbeat()
                 connection.send(Ack("done"), reply_to=message.id)
             case Interrupt(mission_id):
                 connection.send(Ack("done", mission_id=self._runtime.interrupt(mission_id)), reply_to=message.id)
@@ -120,7 +125,7 @@ class Gateway:
 
     async def _system(self, system: System) -> Status:
         if system.action == "new_session":
-            await self._runtime.run_errand("new_session")
+            await self._runtime.new_session()
         elif system.action == "flush":
             await self._processor.flush_within(FLUSH_SECONDS)
         return Status(
@@ -185,6 +190,7 @@ class Gateway:
             "actions": self._actions,
             "edit": self._edit,
             "resolve_action": self._resolve_action,
+            "forget": self._forget,
         }
         return await operations[request.op](request)
 
@@ -233,6 +239,24 @@ class Gateway:
         self._publish(await self._projection.resolve_action(action_id, status))
         return MemoryResult(request.op, actions=await self._view.actions())
 
+    async def _forget(self, request: MemoryRequest) -> MemoryResult:
+        learning = None if request.learning is None else _row_id(request.learning)
+        turn = None if request.turn is None else _row_id(request.turn)
+        target = Target(text=request.text, turn=turn, session=request.session, learning=learning)
+        if request.preview:
+            return MemoryResult(request.op, forgotten=await self._oblivion.preview(target), done=False)
+
+        async def forget() -> dict[str, Any]:
+            # What happened before has to be written by now, or its events would be written after they were dropped.
+            await self._feed.drain()
+            async with self._feed.rewritten():
+                return await self._oblivion.forget(target, sure=bool(request.yes))
+
+        summary = await self._runtime.at_rest(forget)
+        # What is on people's screens still has the words: everyone gets the state as it now is.
+        self._feed.publish(await self.snapshot(), durable=False)
+        return MemoryResult(request.op, forgotten=summary, done=True)
+
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:
             self._on_change(change)
@@ -246,13 +270,13 @@ def _given(value: _T | None, name: str) -> _T:
 
 def _row_id(value: int) -> int:
     """An id that SQLite can hold: a larger one is nobody's."""
-    if not 0 <= value <= _LARGEST_ROW_ID:
+    if not 0 <= value <= LARGEST_ROW_ID:
         raise PeerError(f"There is no number {value}.", code="not_found")
     return value
 
 
 def _name(value: str | None) -> str:
-    name = " ".join((value or "").split())[:MAX_NAME_CHARS]
+    name = discreet(" ".join((value or "").split()))[:MAX_NAME_CHARS]
     if not name:
         raise PeerError("A stack needs a name.")
     return name

@@ -6,47 +6,83 @@ an orphan lives until its turn ends.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 log = logging.getLogger(__name__)
 
 PROC = Path("/proc")
 CLI_NAME = "claude"
+#: What the CLI was running may tidy up after itself for so long (a killed shell leaves its lock files behind).
+GRACE_SECONDS = 2.0
 
 
-def end_orphans(config_dir: Path) -> int:
-    """Kills every CLI that keeps its state in `config_dir`, and what it is running; returns how many.
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A process; its start time tells it from a later one with the same id."""
+
+    pid: int
+    parent: int
+    started: int
+
+
+def end_orphans(config_dir: Path) -> None:
+    """Ends every CLI that keeps its state in `config_dir`, and what it is running.
 
     Only the owner of the workspace's lock may call this: then no such CLI can be anybody's. A program that the
     agent has detached from its CLI is no child of it, and stays.
     """
-    parents = dict(_parents())
-    orphans = [pid for pid in parents if _is_cli_of(pid, config_dir)]
-    for pid in orphans:
-        log.warning("process %d, the agent's of an earlier sprite, is still there and is ended", pid)
-        for member in (pid, *_below(pid, parents)):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(member, signal.SIGKILL)
-    return len(orphans)
+    processes = list(_processes())
+    orphans = [process for process in processes if _is_cli_of(process.pid, config_dir)]
+    below = [child for orphan in orphans for child in _below(orphan, processes)]
+    for orphan in orphans:
+        log.warning("process %d, the agent's of an earlier sprite, is still there and is ended", orphan.pid)
+        # At once, or it would go on with its turn when what it runs has ended.
+        _send(orphan, signal.SIGKILL)
+    for child in below:
+        _send(child, signal.SIGTERM)
+    if below:
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, _end_the_deaf, below)
 
 
-def _parents() -> Iterator[tuple[int, int]]:
-    """Every process with its parent."""
+def _end_the_deaf(processes: list[_Process]) -> None:
+    for process in processes:
+        _send(process, signal.SIGKILL)
+
+
+def _send(process: _Process, number: signal.Signals) -> None:
+    found = _read(process.pid)
+    if found is not None and found.started == process.started:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, number)
+
+
+def _processes() -> Iterator[_Process]:
     for entry in PROC.glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            # "pid (name) state parent ...": the name may hold anything, parentheses too.
-            yield int(entry.name), int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
+        process = _read(int(entry.name))
+        if process is not None:
+            yield process
+
+
+def _read(pid: int) -> _Process | None:
+    try:
+        # "pid (name) state parent ...": the name may hold anything, parentheses too.
+        fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return _Process(pid, int(fields[1]), int(fields[19]))
 
 
 def _is_cli_of(pid: int, config_dir: Path) -> bool:
     try:
         # A binary that an update has replaced reads "claude (deleted)".
-        program = (PROC / str(pid) / "exe").readlink().name.split(" ")[0]
+        program = (PROC / str(pid) / "exe").readlink().name.partition(" ")[0]
         if program != CLI_NAME:
             return False
         environment = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
@@ -55,8 +91,8 @@ def _is_cli_of(pid: int, config_dir: Path) -> bool:
     return b"CLAUDE_CONFIG_DIR=" + os.fsencode(config_dir) in environment
 
 
-def _below(pid: int, parents: dict[int, int]) -> Iterator[int]:
-    for child, parent in parents.items():
-        if parent == pid:
+def _below(process: _Process, processes: list[_Process]) -> Iterator[_Process]:
+    for child in processes:
+        if child.parent == process.pid:
             yield child
-            yield from _below(child, parents)
+            yield from _below(child, processes)

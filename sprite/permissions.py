@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sprite.errors import PeerError
 from sprite.feed import Feed
-from sprite.memory.turn_buffer import cut_value
+from sprite.memory.turn_buffer import Discreet, shown_input
 from sprite.protocol import PermissionRequest
 
 Decision = Literal["allow", "deny", "always"]
@@ -25,8 +25,9 @@ class DeniedError(Exception):
 class PermissionDesk:
     """Open questions, each waiting for one answer."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, discreet: Discreet) -> None:
         self._feed = feed
+        self._discreet = discreet
         self._open: dict[str, asyncio.Future[Decision]] = {}
 
     async def ask(self, mission_id: str | None, tool: str, tool_input: dict[str, Any]) -> Literal["allow", "always"]:
@@ -37,7 +38,7 @@ class PermissionDesk:
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._open[request_id] = answer
         # Shown cut like anything else of a tool call: the question must fit a frame whatever the input is.
-        self._feed.publish(PermissionRequest(request_id, mission_id, tool, cut_value(tool_input)))
+        self._feed.publish(PermissionRequest(request_id, mission_id, tool, shown_input(tool_input, self._discreet)))
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 decision = await answer

@@ -133,6 +133,7 @@ MemoryOp = Literal[
     "actions",
     "edit",
     "resolve_action",
+    "forget",
 ]
 
 
@@ -148,6 +149,13 @@ class MemoryRequest(Payload):
     content: str | None = None
     status: str | None = None
     version: int | None = None
+    #: To forget: exactly one of text, turn, session and learning; `preview` only says what would go.
+    text: str | None = None
+    turn: int | None = None
+    session: str | None = None
+    learning: int | None = None
+    preview: bool = False
+    yes: bool = False
 
 
 class Permission(Payload):
@@ -404,6 +412,8 @@ class MemoryResult(Payload):
     actions: list[dict[str, Any]] | UnsetType = UNSET
     turn: dict[str, Any] | UnsetType = UNSET
     curation_id: int | UnsetType = UNSET
+    forgotten: dict[str, Any] | UnsetType = UNSET
+    done: bool | UnsetType = UNSET
 
 
 class PermissionRequest(Payload, omit_defaults=False):

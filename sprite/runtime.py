@@ -13,13 +13,14 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sprite.config import Settings
 from sprite.database.transcript import Observation, Outcome, TranscriptDB
 from sprite.database.workspace import ChatAdded, Effect, MissionMoved, MissionStatus, StoredMission, WorkspaceDB
 from sprite.errors import AgentError, PeerError, SpriteError, StorageError
 from sprite.feed import Feed
+from sprite.memory.discretion import Discretion
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.recorder import TurnRecorder
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sprite.conversation import Conversation
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 #: A conversation that has rested this long is over: the next mission starts a new session.
 IDLE_SECONDS = 12 * 3600.0
@@ -94,8 +96,8 @@ class _Turn:
 class _Errand:
     """Something that takes its turn among the missions, and whoever waits for it."""
 
-    kind: Literal["heartbeat", "new_session"]
-    done: asyncio.Future[None]
+    work: Callable[[], Awaitable[Any]]
+    done: asyncio.Future[Any]
 
 
 class AgentRuntime:
@@ -111,6 +113,7 @@ class AgentRuntime:
         processor: ObservationProcessor,
         loader: Loader,
         desk: PermissionDesk,
+        discretion: Discretion,
         load_agent: Callable[[], Awaitable[Agent]],
     ) -> None:
         self._settings = settings
@@ -121,6 +124,7 @@ class AgentRuntime:
         self._processor = processor
         self._loader = loader
         self._desk = desk
+        self._discretion = discretion
         self._load_agent = load_agent
         self._inbox: deque[StoredMission | _Errand] = deque()
         self._arrived = asyncio.Event()
@@ -159,17 +163,37 @@ class AgentRuntime:
         """Takes a mission, durably; returns how many are before it, or None if its id is known already."""
         if len(self._inbox) >= MAX_QUEUED:
             raise PeerError(f"{MAX_QUEUED} missions wait already; send this one again later.", code="queue_full")
-        if not await self._workspace.accept_mission(mission_id, text, stack_id):
+        # The agent gets the words as they are; what is written down, and would run after a crash, is discreet.
+        self._discretion.hear(text)
+        if not await self._workspace.accept_mission(mission_id, self._discretion.text(text), stack_id):
             return None
         before = len(self._inbox) + (self._turn is not None)
         self._put(StoredMission(mission_id, text, stack_id, "queued", None))
         return before
 
-    async def run_errand(self, kind: Literal["heartbeat", "new_session"]) -> None:
-        """Takes its turn after the missions before it; returns when it is done."""
-        errand = _Errand(kind, asyncio.get_running_loop().create_future())
+    async def heartbeat(self) -> None:
+        """Returns when the missions before it have ended."""
+        await self._in_turn(_nothing)
+
+    async def new_session(self) -> None:
+        """Ends the session after the missions before it, and curates what waits."""
+        await self._in_turn(lambda: self._end_session(SESSION_FLUSH_SECONDS))
+
+    async def at_rest(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """Runs something after the missions before it, with the session ended and nothing of the agent's running."""
+
+        async def rest() -> _T:
+            await self._close_session()
+            async with self._processor.paused():
+                return await work()
+
+        value: _T = await self._in_turn(rest)
+        return value
+
+    async def _in_turn(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        errand = _Errand(work, asyncio.get_running_loop().create_future())
         self._put(errand)
-        await errand.done
+        return await errand.done
 
     def interrupt(self, mission_id: str | None) -> str:
         """Stops the running mission; returns its id. PeerError if it is not running."""
@@ -239,17 +263,16 @@ class AgentRuntime:
 
     async def _run(self, errand: _Errand) -> None:
         try:
-            if errand.kind == "new_session":
-                await self._end_session(SESSION_FLUSH_SECONDS)
+            value = await errand.work()
             # The missions before it have ended, and whoever asked has heard so before this is answered.
             await self._feed.drain()
-        except SpriteError as error:
-            # Whoever asked is told; the session goes on.
+        except Exception as error:  # noqa: BLE001 - handed on whole
+            # Whoever waits for it has to hear of it; the missions after it run.
             if not errand.done.done():
                 errand.done.set_exception(error)
-        else:
-            if not errand.done.done():
-                errand.done.set_result(None)
+            return
+        if not errand.done.done():
+            errand.done.set_result(value)
 
     # --- a mission ---
 
@@ -389,13 +412,16 @@ class AgentRuntime:
         self._recorder.begin_session(self._session_id)
 
     async def _end_session(self, flush_seconds: float) -> None:
+        await self._close_session()
+        await self._processor.flush_within(flush_seconds)
+
+    async def _close_session(self) -> None:
         await self._close_conversation()
         await self._recorder.close_session()
         if self._session_id is not None:
             await self._transcript.end_sessions()
             self._session_id = self._session_started_at = self._cli_session_id = None
             self._session_turns = 0
-        await self._processor.flush_within(flush_seconds)
 
     # --- the conversation ---
 
@@ -515,11 +541,15 @@ class AgentRuntime:
 
     async def _on_death(self, reason: str) -> None:
         log.warning("%s", reason)
-        # A turn that the CLI had begun by itself has died with it: nothing else will say that it ended.
-        await self._recorder.close_task("error")
         if self._turn is not None and not self._turn.ended.done():
             self._turn.death = reason
             self._turn.ended.set_result(None)
+        # A turn that the CLI had begun by itself has died with it: nothing else will say that it ended.
+        await self._recorder.close_task("error")
+
+
+async def _nothing() -> None:
+    """What a heartbeat does."""
 
 
 def _failed(mission_id: str, error: Exception) -> AgentEvent:

@@ -28,16 +28,20 @@ from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
 from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.feed import Feed
+from sprite.folders import make_folders
 from sprite.gateway import Gateway
+from sprite.memory.discretion import Discretion
 from sprite.memory.files import MemoryFiles
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection import Change, Projection
 from sprite.memory.recorder import TurnRecorder
+from sprite.memory.redaction import prepare
 from sprite.memory.view import MemoryView
+from sprite.oblivion import Oblivion
 from sprite.orphans import end_orphans
 from sprite.permissions import PermissionDesk
-from sprite.protocol import MemoryUpdate
+from sprite.protocol import Error, MemoryUpdate, encode
 from sprite.runtime import AgentRuntime
 from sprite.uploads import Uploads
 
@@ -46,10 +50,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The person's folders beside `.os/`.
-USER_FOLDERS = ("documents", "ocr", "extractions", "artifacts")
-#: Connections at once; a bridge needs one, a person's tools a few.
-MAX_CONNECTIONS = 64
+#: Connections at once; a bridge needs one, a person's tools a few. Each may hold an outbox of some MiB.
+MAX_CONNECTIONS = 256
 #: A clean end takes at most this long: an interrupt, the CLI's end and a flush each have their own bound.
 DRAIN_SECONDS = 60.0
 
@@ -57,31 +59,36 @@ DRAIN_SECONDS = 60.0
 async def serve(settings: Settings, on_listening: Callable[[str, int], None], stop: asyncio.Event) -> None:
     """Runs a sprite until `stop` is set. OperatorError if the workspace cannot be used."""
     async with AsyncExitStack() as stack:
-        _make_folders(settings)
+        make_folders(settings)
         stack.enter_context(workspace_lock(settings.run / "lock"))
         end_orphans(settings.cli_state)
         token = settings.token or _token(settings.run / "token")
         transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
         memory = await stack.enter_async_context(_open_memory(settings.memory / "memory.db"))
         workspace = await stack.enter_async_context(open_workspace(settings.system / "workspace.db"))
-        feed = Feed(workspace, await workspace.last_seq())
+        discretion = Discretion()
+        feed = Feed(workspace, await workspace.last_seq(), discretion.text)
         await stack.enter_async_context(feed.running())
 
         files = MemoryFiles(settings.memory)
         files.ensure()
         projection = Projection(transcript, memory, files)
         await projection.settle()
+        oblivion = Oblivion(settings, transcript, memory, workspace, projection)
+        await oblivion.finish_interrupted()
         view = MemoryView(transcript, memory, files)
         announce = _Announcer(feed, memory)
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
         await stack.enter_async_context(announce.running())
         await stack.enter_async_context(processor.running())
-        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words))
-        desk = PermissionDesk(feed)
+        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), discretion.text)
+        desk = PermissionDesk(feed, discretion.text)
         uploads = Uploads(settings.workspace / "documents", settings.run / "uploads")
         uploads.prepare()
 
-        agent = _LateAgent(lambda module: module.Agent(settings, workspace, feed, recorder, view, desk))
+        agent = _LateAgent(
+            lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, discretion.text)
+        )
         runtime = AgentRuntime(
             settings,
             transcript,
@@ -91,10 +98,13 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             processor,
             Loader(files, memory, transcript),
             desk,
+            discretion,
             agent.ready,
         )
         await runtime.restore()
-        gateway = Gateway(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, announce)
+        gateway = Gateway(
+            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, oblivion, announce
+        )
 
         listener = await stack.enter_async_context(_listening(settings, token, feed, gateway))
         host, port = listener.sockets[0].getsockname()[:2]
@@ -107,20 +117,6 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         log.info("stopping: the turn is stored and memory is flushed")
         # Nobody new is let in; who is connected still hears how it ends.
         listener.close()
-
-
-def _make_folders(settings: Settings) -> None:
-    try:
-        for folder in (settings.system, settings.memory, settings.run):
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o700)
-        for name in USER_FOLDERS:
-            (settings.workspace / name).mkdir(exist_ok=True)
-    except OSError as error:
-        raise OperatorError(
-            f"The workspace {settings.workspace} cannot be written to ({error.strerror}). "
-            "Choose another with --workspace DIR, or change its owner."
-        ) from error
 
 
 def _token(path: Path) -> str:
@@ -175,6 +171,8 @@ class _LateAgent:
 
     async def _load(self) -> Agent:
         module = await asyncio.to_thread(importlib.import_module, "sprite.agent")
+        # Nor should the first turn wait for the rules by which secrets are known.
+        await asyncio.to_thread(prepare)
         return self._make(module)
 
 
@@ -227,7 +225,8 @@ async def _listening(settings: Settings, token: str, feed: Feed, gateway: Gatewa
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(connections) >= MAX_CONNECTIONS:
-            writer.transport.abort()
+            writer.write(encode(Error("too_many_connections", "Too many clients are connected; try again later.")))
+            writer.close()
             return
         task = asyncio.current_task()
         if task is not None:
@@ -241,7 +240,7 @@ async def _listening(settings: Settings, token: str, feed: Feed, gateway: Gatewa
             await connection.serve()
 
     try:
-        server = await asyncio.start_server(accept, settings.host, settings.port)
+        server = await asyncio.start_server(accept, settings.host, settings.port, backlog=MAX_CONNECTIONS)
     except OSError as error:
         raise OperatorError(
             f"Cannot listen on {settings.host}:{settings.port} ({error.strerror}). "

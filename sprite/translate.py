@@ -17,7 +17,7 @@ from claude_agent_sdk import (
 )
 
 from sprite.database.transcript import Outcome
-from sprite.memory.turn_buffer import clean, cut, cut_value, result_text
+from sprite.memory.turn_buffer import Discreet, clean, cut, result_text, shown_input
 from sprite.protocol import AgentEvent
 from sprite.runtime import TurnResult
 
@@ -36,38 +36,42 @@ _ERROR_CODES = {
 }
 
 
-def events_of(message: Message) -> Iterator[AgentEvent]:
-    """The events a message stands for, still without their mission; a subagent's own text is not shown."""
+def events_of(message: Message, discreet: Discreet) -> Iterator[AgentEvent]:
+    """The events a message stands for, still without their mission; a subagent's own text is not shown.
+
+    What is cut is made discreet here, before the cut; the feed sees to the rest.
+    """
     match message:
         case StreamEvent(parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}):
             yield AgentEvent(None, "text_delta", text=clean(text))
         case AssistantMessage(error=None):
-            yield from _said(message)
+            yield from _said(message, discreet)
         case UserMessage(content=list(blocks)):
             for block in blocks:
                 if isinstance(block, ToolResultBlock):
-                    yield _tool_result(block)
+                    yield _tool_result(block, discreet)
         case SystemMessage(subtype="status", data={"status": "compacting"}):
             yield AgentEvent(None, "compacting")
         case SystemMessage(subtype="compact_boundary"):
             yield AgentEvent(None, "compacted")
 
 
-def _said(message: AssistantMessage) -> Iterator[AgentEvent]:
+def _said(message: AssistantMessage, discreet: Discreet) -> Iterator[AgentEvent]:
     for block in message.content:
         if isinstance(block, TextBlock) and message.parent_tool_use_id is None and block.text:
             yield AgentEvent(None, "text", text=clean(block.text))
         elif isinstance(block, ToolUseBlock):
-            yield AgentEvent(None, "tool_use", tool_use_id=block.id, name=block.name, input=cut_value(block.input))
+            shown = shown_input(block.input, discreet)
+            yield AgentEvent(None, "tool_use", tool_use_id=block.id, name=block.name, input=shown)
 
 
-def _tool_result(block: ToolResultBlock) -> AgentEvent:
+def _tool_result(block: ToolResultBlock, discreet: Discreet) -> AgentEvent:
     return AgentEvent(
         None,
         "tool_result",
         tool_use_id=block.tool_use_id,
         is_error=bool(block.is_error),
-        summary=cut(result_text(block.content), SUMMARY_CHARS),
+        summary=cut(result_text(block.content, discreet), SUMMARY_CHARS, discreet),
     )
 
 

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
 
 from sprite.errors import PeerError, StorageError
@@ -21,6 +22,11 @@ from sprite.protocol import MAX_UPLOAD_BYTES, FileUpload
 MAX_OPEN = 16
 #: Longest name a file may get, in bytes: what file systems take, with room for a number.
 MAX_NAME_BYTES = 200
+#: A longer ending is no ending but part of the name.
+MAX_SUFFIX_BYTES = 20
+#: Its sender is gone: an upload without a chunk for so long makes room for another.
+ABANDONED_SECONDS = 600.0
+_HIDING = re.compile(r"^[\s.]+")
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\:*?\"<>|]+")
 
 
@@ -58,6 +64,8 @@ class Uploads:
         if chunk.index != expected:
             self._forget(chunk.upload_id)
             raise PeerError(f"Chunk {expected} was expected, {chunk.index} came; send the file again.")
+        if expected == 0 and len(self._next_index) >= MAX_OPEN:
+            self._forget_abandoned()
         if expected == 0 and len(self._next_index) >= MAX_OPEN:
             raise PeerError(f"{MAX_OPEN} uploads are under way already.", code="too_many_uploads")
         try:
@@ -99,6 +107,12 @@ class Uploads:
         self._locks.pop(upload_id, None)
         self._part(upload_id).unlink(missing_ok=True)
 
+    def _forget_abandoned(self) -> None:
+        for upload_id in tuple(self._next_index):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - self._part(upload_id).stat().st_mtime > ABANDONED_SECONDS:
+                    self._forget(upload_id)
+
     def _part(self, upload_id: str) -> Path:
         # The id is the peer's, so it is never used as a file name itself.
         return self._parts / hashlib.sha256(upload_id.encode("utf-8", "replace")).hexdigest()
@@ -107,8 +121,9 @@ class Uploads:
 def safe_name(name: str) -> str:
     """A file name without folders, control characters or a leading dot, short enough for any file system."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1]
-    clean = _UNSAFE.sub("_", last.encode("utf-8", "replace").decode()).strip().lstrip(".").strip()
+    clean = _HIDING.sub("", _UNSAFE.sub("_", last.encode("utf-8", "replace").decode())).rstrip()
     stem, suffix = Path(clean).stem, Path(clean).suffix
-    while stem and len((stem + suffix).encode()) > MAX_NAME_BYTES:
-        stem = stem[:-1]
-    return (stem + suffix)[:MAX_NAME_BYTES] or "unnamed"
+    if len(suffix.encode()) > MAX_SUFFIX_BYTES:
+        stem, suffix = clean, ""
+    stem = stem.encode()[: MAX_NAME_BYTES - len(suffix.encode())].decode(errors="ignore")
+    return stem + suffix or "unnamed"

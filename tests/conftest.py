@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from bridge.offline_model import OfflineModel
+from tests.forgetful import live
+from tests.session_logs import Recorded, record
 
 
 @pytest.fixture
@@ -21,3 +25,21 @@ def workspace(tmp_path: Path) -> Path:
     path = tmp_path / "workspace"
     path.mkdir()
     return path
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Session logs that the real CLI wrote (15 s, once); nobody may change them."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with ThreadPoolExecutor(1) as thread:
+        # Tests have an event loop of their own in this thread.
+        return thread.submit(asyncio.run, record(folder)).result()
+
+
+@pytest.fixture(scope="session")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace that has lived a little (5 s, once); nobody may change it."""
+    workspace = tmp_path_factory.mktemp("lived") / "workspace"
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, live(workspace)).result()
+    return workspace

@@ -159,21 +159,40 @@ def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def running_sprite(
+async def started_sprite(
     workspace: Path, model_url: str | None, *, permissions: str = "bypass", **extra: str
-) -> AsyncIterator[SpriteProcess]:
-    """A sprite process; stopped, or killed if need be, at the end. Its stderr goes to `workspace/../stderr.log`."""
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A sprite process from its very first moment; killed at the end if it still runs.
+
+    Its stderr goes to `workspace/../stderr.log`. Its home is a folder of the test's: the agent's shell reads start
+    files there, and killed in the middle of somebody's it could leave a lock behind.
+    """
+    home = workspace.parent / "home"
+    home.mkdir(exist_ok=True)
     with (workspace.parent / "stderr.log").open("ab") as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "sprite", "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions),
             cwd=ROOT,
-            env=sprite_environment(model_url, **extra),
+            env=sprite_environment(model_url, **{"HOME": str(home), **extra}),
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
         )
-    assert process.stdout is not None
     try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def running_sprite(
+    workspace: Path, model_url: str | None, *, permissions: str = "bypass", **extra: str
+) -> AsyncIterator[SpriteProcess]:
+    """A sprite that accepts connections; stopped, or killed if need be, at the end."""
+    async with started_sprite(workspace, model_url, permissions=permissions, **extra) as process:
+        assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             line = (await process.stdout.readline()).decode()
         assert line.startswith("sprite listening on "), (workspace.parent / "stderr.log").read_text()[-3000:]
@@ -181,10 +200,6 @@ async def running_sprite(
         sprite = SpriteProcess(workspace, process, host, int(port))
         yield sprite
         await sprite.stop()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 def rows(path: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chat_stand_in import StandIn, Visitor, state_sync
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
@@ -35,6 +34,7 @@ from sprite.protocol import (
     MemoryUpdate,
     PermissionRequest,
 )
+from tests.chat_stand_in import StandIn, Visitor, state_sync
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

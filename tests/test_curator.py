@@ -1,7 +1,6 @@
 """The curator's answer, read: the grammar, its lenient forms, and what must never become a memory."""
 
 import re
-import time
 
 import pytest
 from hypothesis import example, given
@@ -360,29 +359,6 @@ def test_what_is_written_in_the_format_is_read_back(
     assert response.learnings == tuple(learnings)
     assert response.files == files
     assert response.unparsed == ()
-
-
-@pytest.mark.parametrize(
-    ("opening", "repeated"),
-    [
-        ("", "some prose that is no directive\n"),
-        ("FACT", ":"),
-        ("FACT supersedes L1", ", L2"),
-        ('FACT: x | "', '| "'),
-        ("USER_MD_UPDATE:\n", "```a\n"),
-        ("USER_MD_UPDATE:\n# User\n", "```\na\n```\n"),
-        ("", "USER_MD_UPDATE:\n```\n"),
-    ],
-)
-def test_four_times_the_text_takes_about_four_times_as_long(opening: str, repeated: str) -> None:
-    def seconds(size: int) -> float:
-        text = opening + repeated * (size // len(repeated))
-        began = time.process_time()
-        parse_response(text)
-        return time.process_time() - began
-
-    # Quadratic would be 16 times as long; the bound is far from both, for a noisy machine.
-    assert seconds(1_000_000) < 9 * max(min(seconds(250_000) for _ in range(3)), 0.01)
 
 
 def test_the_examples_in_the_instructions_are_in_the_format_the_parser_reads() -> None:

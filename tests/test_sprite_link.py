@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from chat_stand_in import TOKEN, StandIn, Visitor, state_sync
 
 from bridge.sprite_link import (
     Endpoint,
@@ -28,6 +27,7 @@ from sprite.protocol import (
     System,
     encode,
 )
+from tests.chat_stand_in import TOKEN, StandIn, Visitor, state_sync
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

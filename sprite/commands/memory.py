@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from sprite.commands.output import day_and_time, say, say_json
 from sprite.commands.stores import Stores, open_stores
 from sprite.config import Settings
+from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.memory import FileVersion
 from sprite.errors import PeerError
 from sprite.memory.files import template
-from sprite.memory.search import Hit
+from sprite.memory.hits import Hit
+from sprite.memory.view import known_file
 
 SNIPPET_CHARS = 200
 
@@ -61,7 +63,7 @@ async def file(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _as_of(stores: Stores, name: str, moment: str) -> tuple[str, int]:
     found: FileVersion | None
     if moment.isdecimal():
-        found = await stores.memory.version_at(name, curation_id=int(moment))
+        found = await stores.memory.version_at(name, curation_id=min(int(moment), LARGEST_ROW_ID))
     else:
         found = await stores.memory.version_at(name, time=_time(moment))
     return (found.content, found.version) if found else (template(name), 0)
@@ -96,7 +98,7 @@ async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
     """Prints what changed between two versions of a curated file; version 0 is the file as shipped."""
     async with open_stores(settings) as stores:
         contents = [
-            template(arguments.name)
+            template(known_file(arguments.name))
             if number == 0
             else (await stores.view.file_version(arguments.name, number)).content
             for number in (arguments.a, arguments.b)

@@ -13,6 +13,11 @@ def say(text: str = "") -> None:
     sys.stdout.write(f"{text}\n")
 
 
+def warn(text: str) -> None:
+    """A line for people on stderr, beside what programs read."""
+    sys.stderr.write(f"{text}\n")
+
+
 def say_json(value: Any) -> None:
     """One JSON document on stdout."""
     say(json.dumps(value, ensure_ascii=False, indent=2, default=str))

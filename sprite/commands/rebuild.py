@@ -1,40 +1,35 @@
-"""`rebuild`: memory.db and the curated files from the log alone. No model is called.
-
-Built aside and swapped in at the end: killed at any moment, the old memory or the new one is there.
-"""
+"""`rebuild`: memory.db and the curated files from the log alone; with `--re-extract`, by asking the curator again."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import NoReturn
 
 from tqdm import tqdm
 
-from sprite.commands.output import say, say_json
+from sprite.commands.output import dollars, say, say_json
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
-from sprite.database.memory import MemoryDB, open_memory
+from sprite.database.memory import open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript
-from sprite.errors import OperatorError
+from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.memory.files import MemoryFiles
-from sprite.memory.projection import Change, Projection
+from sprite.memory.projection import Projection
+from sprite.memory.rebuild import Estimate, Reextraction, replay_aside, swap_in
 
 
-async def rebuild(settings: Settings, *, dry_run: bool, as_json: bool) -> int:
-    """Replays every curation; with `dry_run` only says what there is to replay."""
-    if not (settings.memory / "transcript.db").exists():
-        raise OperatorError(f"There is no log in {settings.memory}: no sprite has run there yet.")
-    with workspace_lock(settings.run / "lock"):
-        async with open_transcript(settings.memory / "transcript.db") as transcript:
-            total = await transcript.event_count()
-            if not dry_run:
-                await _replay_aside(settings, transcript, total)
-                swap_in(aside_path(settings), settings.memory / "memory.db")
-                async with open_memory(settings.memory / "memory.db") as memory:
-                    files = MemoryFiles(settings.memory)
-                    files.ensure()
-                    await Projection(transcript, memory, files).settle()
+async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_json: bool) -> int:
+    """Makes memory anew; with `dry_run` only says what that would take."""
+    async with _log(settings) as transcript:
+        if re_extract:
+            return await _re_extract(settings, transcript, dry_run=dry_run, as_json=as_json)
+        total = await transcript.event_count()
+        if not dry_run:
+            await _replay(settings, transcript, total)
     if as_json:
         say_json({"curations": total, "rebuilt": not dry_run})
     elif dry_run:
@@ -44,39 +39,57 @@ async def rebuild(settings: Settings, *, dry_run: bool, as_json: bool) -> int:
     return 0
 
 
-def aside_path(settings: Settings) -> Path:
-    """Where the new projection grows."""
-    return settings.memory / "memory.db.new"
-
-
-async def _replay_aside(settings: Settings, transcript: TranscriptDB, total: int) -> None:
-    async with _fresh(aside_path(settings)) as memory:
-        with tqdm(total=total, unit="curation", desc="replaying", disable=None) as progress:
-
-            def replayed(_change: Change) -> None:
-                progress.update()
-
-            await Projection(transcript, memory, MemoryFiles(settings.memory)).replay(replayed)
-
-
 @asynccontextmanager
-async def _fresh(path: Path) -> AsyncIterator[MemoryDB]:
-    """A new projection; what an earlier, killed rebuild left is dropped. Closing it leaves one whole file."""
-    _remove(path)
-    async with open_memory(path) as memory:
-        yield memory
+async def _log(settings: Settings) -> AsyncIterator[TranscriptDB]:
+    if not (settings.memory / "transcript.db").exists():
+        raise OperatorError(f"There is no log in {settings.memory}: no sprite has run there yet.")
+    with workspace_lock(settings.run / "lock"):
+        async with open_transcript(settings.memory / "transcript.db") as transcript:
+            yield transcript
 
 
-def swap_in(new: Path, live: Path) -> None:
-    """Puts the new file in the old one's place.
+async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> None:
+    live, aside = settings.memory / "memory.db", settings.memory / "memory.db.new"
+    # A hand's edit that the log does not have yet would be lost with the file it stands in. A memory.db that cannot
+    # be opened knows of none, and making it anew is what was asked for.
+    with contextlib.suppress(DatabaseUnusableError, sqlite3.DatabaseError):
+        async with open_memory(live) as memory:
+            await Projection(transcript, memory, MemoryFiles(settings.memory)).settle()
+    with tqdm(total=total, unit="curation", desc="replaying", disable=None) as progress:
+        await replay_aside(transcript, aside, lambda: _advance(progress, 1))
+    swap_in(aside, live)
+    async with open_memory(live) as memory:
+        files = MemoryFiles(settings.memory)
+        files.ensure()
+        await Projection(transcript, memory, files).settle()
 
-    The old file goes first and its journal after it: a journal left beside the new file would be applied to it, and a
-    file without its journal may be torn. Killed in between, there is no memory.db, and the next start replays the log.
-    """
-    _remove(live)
-    new.replace(live)
+
+async def _re_extract(settings: Settings, transcript: TranscriptDB, *, dry_run: bool, as_json: bool) -> int:
+    extraction = Reextraction(settings, transcript)
+    estimate = await extraction.estimate()
+    if not as_json:
+        say(_estimate_words(estimate))
+    if dry_run:
+        if as_json:
+            say_json(dataclasses.asdict(estimate))
+        return 0
+    with tqdm(total=estimate.turns, unit="turn", desc="asking again", disable=None) as progress:
+        generation = await extraction.run(lambda turns: _advance(progress, turns))
+    await _replay(settings, transcript, await transcript.event_count())
+    if as_json:
+        say_json({**dataclasses.asdict(estimate), "generation": generation})
+    else:
+        say("Memory is made of the new answers; the old ones stay in the log.")
+    return 0
 
 
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
+def _advance(progress: tqdm[NoReturn], steps: int) -> None:
+    progress.update(steps)
+
+
+def _estimate_words(estimate: Estimate) -> str:
+    price = "a price that is not known" if estimate.usd is None else f"about {dollars(estimate.usd)}"
+    return (
+        f"{estimate.turns} turn(s) in {estimate.calls} call(s) to {estimate.model}: about "
+        f"{estimate.tokens_read:,} tokens read and {estimate.tokens_written:,} written, for {price}."
+    )

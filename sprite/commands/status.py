@@ -11,6 +11,8 @@ from sprite.config import Settings
 from sprite.memory.health import last_error, seconds_since_midnight
 
 GAUGE_CELLS = 20
+DAYS_SHOWN = 7
+SESSIONS_SHOWN = 5
 
 
 async def status(settings: Settings, *, as_json: bool) -> int:
@@ -29,6 +31,7 @@ async def _facts(settings: Settings, stores: Stores) -> dict[str, Any]:
     spend = await stores.transcript.spend()
     calls, unpriced, newest = await stores.transcript.curation_counts()
     curated = state.turns - state.waiting
+    tokens_read, tokens_written = await stores.transcript.tokens()
     address = settings.run / "address"
     return {
         "workspace": str(settings.workspace),
@@ -37,6 +40,7 @@ async def _facts(settings: Settings, stores: Stores) -> dict[str, Any]:
         "turns": state.turns,
         "waiting": state.waiting,
         "learnings": state.learnings,
+        "unverified": await stores.memory.unverified_count(),
         "open_actions": len(await stores.memory.actions("pending")),
         "curations": calls,
         "last_curation_at": newest,
@@ -48,6 +52,17 @@ async def _facts(settings: Settings, stores: Stores) -> dict[str, Any]:
         "spend_usd": spend,
         "usd_per_100_turns": spend / curated * 100 if curated else None,
         "calls_of_unknown_price": unpriced,
+        "tokens_read": tokens_read,
+        "tokens_written": tokens_written,
+        "spend_by_day": [
+            {"day": day, "usd": usd, "calls": calls_}
+            for day, usd, calls_ in await stores.transcript.spend_by_day(DAYS_SHOWN)
+        ],
+        "spend_by_session": [
+            {"session_id": session, "started_at": at, "turns": turns, "usd": usd}
+            for session, at, turns, usd in await stores.transcript.spend_by_session(SESSIONS_SHOWN)
+        ],
+        "daily_cap_usd": settings.daily_usd,
         "refusals": [
             {"curation_id": r.curation_id, "kind": r.kind, "detail": r.detail} for r in await stores.memory.reports(5)
         ],
@@ -76,6 +91,18 @@ def _print(facts: dict[str, Any]) -> None:
     )
     if facts["calls_of_unknown_price"]:
         say(f"              and {facts['calls_of_unknown_price']} call(s) to a model whose price is not known")
+    if facts["tokens_read"]:
+        say(f"              {facts['tokens_read']:,} tokens read, {facts['tokens_written']:,} written")
+    if facts["daily_cap_usd"] is not None:
+        say(f"              capped at {dollars(facts['daily_cap_usd'])} a day")
+    if facts["spend_usd"]:
+        for day in facts["spend_by_day"]:
+            say(f"    {day['day']}   {dollars(day['usd']):>10}  {day['calls']} call(s)")
+        for session in facts["spend_by_session"]:
+            started, cost = day_and_time(session["started_at"]), dollars(session["usd"])
+            say(f"    session {session['session_id'][:8]}, {started}  {session['turns']} turn(s)  {cost}")
+    if facts["unverified"]:
+        say(f"  unverified  {facts['unverified']} learning(s) whose evidence is not in the turn they name")
     for refusal in facts["refusals"]:
         say(f"  refused     curation {refusal['curation_id']}: {refusal['detail']}")
     say(f"  last error  {facts['last_error'] or 'none'}")

@@ -20,6 +20,8 @@ from sprite.errors import DatabaseUnusableError, StorageError
 
 _T = TypeVar("_T")
 BUSY_TIMEOUT_MS = 5000
+#: No row has a larger number, and SQLite is not even to be asked for one.
+LARGEST_ROW_ID = 2**63 - 1
 #: Checking every page of a file up to this size costs less than 0.1 s; a larger one is left to `doctor`.
 QUICK_CHECK_BYTES = 16 * 1024 * 1024
 #: The primary result codes by which SQLite says that the disk, not the statement, is at fault.
@@ -114,6 +116,32 @@ class Database:
                     # The rollback comes after it there, and does nothing where there is nothing to undo.
                     if not committed:
                         await asyncio.shield(self._writer.rollback())
+
+    async def purge(self, reindex: Sequence[str] = ()) -> None:
+        """Leaves no trace of deleted content: full text and file are written anew, and the journal is emptied.
+
+        FTS5 keeps deleted words in its segments until they are merged, SQLite keeps them in free pages and the WAL.
+        `reindex` are the statements that write the full text anew, all of them or none.
+        """
+
+        def write(tx: sqlite3.Connection) -> None:
+            for statement in reindex:
+                tx.execute(statement)
+
+        await self.transact(write)
+        with storage_errors():
+            async with self._lock:
+                await self._writer.execute("VACUUM")
+                await self._writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Runs a function that only reads, on the reader's own thread: one hop however many statements it makes."""
+        with storage_errors():
+            value: _T = await self._reader._execute(  # type: ignore[no-untyped-call]  # noqa: SLF001
+                work,
+                self._reader._conn,  # noqa: SLF001
+            )
+            return value
 
     async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
         """All rows of a query."""

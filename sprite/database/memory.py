@@ -15,7 +15,8 @@ from typing import Any
 
 import aiosqlite
 
-from sprite.database.connection import Database, Schema, open_database, open_reader, row_id
+from sprite.database.connection import Database, Schema, open_database, open_reader
+from sprite.database.learning_index import LEARNING_INDEX, LearningIndex
 
 SCHEMA = Schema(
     name="memory.db",
@@ -31,14 +32,16 @@ SCHEMA = Schema(
             content TEXT NOT NULL,
             source_observation_id INTEGER,
             confidence REAL NOT NULL,
-            curation_id INTEGER NOT NULL,
-            origin TEXT NOT NULL,
+            curation_id INTEGER NOT NULL DEFAULT 0,
+            origin TEXT NOT NULL DEFAULT 'none',
             evidence TEXT,
             superseded_by INTEGER REFERENCES learnings (id),
             seen INTEGER NOT NULL DEFAULT 1,
-            last_seen REAL NOT NULL
+            last_seen REAL NOT NULL DEFAULT 0,
+            said TEXT NOT NULL DEFAULT ''
         );
-        CREATE INDEX learnings_content ON learnings (content COLLATE NOCASE);
+        CREATE INDEX learnings_said ON learnings (said, type) WHERE superseded_by IS NULL;
+        CREATE INDEX learnings_curation ON learnings (curation_id);
         CREATE TABLE pending_actions (
             id INTEGER PRIMARY KEY,
             created_at REAL NOT NULL,
@@ -47,13 +50,6 @@ SCHEMA = Schema(
             status TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'completed', 'dismissed')),
             source_learning_id INTEGER REFERENCES learnings (id)
         );
-        CREATE VIRTUAL TABLE learnings_fts USING fts5 (
-            content, type, content = 'learnings', content_rowid = 'id',
-            tokenize = 'porter unicode61 remove_diacritics 2'
-        );
-        CREATE TRIGGER learnings_indexed AFTER INSERT ON learnings BEGIN
-            INSERT INTO learnings_fts (rowid, content, type) VALUES (NEW.id, NEW.content, NEW.type);
-        END;
         CREATE TABLE file_versions (
             id INTEGER PRIMARY KEY,
             name TEXT NOT NULL,
@@ -72,17 +68,22 @@ SCHEMA = Schema(
             kind TEXT NOT NULL,
             detail TEXT NOT NULL
         );
-        CREATE TABLE projection (id INTEGER PRIMARY KEY CHECK (id = 1), cursor INTEGER NOT NULL);
-        INSERT INTO projection VALUES (1, 0);
-        """,
+        -- `numbered`: how many learnings the answers had so far, with those that are no rows (repeats, forgotten ones).
+        CREATE TABLE projection (
+            id INTEGER PRIMARY KEY CHECK (id = 1), cursor INTEGER NOT NULL, numbered INTEGER NOT NULL
+        );
+        INSERT INTO projection VALUES (1, 0, 0);
+        """  # noqa: S608 - our own schema
+        + LEARNING_INDEX,
     ],
 )
 
 
 @dataclass(frozen=True, slots=True)
 class NewLearning:
-    """What a curation taught, ready to be stored."""
+    """What a curation taught, ready to be stored under its number."""
 
+    id: int
     created_at: float
     session_id: str | None
     type: str
@@ -92,6 +93,19 @@ class NewLearning:
     curation_id: int
     origin: str
     evidence: str | None
+    #: The content without fillers, by which a repeat is known.
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A learning as the fold has to know it."""
+
+    id: int
+    type: str
+    content: str
+    origin: str
+    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +167,52 @@ class Projected:
     def __init__(self, tx: aiosqlite.Connection) -> None:
         self._tx = tx
 
-    async def same_learning(self, type_: str, content: str) -> int | None:
-        """The id of a valid learning of the same type that says the same words, or None."""
-        rows = await self._tx.execute_fetchall(
-            "SELECT id FROM learnings WHERE content = ? COLLATE NOCASE AND type = ? "
-            "AND superseded_by IS NULL ORDER BY id LIMIT 1",
-            (content, type_),
-        )
-        return next((int(row[0]) for row in rows), None)
+    async def same_learning(self, type_: str, said: str) -> Known | None:
+        """A valid learning of the same type that says the same, or None."""
+        return await self._known("said = ? AND type = ? AND superseded_by IS NULL ORDER BY id LIMIT 1", (said, type_))
 
-    async def add_learning(self, learning: NewLearning) -> int:
-        """Stores a learning; returns its id."""
-        cursor = await self._tx.execute(
-            "INSERT INTO learnings (created_at, session_id, type, content, source_observation_id, "
-            "confidence, curation_id, origin, evidence, last_seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    async def known(self, learning_id: int) -> Known | None:
+        """A valid learning, or None."""
+        return await self._known("id = ? AND superseded_by IS NULL", (learning_id,))
+
+    async def nearest(self, match: str, limit: int) -> list[Known]:
+        """The valid learnings that share most with a text; `match` is an FTS5 expression."""
+        return await self._nearest(match, "l.superseded_by IS NULL", limit)
+
+    async def _nearest(self, match: str, where: str, limit: int) -> list[Known]:
+        if not match:
+            return []
+        rows = await self._tx.execute_fetchall(
+            "SELECT l.id, l.type, l.content, l.origin, l.confidence FROM learnings_fts f "  # noqa: S608 - our clause
+            f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
+            "ORDER BY f.rank, l.id LIMIT ?",
+            (f"{{content}} : ({match})", limit),
+        )
+        return [Known(**dict(row)) for row in rows]
+
+    async def nearest_replaced(self, match: str, limit: int) -> list[Known]:
+        """The superseded learnings that share most with a text."""
+        return await self._nearest(match, "l.superseded_by IS NOT NULL", limit)
+
+    async def _known(self, where: str, parameters: Sequence[Any]) -> Known | None:
+        rows = await self._tx.execute_fetchall(
+            f"SELECT id, type, content, origin, confidence FROM learnings WHERE {where}",  # noqa: S608 - our clause
+            parameters,
+        )
+        return next((Known(**dict(row)) for row in rows), None)
+
+    async def next_number(self) -> int:
+        """The number of an answer's next learning."""
+        rows = await self._tx.execute_fetchall("UPDATE projection SET numbered = numbered + 1 RETURNING numbered")
+        return int(next(iter(rows))[0])
+
+    async def add_learning(self, learning: NewLearning) -> None:
+        """Stores a learning."""
+        await self._tx.execute(
+            "INSERT INTO learnings (id, created_at, session_id, type, content, source_observation_id, "
+            "confidence, curation_id, origin, evidence, last_seen, said) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
+                learning.id,
                 learning.created_at,
                 learning.session_id,
                 learning.type,
@@ -178,13 +223,30 @@ class Projected:
                 learning.origin,
                 learning.evidence,
                 learning.created_at,
+                learning.said,
             ),
         )
-        return row_id(cursor.lastrowid)
 
     async def count_again(self, learning_id: int, at: float) -> None:
         """Notes that a learning was said once more."""
         await self._tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
+
+    async def corroborate(
+        self,
+        learning_id: int,
+        *,
+        origin: str,
+        confidence: float,
+        evidence: str | None,
+        source_observation_id: int,
+        session_id: str,
+    ) -> None:
+        """Rests a learning on better evidence than it had."""
+        await self._tx.execute(
+            "UPDATE learnings SET origin = ?, confidence = ?, evidence = ?, source_observation_id = ?, "
+            "session_id = ? WHERE id = ?",
+            (origin, confidence, evidence, source_observation_id, session_id, learning_id),
+        )
 
     async def supersede(self, learning_id: int, by: int) -> bool:
         """Marks a valid learning as replaced, and closes the action it stood for; False if there is none."""
@@ -192,19 +254,20 @@ class Projected:
             "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND id <> ?1 AND superseded_by IS NULL",
             (by, learning_id),
         )
+        if cursor.rowcount != 1:
+            return False
         await self._tx.execute(
             "UPDATE pending_actions SET status = 'completed' WHERE source_learning_id = ? AND status = 'pending'",
             (learning_id,),
         )
-        return cursor.rowcount == 1
+        return True
 
-    async def add_action(self, content: str, learning_id: int, at: float) -> int:
-        """Opens an action; returns its id."""
-        cursor = await self._tx.execute(
-            "INSERT INTO pending_actions (created_at, content, source_learning_id) VALUES (?, ?, ?)",
-            (at, content, learning_id),
+    async def add_action(self, content: str, learning_id: int, at: float) -> None:
+        """Opens an action under its learning's number."""
+        await self._tx.execute(
+            "INSERT INTO pending_actions (id, created_at, content, source_learning_id) VALUES (?1, ?2, ?3, ?1)",
+            (learning_id, at, content),
         )
-        return row_id(cursor.lastrowid)
 
     async def resolve_action(self, action_id: int, status: str) -> bool:
         """Closes or reopens an action; False if there is none."""
@@ -221,6 +284,21 @@ class Projected:
             "?2, ?3, ?4, ?5, ?6)",
             (name, curation_id, at, source, content, sha256),
         )
+
+    async def latest_content(self, name: str) -> str | None:
+        """A curated file as it stands, None while it is as shipped."""
+        rows = await self._tx.execute_fetchall(
+            "SELECT content FROM file_versions WHERE name = ? ORDER BY version DESC LIMIT 1", (name,)
+        )
+        return next((str(row[0]) for row in rows), None)
+
+    async def changed_by_a_person(self, name: str, since: int) -> bool:
+        """Whether a person changed a curated file in a curation later than this one."""
+        rows = await self._tx.execute_fetchall(
+            "SELECT 1 FROM file_versions WHERE name = ? AND source = 'person' AND curation_id > ? LIMIT 1",
+            (name, since),
+        )
+        return any(rows)
 
     async def report(self, curation_id: int, kind: str, detail: str) -> None:
         """Keeps why a part of a curation was refused."""
@@ -241,17 +319,42 @@ class MemoryDB:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self.index = LearningIndex(database)
 
     async def cursor(self) -> int:
         """The id of the last curation applied, 0 before the first."""
         return int(await self._db.fetch_value("SELECT cursor FROM projection"))
 
     @asynccontextmanager
-    async def applying(self, curation_id: int) -> AsyncIterator[Projected]:
+    async def applying(self, cursor: int) -> AsyncIterator[Projected]:
         """One curation's writes and the cursor that says they are done, all or nothing."""
         async with self._db.transaction() as tx:
             yield Projected(tx)
-            await tx.execute("UPDATE projection SET cursor = ?", (curation_id,))
+            await tx.execute("UPDATE projection SET cursor = ?", (cursor,))
+
+    async def move_cursor(self, curation_id: int) -> None:
+        """Says that everything up to a curation is in."""
+        await self._db.execute("UPDATE projection SET cursor = ?", (curation_id,))
+
+    async def start_over(self) -> None:
+        """Drops everything that the fold made, so that it can be made anew; what is on disk stays known."""
+
+        def write(tx: sqlite3.Connection) -> None:
+            tx.execute("INSERT INTO learnings_fts (learnings_fts) VALUES ('delete-all')")
+            for table in ("pending_actions", "file_versions", "reports"):
+                tx.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
+            tx.execute("UPDATE learnings SET superseded_by = NULL")
+            tx.execute("DELETE FROM learnings")
+            tx.execute("UPDATE projection SET cursor = 0, numbered = 0")
+
+        await self._db.transact(write)
+
+    async def purge(self) -> None:
+        """Rebuilds the file, so that no page holds what was forgotten.
+
+        Its full text holds nothing of it since the fold started over; merged, it would not be what a rebuild makes.
+        """
+        await self._db.purge()
 
     # --- learnings ---
 
@@ -262,6 +365,15 @@ class MemoryDB:
     async def learnings(self, after: int = 0, limit: int = 100) -> list[Learning]:
         """Learnings above an id, oldest first."""
         return await self._learnings("WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+
+    async def unverified_count(self) -> int:
+        """How many learnings rest on no evidence that could be found."""
+        return int(await self._db.fetch_value("SELECT count(*) FROM learnings WHERE origin = 'none'"))
+
+    async def learning(self, learning_id: int) -> Learning | None:
+        """One learning."""
+        found = await self._learnings("WHERE id = ?", (learning_id,))
+        return found[0] if found else None
 
     async def learnings_of(self, curation_id: int) -> list[Learning]:
         """What one curation taught."""
@@ -275,25 +387,14 @@ class MemoryDB:
         sql = f"SELECT {_LEARNING} FROM learnings {where}"  # noqa: S608 - our columns, our clause
         return [Learning(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
 
-    async def search(self, match: str, where: str, parameters: Sequence[Any], limit: int) -> list[sqlite3.Row]:
-        """Learnings by rank, with all their columns and `score` (FTS5's bm25: lower is better).
-
-        `match` is an FTS5 expression; `where` an SQL condition on `l`, the learnings, or "1".
-        """
-        # The inner query ranks inside FTS5 and stops at the limit; only then are rows fetched. With
-        # a filter the join has to come first.
-        if where == "1":
-            sql = (
-                "SELECT l.*, f.rank AS score FROM (SELECT rowid, rank FROM learnings_fts "
-                "WHERE learnings_fts MATCH ? ORDER BY rank LIMIT ?) f "
-                "JOIN learnings l ON l.id = f.rowid ORDER BY f.rank, l.id DESC"
-            )
-            return await self._db.fetch_all(sql, (match, limit))
+    async def nearest(self, match: str, limit: int) -> list[Learning]:
+        """The valid learnings that share most with a text, best first; `match` is an FTS5 expression."""
         sql = (
-            "SELECT l.*, f.rank AS score FROM learnings_fts f JOIN learnings l ON l.id = f.rowid "  # noqa: S608
-            f"WHERE learnings_fts MATCH ? AND {where} ORDER BY f.rank, l.id DESC LIMIT ?"
+            f"SELECT {', '.join(f'l.{name}' for name in _LEARNING.split(', '))} FROM learnings_fts f "  # noqa: S608
+            "JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND l.superseded_by IS NULL "
+            "ORDER BY f.rank, l.id DESC LIMIT ?"
         )
-        return await self._db.fetch_all(sql, (match, *parameters, limit))
+        return [Learning(**dict(row)) for row in await self._db.fetch_all(sql, (f"{{content}} : ({match})", limit))]
 
     # --- actions ---
 
@@ -344,9 +445,12 @@ class MemoryDB:
         value: str | None = await self._db.fetch_value("SELECT sha256 FROM written_files WHERE name = ?", (name,))
         return value
 
-    async def mark_written(self, name: str, sha256: str) -> None:
-        """Notes what is on disk now, so that a later difference is known to be a person's edit."""
-        await self._db.execute("INSERT OR REPLACE INTO written_files VALUES (?, ?)", (name, sha256))
+    async def mark_written(self, name: str, sha256: str | None) -> None:
+        """Notes what is on disk now, so that a later difference is known to be a person's edit; None if as shipped."""
+        if sha256 is None:
+            await self._db.execute("DELETE FROM written_files WHERE name = ?", (name,))
+        else:
+            await self._db.execute("INSERT OR REPLACE INTO written_files VALUES (?, ?)", (name, sha256))
 
     # --- reports ---
 

@@ -6,6 +6,7 @@ Times are Unix seconds.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sprite.database.connection import Database, Schema, open_database, open_reader, row_id
+from sprite.database.turn_index import REINDEX, TURN_INDEX, TurnIndex
 
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
 #: Whose turn it was: a person's mission, or one the CLI started by itself (a background task is done).
@@ -34,7 +36,7 @@ SCHEMA = Schema(
             message_count INTEGER NOT NULL DEFAULT 0,
             observation_count INTEGER NOT NULL DEFAULT 0,
             cli_session_id TEXT,
-            last_active_at REAL NOT NULL
+            last_active_at REAL NOT NULL DEFAULT 0
         );
         CREATE TABLE observations (
             id INTEGER PRIMARY KEY,
@@ -48,8 +50,10 @@ SCHEMA = Schema(
             outcome TEXT NOT NULL
                 CHECK (outcome IN ('complete', 'interrupted', 'error', 'max_turns', 'crashed')),
             mission_id TEXT UNIQUE,
-            trigger TEXT NOT NULL CHECK (trigger IN ('user', 'task')),
+            trigger TEXT NOT NULL DEFAULT 'user' CHECK (trigger IN ('user', 'task')),
             notice TEXT NOT NULL DEFAULT '',
+            -- Where an imported turn comes from: it is taken once, also when its session's log has grown or was copied.
+            import_key TEXT UNIQUE,
             UNIQUE (session_id, sequence_num)
         );
         CREATE INDEX observations_waiting ON observations (id) WHERE processed = 0;
@@ -61,12 +65,12 @@ SCHEMA = Schema(
             AND OLD.user_message IS NEW.user_message AND OLD.tool_calls_json IS NEW.tool_calls_json
             AND OLD.agent_response IS NEW.agent_response AND OLD.outcome IS NEW.outcome
             AND OLD.mission_id IS NEW.mission_id AND OLD.trigger IS NEW.trigger
-            AND OLD.notice IS NEW.notice)
+            AND OLD.notice IS NEW.notice AND OLD.import_key IS NEW.import_key)
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
         -- REPLACE deletes the row in its way without asking the trigger on DELETE.
         CREATE TRIGGER observations_new BEFORE INSERT ON observations
         WHEN EXISTS (SELECT 1 FROM observations WHERE id = NEW.id OR mission_id = NEW.mission_id
-            OR (session_id = NEW.session_id AND sequence_num = NEW.sequence_num))
+            OR import_key = NEW.import_key OR (session_id = NEW.session_id AND sequence_num = NEW.sequence_num))
         BEGIN SELECT RAISE(ABORT, 'observations are never replaced'); END;
         CREATE TABLE turn_journal (
             id INTEGER PRIMARY KEY,
@@ -87,7 +91,9 @@ SCHEMA = Schema(
             prompt_sha256 TEXT,
             response TEXT NOT NULL,
             usage_json TEXT,
-            cost_usd REAL
+            cost_usd REAL,
+            seen_curation_id INTEGER,
+            generation INTEGER NOT NULL DEFAULT 0
         );
         CREATE TRIGGER curations_stay BEFORE DELETE ON curations
         BEGIN SELECT RAISE(ABORT, 'curations are never deleted'); END;
@@ -96,11 +102,8 @@ SCHEMA = Schema(
         CREATE TRIGGER curations_new BEFORE INSERT ON curations
         WHEN EXISTS (SELECT 1 FROM curations WHERE id = NEW.id)
         BEGIN SELECT RAISE(ABORT, 'curations are never replaced'); END;
-        CREATE VIRTUAL TABLE observations_fts USING fts5 (
-            user_message, agent_response, tools,
-            tokenize = 'porter unicode61 remove_diacritics 2'
-        );
-        """,
+        """  # noqa: S608 - our own schema
+        + TURN_INDEX,
     ],
 )
 
@@ -110,7 +113,7 @@ _OBSERVATION = (
 )
 _CURATION = (
     "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
-    "usage_json, cost_usd"
+    "usage_json, cost_usd, seen_curation_id, generation"
 )
 
 
@@ -142,6 +145,16 @@ class NewObservation:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedTurn:
+    """A turn that another program recorded; `key` names it for good, whichever copy of its log it is read from."""
+
+    key: str
+    started_at: float
+    ended_at: float
+    observation: NewObservation
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """A turn in the log."""
 
@@ -161,7 +174,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class NewCuration:
-    """An event that changes memory, about to be logged. `response` is the raw answer, or JSON of an edit."""
+    """An event that changes memory, about to be logged. `response` is the raw answer, or JSON of an edit.
+
+    `seen_curation_id` says how far memory was when the curator was shown it.
+    """
 
     kind: CurationKind
     response: str
@@ -171,6 +187,9 @@ class NewCuration:
     prompt_sha256: str | None = None
     usage: Mapping[str, Any] | None = None
     cost_usd: float | None = None
+    seen_curation_id: int | None = None
+    #: Which extraction of the log it belongs to: 0 is the first, each re-extraction is one more.
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +206,8 @@ class Curation:
     response: str
     usage_json: str | None
     cost_usd: float | None
+    seen_curation_id: int | None
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +226,7 @@ class TranscriptDB:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self.index = TurnIndex(database)
 
     # --- sessions ---
 
@@ -264,39 +286,62 @@ class TranscriptDB:
     ) -> int:
         """Writes a turn, removes its journal and counts it in its session, all or nothing; returns its id."""
         timestamp = time.time() if at is None else at
-        calls = _json(observation.tool_calls)
-        tools = tools_text(observation.tool_calls)
 
         def write(tx: sqlite3.Connection) -> int:
-            observation_id = tx.execute(
-                f"INSERT INTO observations ({_OBSERVATION}) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
-                "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
-                "?3, ?4, ?5, 0, ?6, ?7, ?8, ?9)",
-                (
-                    timestamp,
-                    observation.session_id,
-                    observation.user_message,
-                    calls,
-                    observation.agent_response,
-                    observation.outcome,
-                    observation.mission_id,
-                    observation.trigger,
-                    observation.notice,
-                ),
-            ).lastrowid
-            tx.execute(
-                "INSERT INTO observations_fts (rowid, user_message, agent_response, tools) VALUES (?, ?, ?, ?)",
-                (observation_id, observation.user_message, observation.agent_response, tools),
-            )
+            observation_id = _add(tx, observation, timestamp)
             tx.execute(
                 "UPDATE sessions SET observation_count = observation_count + 1, "
                 "message_count = message_count + ?, last_active_at = max(last_active_at, ?) WHERE id = ?",
                 (observation.trigger == "user", timestamp, observation.session_id),
             )
             tx.executemany("DELETE FROM turn_journal WHERE turn_key = ?", [(key,) for key in turn_keys])
-            return row_id(observation_id)
+            return observation_id
 
         return await self._db.transact(write)
+
+    # --- turns from elsewhere ---
+
+    async def add_imported(self, turns: Sequence[ImportedTurn]) -> list[ImportedTurn]:
+        """Writes turns of other conversations with their sessions, all or nothing; returns those that were new.
+
+        A turn whose key is in the log already is left out. Their sessions have ended, so none is ever taken up again.
+        """
+
+        def write(tx: sqlite3.Connection) -> list[ImportedTurn]:
+            added: list[ImportedTurn] = []
+            for turn in turns:
+                if tx.execute("SELECT 1 FROM observations WHERE import_key = ?", (turn.key,)).fetchone():
+                    continue
+                tx.execute(
+                    "INSERT INTO sessions (id, started_at, ended_at, message_count, observation_count, last_active_at) "
+                    "VALUES (?1, ?2, ?3, ?4, 1, ?3) ON CONFLICT (id) DO UPDATE SET "
+                    "started_at = min(started_at, ?2), ended_at = max(coalesce(ended_at, 0), ?3), "
+                    "message_count = message_count + ?4, observation_count = observation_count + 1, "
+                    "last_active_at = max(last_active_at, ?3)",
+                    (
+                        turn.observation.session_id,
+                        turn.started_at,
+                        turn.ended_at,
+                        turn.observation.trigger == "user",
+                    ),
+                )
+                _add(tx, turn.observation, turn.ended_at, turn.key)
+                added.append(turn)
+            return added
+
+        return await self._db.transact(write)
+
+    async def imported_among(self, keys: Sequence[str]) -> set[str]:
+        """Which of these keys are in the log already."""
+        rows = await self._db.fetch_all(
+            "SELECT import_key FROM observations WHERE import_key IN (SELECT value FROM json_each(?))", (_json(keys),)
+        )
+        return {row[0] for row in rows}
+
+    async def cli_sessions(self) -> set[str]:
+        """Under which ids the CLI keeps conversations that were recorded here as they happened."""
+        rows = await self._db.fetch_all("SELECT cli_session_id FROM sessions WHERE cli_session_id IS NOT NULL")
+        return {row[0] for row in rows}
 
     # --- observations ---
 
@@ -313,6 +358,30 @@ class TranscriptDB:
     async def observations_between(self, first: int, last: int) -> list[Observation]:
         """The turns of an inclusive id range, oldest first."""
         return await self._observations("WHERE id BETWEEN ? AND ? ORDER BY id", (first, last))
+
+    async def observations_after(self, observation_id: int, limit: int) -> list[Observation]:
+        """Turns above an id, oldest first."""
+        return await self._observations("WHERE id > ? ORDER BY id LIMIT ?", (observation_id, limit))
+
+    async def observations_of_session(self, session_id: str) -> list[Observation]:
+        """Every turn of a session, oldest first."""
+        return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
+
+    async def conversation(self, observation_id: int, turns: int) -> list[Observation]:
+        """A turn with so many of its session before and after it, in their order; empty if there is no such turn."""
+        return await self._observations(
+            "WHERE id IN (SELECT id FROM (SELECT s.id FROM observations o JOIN observations s "
+            "ON s.session_id = o.session_id AND s.sequence_num <= o.sequence_num WHERE o.id = ?1 "
+            "ORDER BY s.sequence_num DESC LIMIT ?2 + 1) UNION ALL SELECT id FROM (SELECT s.id FROM observations o "
+            "JOIN observations s ON s.session_id = o.session_id AND s.sequence_num > o.sequence_num WHERE o.id = ?1 "
+            "ORDER BY s.sequence_num LIMIT ?2)) ORDER BY sequence_num",
+            (observation_id, turns),
+        )
+
+    async def observations_of(self, ids: Sequence[int]) -> dict[int, Observation]:
+        """These turns by id, as far as they exist."""
+        found = await self._observations("WHERE id IN (SELECT value FROM json_each(?))", (_json(list(ids)),))
+        return {turn.id: turn for turn in found}
 
     async def waiting(self, limit: int) -> list[Observation]:
         """The oldest turns that are not curated yet, oldest first."""
@@ -333,6 +402,14 @@ class TranscriptDB:
         )
         return (row[0], row[1], row[2]) if row else (0, 0, 0)
 
+    async def reach(self) -> tuple[int, int]:
+        """(id of the last turn before all that wait to be curated, how many wait)."""
+        row = await self._db.fetch_one(
+            "SELECT coalesce((SELECT min(id) - 1 FROM observations WHERE processed = 0), "
+            "(SELECT max(id) FROM observations), 0), (SELECT count(*) FROM observations WHERE processed = 0)"
+        )
+        return (row[0], row[1]) if row else (0, 0)
+
     async def waiting_count(self) -> int:
         """How many turns wait to be curated."""
         return int(await self._db.fetch_value("SELECT count(*) FROM observations WHERE processed = 0"))
@@ -349,9 +426,11 @@ class TranscriptDB:
         Raises ValueError if any turn of the range is already curated.
         """
         span = (curation.first_observation_id, curation.last_observation_id)
+        _, generation = await self.activation()
+        current = dataclasses.replace(curation, generation=generation)
 
         def write(tx: sqlite3.Connection) -> int:
-            curation_id = _append(tx, curation)
+            curation_id = _append(tx, current)
             marked = tx.execute(
                 "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
             ).rowcount
@@ -362,18 +441,71 @@ class TranscriptDB:
 
         return await self._db.transact(write)
 
+    async def append_extraction(self, curation: NewCuration) -> Curation:
+        """Logs a batch of a re-extraction; its turns are curated already, and memory follows when all are done."""
+        curation_id = await self._db.transact(lambda tx: _append(tx, curation))
+        return (await self._curations("WHERE id = ?", (curation_id,)))[0]
+
     async def append_edit(self, response: Mapping[str, Any]) -> int:
         """Logs a person's change to memory; returns the curation's id."""
         curation = NewCuration(kind="edit", response=_json(response))
         return await self._db.transact(lambda tx: _append(tx, curation))
 
     async def curations_after(self, curation_id: int, limit: int = 100) -> list[Curation]:
-        """The events above a cursor, oldest first."""
-        rows = await self._db.fetch_all(
-            f"SELECT {_CURATION} FROM curations WHERE id > ? ORDER BY id LIMIT ?",  # noqa: S608 - our columns
-            (curation_id, limit),
+        """The events above a cursor, oldest first, of every generation."""
+        return await self._curations("WHERE id > ? ORDER BY id LIMIT ?", (curation_id, limit))
+
+    async def activation(self) -> tuple[int, int]:
+        """(curation, generation) of the extraction that memory is made of: (0, 0) for the first."""
+        row = await self._db.fetch_one(
+            "SELECT id, json_extract(response, '$.generation') FROM curations WHERE kind = 'edit' "
+            "AND json_valid(response) AND json_type(response, '$.generation') = 'integer' ORDER BY id DESC LIMIT 1"
         )
-        return [Curation(**dict(row)) for row in rows]
+        return (int(row[0]), int(row[1])) if row else (0, 0)
+
+    async def fold(self, curation_id: int, generation: int, limit: int = 100) -> list[Curation]:
+        """The events above a cursor that memory is made of, oldest first."""
+        return await self._curations(
+            "WHERE id > ? AND (kind <> 'batch' OR generation = ?) ORDER BY id LIMIT ?", (curation_id, generation, limit)
+        )
+
+    async def extraction(self, generation: int, before: int) -> list[Curation]:
+        """A re-extraction with the edits made up to its activation, in the order in which things happened.
+
+        A batch happened when its last turn did, and is dated so.
+        """
+        rows = await self._db.fetch_all(
+            f"SELECT {_CURATION}, coalesce((SELECT timestamp FROM observations o "  # noqa: S608 - our columns
+            "WHERE o.id = c.last_observation_id AND c.kind = 'batch'), created_at) AS moment FROM curations c "
+            "WHERE id < ? AND ((kind = 'batch' AND generation = ?) OR kind = 'edit') ORDER BY moment, id",
+            (before, generation),
+        )
+        dated = [{**dict(row), "created_at": row["moment"]} for row in rows]
+        return [Curation(**{key: value for key, value in row.items() if key != "moment"}) for row in dated]
+
+    async def extracted_through(self, generation: int) -> int:
+        """The last turn that a re-extraction has reached, 0 if it has not begun."""
+        return int(
+            await self._db.fetch_value(
+                "SELECT coalesce(max(last_observation_id), 0) FROM curations WHERE kind = 'batch' AND generation = ?",
+                (generation,),
+            )
+        )
+
+    async def newest_generation(self) -> int:
+        """The newest extraction, finished or not."""
+        return int(await self._db.fetch_value("SELECT coalesce(max(generation), 0) FROM curations"))
+
+    async def _curations(self, where: str, parameters: Sequence[Any]) -> list[Curation]:
+        sql = f"SELECT {_CURATION} FROM curations {where}"  # noqa: S608 - our columns, our clause
+        return [Curation(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
+
+    async def forgotten_after(self, curation_id: int) -> bool:
+        """Whether something was forgotten later than a curation."""
+        found = await self._db.fetch_value(
+            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'forget' AND id > ?)", (curation_id,)
+        )
+        return bool(found)
 
     async def event_count(self) -> int:
         """How many events have changed memory."""
@@ -394,36 +526,78 @@ class TranscriptDB:
             )
         )
 
-    # --- full text ---
-
-    async def search(self, match: str, where: str, parameters: Sequence[Any], limit: int) -> list[sqlite3.Row]:
-        """Turns by rank: (id, timestamp, session_id, trigger, user_message, agent_response, tools, score).
-
-        `match` is an FTS5 expression; `where` an SQL condition on `o`, the observations, or "1". A lower
-        score is a better one (FTS5's bm25).
-        """
-        return await self._db.fetch_all(
-            "SELECT o.id, o.timestamp, o.session_id, o.trigger, f.user_message, f.agent_response, f.tools, "  # noqa: S608
-            "bm25(observations_fts, 2.0, 1.0, 0.5) AS score "
-            "FROM observations_fts f JOIN observations o ON o.id = f.rowid "
-            f"WHERE observations_fts MATCH ? AND {where} ORDER BY score, o.id DESC LIMIT ?",
-            (match, *parameters, limit),
+    async def tokens(self) -> tuple[int, int]:
+        """What curation has read and written in all, in tokens, cached ones included."""
+        row = await self._db.fetch_one(
+            "SELECT coalesce(sum(coalesce(json_extract(usage_json, '$.input_tokens'), 0) "
+            "+ coalesce(json_extract(usage_json, '$.cache_creation_input_tokens'), 0) "
+            "+ coalesce(json_extract(usage_json, '$.cache_read_input_tokens'), 0)), 0), "
+            "coalesce(sum(json_extract(usage_json, '$.output_tokens')), 0) FROM curations WHERE json_valid(usage_json)"
         )
+        return (int(row[0]), int(row[1])) if row else (0, 0)
 
+    async def spend_by_day(self, days: int) -> list[tuple[str, float, int]]:
+        """(day in UTC, US dollars, calls) of the newest days on which something was curated, newest first."""
+        rows = await self._db.fetch_all(
+            "SELECT date(created_at, 'unixepoch') AS day, coalesce(sum(cost_usd), 0.0), count(*) FROM curations "
+            "WHERE kind = 'batch' GROUP BY day ORDER BY day DESC LIMIT ?",
+            (days,),
+        )
+        return [(str(row[0]), float(row[1]), int(row[2])) for row in rows]
 
-def tools_text(calls: Sequence[Mapping[str, Any]]) -> str:
-    """What is searchable of tool calls: names, inputs and results."""
-    return "\n".join(f"{c['name']} {_words(c['input'])} {_words(c['result'])}" for c in calls)
+    async def spend_by_session(self, sessions: int) -> list[tuple[str, float, int, float]]:
+        """(session, when it started, turns, US dollars) of the newest sessions, newest first.
 
+        A batch over several sessions is shared out among its turns.
+        """
+        rows = await self._db.fetch_all(
+            "WITH newest AS (SELECT id, started_at, observation_count FROM sessions ORDER BY started_at DESC LIMIT ?) "
+            "SELECT n.id, n.started_at, n.observation_count, coalesce((SELECT sum(c.cost_usd * 1.0 / (SELECT count(*) "
+            "FROM observations b WHERE b.id BETWEEN c.first_observation_id AND c.last_observation_id)) "
+            "FROM observations o JOIN curations c ON c.kind = 'batch' "
+            "AND o.id BETWEEN c.first_observation_id AND c.last_observation_id WHERE o.session_id = n.id), 0.0) "
+            "FROM newest n ORDER BY n.started_at DESC",
+            (sessions,),
+        )
+        return [(str(row[0]), float(row[1]), int(row[2]), float(row[3])) for row in rows]
 
-def _words(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict):
-        return " ".join(_words(v) for v in value.values())
-    if isinstance(value, list):
-        return " ".join(_words(v) for v in value)
-    return "" if value is None else str(value)
+    # --- forgetting ---
+
+    async def forget(
+        self, observations: Sequence[Observation], responses: Mapping[int, str], tombstone: Mapping[str, Any]
+    ) -> int:
+        """The one exception to "never changed": takes words out of rows, in one transaction with its tombstone.
+
+        `responses` are the new responses of curations by id. Returns the tombstone's id. What the pages of the file
+        still hold goes with `purge`.
+        """
+
+        def write(tx: sqlite3.Connection) -> int:
+            frozen = tx.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' "
+                "AND name IN ('observations_frozen', 'curations_frozen')"
+            ).fetchall()
+            for name, _ in frozen:
+                tx.execute(f"DROP TRIGGER {name}")
+            for turn in observations:
+                tx.execute(
+                    "UPDATE observations SET user_message = ?, tool_calls_json = ?, agent_response = ?, notice = ? "
+                    "WHERE id = ?",
+                    (turn.user_message, _json(turn.tool_calls), turn.agent_response, turn.notice, turn.id),
+                )
+            tx.executemany(
+                "UPDATE curations SET response = ? WHERE id = ?", [(text, key) for key, text in responses.items()]
+            )
+            tx.execute("DELETE FROM turn_journal")
+            for _, sql in frozen:
+                tx.execute(sql)
+            return _append(tx, NewCuration(kind="forget", response=_json(tombstone)))
+
+        return await self._db.transact(write)
+
+    async def purge(self) -> None:
+        """Rebuilds the file and its full text, so that no page holds what was forgotten."""
+        await self._db.purge(REINDEX)
 
 
 def _observation(row: sqlite3.Row) -> Observation:
@@ -433,9 +607,30 @@ def _observation(row: sqlite3.Row) -> Observation:
     return Observation(**fields, tool_calls=calls, processed=processed)
 
 
+def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, import_key: str | None = None) -> int:
+    cursor = tx.execute(
+        f"INSERT INTO observations ({_OBSERVATION}, import_key) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
+        "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
+        "?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10)",
+        (
+            timestamp,
+            observation.session_id,
+            observation.user_message,
+            _json(observation.tool_calls),
+            observation.agent_response,
+            observation.outcome,
+            observation.mission_id,
+            observation.trigger,
+            observation.notice,
+            import_key,
+        ),
+    )
+    return row_id(cursor.lastrowid)
+
+
 def _append(tx: sqlite3.Connection, curation: NewCuration) -> int:
     cursor = tx.execute(
-        f"INSERT INTO curations ({_CURATION}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
+        f"INSERT INTO curations ({_CURATION}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
         (
             time.time(),
             curation.kind,
@@ -446,6 +641,8 @@ def _append(tx: sqlite3.Connection, curation: NewCuration) -> int:
             curation.response,
             None if curation.usage is None else _json(curation.usage),
             curation.cost_usd,
+            curation.seen_curation_id,
+            curation.generation,
         ),
     )
     return row_id(cursor.lastrowid)

@@ -10,9 +10,9 @@ import json
 import sqlite3
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,10 +74,14 @@ SCHEMA = Schema(
 
 @dataclass(frozen=True, slots=True)
 class StoredMission:
-    """A mission in the inbox."""
+    """A mission in the inbox.
+
+    From the database, `text` is discreet: what an interrupted process had of secrets and private words is gone with
+    it, and after a crash the agent gets the mission without them. Until then it is what the person wrote.
+    """
 
     id: str
-    text: str
+    text: str = field(repr=False)
     stack_id: str | None
     status: MissionStatus
     session_id: str | None
@@ -111,6 +115,27 @@ class CardSaved:
 Effect = MissionMoved | ChatAdded | CardSaved
 
 
+#: Where people's words stand: (table, key, column); a column of JSON says so in its name.
+_TEXT_COLUMNS = (
+    ("chat_messages", "id", "text"),
+    ("missions", "id", "text"),
+    ("cards", "card_id", "title"),
+    ("cards", "card_id", "blocks_json"),
+    ("stacks", "stack_id", "name"),
+)
+
+
+def _drop_events(tx: sqlite3.Connection, pruned_to: int) -> None:
+    tx.execute("DELETE FROM events")
+    tx.execute("INSERT OR REPLACE INTO meta VALUES ('pruned_to', ?)", (str(pruned_to),))
+
+
+def _scrubbed(column: str, text: str, scrub: Callable[[Any], Any]) -> str:
+    if column.endswith("_json"):
+        return json.dumps(scrub(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
+    return str(scrub(text))
+
+
 class WorkspaceDB:
     """The verbs of what people see."""
 
@@ -123,11 +148,21 @@ class WorkspaceDB:
 
     async def last_seq(self) -> int:
         """The newest event's number, 0 before the first."""
-        return int(await self._db.fetch_value("SELECT coalesce(max(seq), 0) FROM events"))
+        return int(
+            await self._db.fetch_value(
+                "SELECT coalesce((SELECT max(seq) FROM events), "
+                "(SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'pruned_to'), 0)"
+            )
+        )
 
     async def oldest_seq(self) -> int:
         """The oldest event still kept, 0 if there is none."""
-        return int(await self._db.fetch_value("SELECT coalesce(min(seq), 0) FROM events"))
+        return int(
+            await self._db.fetch_value(
+                "SELECT coalesce((SELECT min(seq) FROM events), "
+                "(SELECT CAST(value AS INTEGER) + 1 FROM meta WHERE key = 'pruned_to'), 0)"
+            )
+        )
 
     async def record(self, events: Sequence[tuple[int, bytes]], effects: Sequence[Effect]) -> None:
         """Writes events and what they imply, all or nothing."""
@@ -153,7 +188,7 @@ class WorkspaceDB:
     # --- missions ---
 
     async def accept_mission(self, mission_id: str, text: str, stack_id: str | None) -> bool:
-        """Puts a mission into the inbox, with its line of chat; False if its id is known already."""
+        """Puts a mission (its `text` discreet) into the inbox, with its line of chat; False if its id is known."""
 
         def write(tx: sqlite3.Connection) -> bool:
             cursor = tx.execute(
@@ -174,6 +209,34 @@ class WorkspaceDB:
             "WHERE status IN ('queued', 'running') ORDER BY position"
         )
         return [StoredMission(**dict(row)) for row in rows]
+
+    # --- forgetting ---
+
+    async def forget(self, missions: Collection[str], cards: Collection[str], scrub: Callable[[Any], Any]) -> None:
+        """Takes words out of chat, cards and inbox (`scrub` takes a JSON value), and drops all events.
+
+        A client that resumes later finds its events pruned and gets the state as it now is.
+        """
+        last_seq = await self.last_seq()
+
+        def write(tx: sqlite3.Connection) -> None:
+            tx.executemany("DELETE FROM chat_messages WHERE mission_id = ?", [(mission,) for mission in missions])
+            tx.executemany("UPDATE missions SET text = '' WHERE id = ?", [(mission,) for mission in missions])
+            tx.executemany("DELETE FROM cards WHERE card_id = ?", [(card_id,) for card_id in cards])
+            for table, key, column in _TEXT_COLUMNS:
+                rows = tx.execute(f"SELECT {key}, {column} FROM {table}").fetchall()  # noqa: S608 - our own
+                changed = [(new, row[0]) for row in rows if (new := _scrubbed(column, row[1], scrub)) != row[1]]
+                tx.executemany(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", changed)  # noqa: S608 - our own
+            # One number is left out, so that also a client who had seen the newest event gets the state anew.
+            _drop_events(tx, last_seq + 1)
+
+        await self._db.transact(write)
+
+    async def purge(self) -> None:
+        """Rebuilds the file, so that no page holds what was forgotten, without the events that came meanwhile."""
+        last_seq = await self.last_seq()
+        await self._db.transact(lambda tx: _drop_events(tx, last_seq))
+        await self._db.purge()
 
     # --- canvas ---
 
@@ -265,7 +328,8 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 "blocks_json, archived, created_at, updated_at) "
                 "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9) "
                 "ON CONFLICT (card_id) DO UPDATE SET title = ?3, card_type = ?4, blocks_json = ?7, "
-                "archived = ?8, updated_at = ?9",
+                # A person may have taken it off the canvas meanwhile; only they bring it back.
+                "archived = archived OR ?8, updated_at = ?9",
                 (
                     card.card_id,
                     card.stack_id,

@@ -117,7 +117,7 @@ def parse_response(text: str) -> CuratorResponse:
             wrapped = not wrapped
         elif is_placeholder(line):
             said_none = True
-        elif (learning := _read_learning(line)) is not None:
+        elif (learning := read_learning(line)) is not None:
             learnings.append(learning)
         else:
             unparsed.append(line)
@@ -130,7 +130,8 @@ def parse_response(text: str) -> CuratorResponse:
     )
 
 
-def _read_learning(line: str) -> ParsedLearning | None:
+def read_learning(line: str) -> ParsedLearning | None:
+    """A learning, as one line before the files says it; None for anything else."""
     head = _TYPE.match(line)
     if head is None:
         return None

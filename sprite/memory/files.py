@@ -69,8 +69,11 @@ class MemoryFiles:
         self._folder = folder
 
     def ensure(self) -> None:
-        """Makes what is missing from the templates; what exists is never overwritten."""
-        for name in BOOT_ORDER:
+        """Makes what the deployer left out; what exists is never overwritten.
+
+        A curated file that is missing comes from memory: made here from its template, it would pass for a hand's edit.
+        """
+        for name in DEPLOYED:
             if not (self._folder / name).exists():
                 self.write(name, template(name))
 

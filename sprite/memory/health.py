@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from sprite.memory.redaction import redact
+
 SECONDS_PER_DAY = 86_400.0
 _NAME = "last_error"
 
@@ -15,7 +17,7 @@ def note_error(run: Path, words: str | None) -> None:
         if words is None:
             (run / _NAME).unlink(missing_ok=True)
         else:
-            (run / _NAME).write_text(f"{words}\n", encoding="utf-8")
+            (run / _NAME).write_text(f"{redact(words)}\n", encoding="utf-8")
     except OSError:
         return
 

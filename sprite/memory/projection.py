@@ -13,14 +13,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sprite.database.memory import MemoryDB, NewLearning, Projected
-from sprite.database.transcript import Curation, Observation, TranscriptDB
+from sprite.database.memory import MemoryDB, Projected
+from sprite.database.transcript import Curation, TranscriptDB
 from sprite.errors import PeerError
-from sprite.memory.curator import ParsedLearning, parse_response
-from sprite.memory.evidence import weigh
+from sprite.memory.batch import BatchFold
 from sprite.memory.files import CURATED, MemoryFiles, over_limit, sha256, template
 
 log = logging.getLogger(__name__)
+
+#: Turns before a batch, in its conversations, whose pages and results the agent may still be talking about.
+EARLIER_TURNS = 25
+ACTION_STATUSES = frozenset({"pending", "completed", "dismissed"})
 
 
 @dataclass(slots=True)
@@ -30,6 +33,22 @@ class Change:
     curation_id: int
     files: list[str] = field(default_factory=list)
     learnings: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolution:
+    """A person's word on an action, as logged."""
+
+    action_id: int
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class _FileEdit:
+    """A person's content for a curated file, as logged."""
+
+    name: str
+    content: str
 
 
 class Projection:
@@ -63,7 +82,7 @@ class Projection:
 
     async def resolve_action(self, action_id: int, status: str) -> list[Change]:
         """A person's word on an action: logged, then applied. PeerError for an unknown one."""
-        if status not in {"pending", "completed", "dismissed"}:
+        if status not in ACTION_STATUSES:
             raise PeerError("An action's status is pending, completed or dismissed.")
         if all(action.id != action_id for action in await self._memory.actions()):
             raise PeerError(f"There is no action {action_id}.", code="not_found")
@@ -75,101 +94,75 @@ class Projection:
         changes = await self._apply_all()
         if await self._log_hand_edits():
             changes += await self._apply_all()
-        await self._write_files()
+        await self.write_files()
         return changes
 
     async def replay(self, on_change: Callable[[Change], None]) -> None:
         """Applies what is above the cursor, one curation after another; touches no file."""
-        while curations := await self._transcript.curations_after(await self._memory.cursor()):
+        cursor = await self._memory.cursor()
+        activation, generation = await self._transcript.activation()
+        # Begun anew where rows below the cursor have changed: words were forgotten, or another extraction took over.
+        if cursor < activation or (cursor and await self._transcript.forgotten_after(cursor)):
+            await self._memory.start_over()
+            cursor = 0
+        if cursor < activation:
+            for curation in await self._transcript.extraction(generation, activation):
+                # The cursor stays at the beginning until all of it is in: cut off, it is begun anew.
+                on_change(await self.apply(curation, cursor=0))
+            await self._memory.move_cursor(activation)
+        while curations := await self._transcript.fold(await self._memory.cursor(), generation):
             for curation in curations:
-                on_change(await self._apply(curation))
+                on_change(await self.apply(curation, cursor=curation.id))
 
     async def _apply_all(self) -> list[Change]:
         changes: list[Change] = []
         await self.replay(changes.append)
         return changes
 
-    async def _apply(self, curation: Curation) -> Change:
+    async def apply(self, curation: Curation, *, cursor: int) -> Change:
+        """Applies one curation in a transaction that leaves the cursor there."""
         change = Change(curation.id)
-        async with self._memory.applying(curation.id) as tx:
+        async with self._memory.applying(cursor) as tx:
             if curation.kind == "batch":
-                await self._apply_batch(tx, curation, change)
+                first, last = curation.first_observation_id or 0, curation.last_observation_id or 0
+                heard = await self._transcript.observations_between(first - EARLIER_TURNS, last)
+                turns = [turn for turn in heard if turn.id >= first]
+                sessions = {turn.session_id for turn in turns}
+                fold = BatchFold(
+                    tx, curation, turns, [turn for turn in heard if turn.id < first and turn.session_id in sessions]
+                )
+                await fold.apply()
+                change.learnings, change.files = fold.learnings, fold.files
             elif curation.kind == "edit":
                 await self._apply_edit(tx, curation, change)
-            else:
-                await tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind!r}")
+            elif curation.kind != "forget":
+                # From a newer Sprite, perhaps: said, and the rest is applied.
+                await tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
         return change
-
-    # --- a batch ---
-
-    async def _apply_batch(self, tx: Projected, curation: Curation, change: Change) -> None:
-        turns = await self._transcript.observations_between(
-            curation.first_observation_id or 0, curation.last_observation_id or 0
-        )
-        response = parse_response(curation.response)
-        for learning in response.learnings:
-            await self._learn(tx, curation, change, learning, turns)
-        for name, content in response.files.items():
-            if reason := over_limit(name, content):
-                await tx.report(curation.id, "file_refused", f"{reason}; the old file stays")
-            else:
-                await _add_version(tx, curation, change, name, content, source="curator")
-        for line in response.unparsed:
-            await tx.report(curation.id, "unparsed", line[:200])
-
-    async def _learn(
-        self,
-        tx: Projected,
-        curation: Curation,
-        change: Change,
-        learning: ParsedLearning,
-        turns: list[Observation],
-    ) -> None:
-        evidence = weigh(learning, turns)
-        if evidence.type != learning.type:
-            await tx.report(
-                curation.id,
-                "type_lowered",
-                f"a {learning.type} that the person did not say became a {evidence.type}",
-            )
-        same = await tx.same_learning(evidence.type, learning.content)
-        if same is not None:
-            await tx.count_again(same, curation.created_at)
-            learning_id = same
-        else:
-            learning_id = await tx.add_learning(
-                NewLearning(
-                    created_at=curation.created_at,
-                    session_id=evidence.turn.session_id if evidence.turn else None,
-                    type=evidence.type,
-                    content=learning.content,
-                    source_observation_id=evidence.turn.id if evidence.turn else None,
-                    confidence=evidence.confidence,
-                    curation_id=curation.id,
-                    origin=evidence.origin,
-                    evidence=evidence.quote,
-                )
-            )
-            change.learnings.append(learning_id)
-            if evidence.type == "ACTION":
-                await tx.add_action(learning.content, learning_id, curation.created_at)
-        # Only the person's word may retire what is known.
-        if evidence.origin == "user":
-            for replaced in learning.supersedes:
-                await tx.supersede(replaced, learning_id)
 
     # --- a person's edit ---
 
     async def _apply_edit(self, tx: Projected, curation: Curation, change: Change) -> None:
         try:
-            edit = json.loads(curation.response)
-            if "action_id" in edit:
-                await tx.resolve_action(int(edit["action_id"]), str(edit["status"]))
-            else:
-                await _add_version(tx, curation, change, str(edit["name"]), str(edit["content"]), source="person")
-        except (ValueError, KeyError, TypeError) as error:
+            edit = _read_edit(curation.response)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             # One damaged row must not stop memory: it is said, and the rest is applied.
             await tx.report(curation.id, "damaged", f"an edit could not be read: {error}")
+            return
+        if isinstance(edit, int):
+            return
+        if isinstance(edit, _Resolution):
+            await tx.resolve_action(edit.action_id, edit.status)
+        else:
+            await tx.add_version(
+                edit.name,
+                edit.content,
+                sha256(edit.content),
+                curation_id=curation.id,
+                at=curation.created_at,
+                source="person",
+            )
+            change.files.append(edit.name)
 
     # --- files ---
 
@@ -205,21 +198,40 @@ class Projection:
             content == template(name)
         )
 
-    async def _write_files(self) -> None:
+    async def write_files(self) -> None:
+        """Writes the curated files as memory.db has them, each in one step."""
         for name in CURATED:
             latest = await self._memory.latest_version(name)
+            written = await self._memory.written(name)
             if latest is None:
-                if not self._files.exists(name):
+                # As shipped. A mark is left only where a forget has taken every version away.
+                if written is not None or not self._files.exists(name):
                     self._files.write(name, template(name))
+                    await self._memory.mark_written(name, None)
                 continue
-            if not self._files.exists(name) or sha256(self._files.read(name)) != latest.sha256:
+            if not self._files.exists(name) or self._files.read(name) != latest.content:
                 self._files.write(name, latest.content)
-            if await self._memory.written(name) != latest.sha256:
+            if written != latest.sha256:
                 await self._memory.mark_written(name, latest.sha256)
 
 
-async def _add_version(
-    tx: Projected, curation: Curation, change: Change, name: str, content: str, *, source: str
-) -> None:
-    await tx.add_version(name, content, sha256(content), curation_id=curation.id, at=curation.created_at, source=source)
-    change.files.append(name)
+def _read_edit(response: str) -> _Resolution | _FileEdit | int:
+    """What an edit in the log says: an int is the extraction that took over, which changes nothing by itself.
+
+    ValueError, KeyError or TypeError if it says nothing that can be done.
+    """
+    edit = json.loads(response)
+    if "generation" in edit:
+        return int(edit["generation"])
+    if "action_id" in edit:
+        action_id, status = edit["action_id"], edit["status"]
+        if not isinstance(action_id, int) or not 0 <= action_id < 2**63 or status not in ACTION_STATUSES:
+            raise ValueError(f"no action {action_id!r} can be {status!r}")
+        return _Resolution(action_id, status)
+    name, content = edit["name"], edit["content"]
+    if name not in CURATED:
+        raise ValueError(f"{name!r} is no curated file")
+    if not isinstance(content, str):
+        raise TypeError("the content is no text")
+    content.encode()
+    return _FileEdit(name, content)

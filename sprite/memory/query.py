@@ -11,12 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from sprite.database.full_text import UNSPACED, Filters, phrase
+from sprite.memory.word_forms import forms
+
 #: The expression's length is bounded whatever is pasted into a search.
 MAX_TERMS = 32
 MAX_TERM_CHARS = 64
 
 _FILTER = re.compile(r"(?<!\S)(type|since|before|session|around):(\S+)", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
+_UNSPACED = re.compile(f"([{UNSPACED}]+)")
 
 #: Words that say nothing about what is asked for (the usual English function words, and question words).
 STOP_WORDS = frozenset(
@@ -41,9 +45,19 @@ class Query:
     around: int | None = None
 
     @property
-    def match(self) -> str:
-        """The FTS5 expression: any of the terms. Empty if there is none."""
-        return any_of(self.terms)
+    def filters(self) -> Filters:
+        """What a hit must be."""
+        return Filters(self.since, self.before, self.session, self.types)
+
+    @property
+    def needles(self) -> list[tuple[str, ...]]:
+        """What to look for: for each word the FTS5 phrases that stand for it, the word itself first."""
+        return [needle for term in self.terms for needle in _needles(term)][:MAX_TERMS]
+
+    @property
+    def empty(self) -> bool:
+        """Whether it asks for nothing at all, neither by words nor by a filter."""
+        return self == Query(())
 
 
 def parse_query(text: str) -> Query:
@@ -54,6 +68,7 @@ def parse_query(text: str) -> Query:
     session: str | None = None
     around: int | None = None
     words: list[str] = []
+    text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is nothing that SQLite could look for
     end = 0
     for found in _FILTER.finditer(text):
         words.append(text[end : found.start()])
@@ -72,7 +87,8 @@ def parse_query(text: str) -> Query:
         else:
             words.append(found[0])
     words.append(text[end:])
-    return Query(significant(" ".join(words)), tuple(types), since, before, session, around)
+    kinds = tuple(dict.fromkeys(types))[:MAX_TERMS]
+    return Query(significant(" ".join(words)), kinds, since, before, session, around)
 
 
 def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
@@ -83,7 +99,16 @@ def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
 
 def any_of(terms: Iterable[str]) -> str:
     """An FTS5 expression that matches any of the terms; quoted, so that nothing in them is syntax."""
-    return " OR ".join(f'"{term.replace(chr(34), "")}"' for term in terms)
+    return " OR ".join(phrase(term) for term in terms)
+
+
+def _needles(term: str) -> Iterable[tuple[str, ...]]:
+    for place, part in enumerate(_UNSPACED.split(term)):
+        if place % 2:
+            # No spaces say where its words end: a text that shares two neighbouring characters is about the same.
+            yield from ((phrase(part[at : at + 2]),) for at in range(max(1, len(part) - 1)))
+        elif part:
+            yield tuple(phrase(form) for form in (part, *forms(part)))
 
 
 def _moment(value: str) -> float | None:

@@ -17,7 +17,8 @@ from typing import Any
 
 from sprite.database.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB
 from sprite.errors import StorageError
-from sprite.memory.turn_buffer import TurnBuffer, clean
+from sprite.memory.redaction import discreet
+from sprite.memory.turn_buffer import Discreet, TurnBuffer, clean
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,11 @@ class TurnRecorder:
     is kept and written with the next turn.
     """
 
-    def __init__(self, transcript: TranscriptDB, on_storage_error: Callable[[str], None]) -> None:
+    def __init__(
+        self, transcript: TranscriptDB, on_storage_error: Callable[[str], None], discreet: Discreet = discreet
+    ) -> None:
         self._transcript = transcript
+        self._discreet = discreet
         self._on_storage_error = on_storage_error
         self._session_id = ""
         self._mission: TurnBuffer | None = None
@@ -51,7 +55,7 @@ class TurnRecorder:
 
     def open_mission(self, mission_id: str, text: str) -> None:
         """A mission is about to be handed to the agent."""
-        self._mission = TurnBuffer(self._session_id, "user", mission_id, text)
+        self._mission = TurnBuffer(self._session_id, "user", mission_id, text, discreet=self._discreet)
         self._taken_up.clear()
 
     async def taken_up(self, seconds: float) -> bool:
@@ -128,19 +132,19 @@ class TurnRecorder:
                 await self.close_task("complete")
             mission.prompt_id = prompt_id
             self._taken_up.set()
-            await self._journal(mission, "prompt", {"user_message": mission.user_message})
+            await self._journal(mission, "prompt", {"user_message": mission.discreet_message})
             return
         if mission is not None and mission.prompt_id == prompt_id:
             mission.add_notice(prompt)
-            await self._journal(mission, "notice", {"notice": prompt})
+            await self._journal(mission, "notice", {"notice": self._discreet(prompt)})
             return
         if self._task is None:
             self._no_task.clear()
-            self._task = self._background or TurnBuffer(self._session_id, "task")
+            self._task = self._background or TurnBuffer(self._session_id, "task", discreet=self._discreet)
             self._background = None
         self._task.prompt_id = prompt_id
         self._task.add_notice(prompt)
-        await self._journal(self._task, "notice", {"notice": prompt})
+        await self._journal(self._task, "notice", {"notice": self._discreet(prompt)})
 
     async def tool_ended(
         self,
@@ -164,7 +168,8 @@ class TurnRecorder:
             if turn.prompt_id == prompt_id:
                 turn.set_last_message(message)
                 # Not awaited: the observation follows within milliseconds, and the agent waits for this hook.
-                entry = asyncio.create_task(self._journal(turn, "stop", {"message": clean(message)}), name="stop entry")
+                said = {"message": self._discreet(clean(message))}
+                entry = asyncio.create_task(self._journal(turn, "stop", said), name="stop entry")
                 self._entries.add(entry)
                 entry.add_done_callback(self._entries.discard)
 
@@ -204,7 +209,7 @@ class TurnRecorder:
                 return turn
         # A background agent's call after its turn is over: it waits for the turn that reports it.
         if self._background is None:
-            self._background = TurnBuffer(self._session_id, "task")
+            self._background = TurnBuffer(self._session_id, "task", discreet=self._discreet)
         return self._background
 
     async def _journal(self, turn: TurnBuffer, event: str, data: dict[str, Any]) -> None:
@@ -214,19 +219,27 @@ class TurnRecorder:
             self._on_storage_error(f"{error} The turn goes on and is kept in memory.")
 
     async def _write(self, turn: TurnBuffer, outcome: Outcome, notice: str = "") -> None:
-        if self._entries:
-            # Written after its turn, an entry would pass for what a crash had left.
-            await asyncio.wait(self._entries)
         self._unsaved.append((turn.observation(outcome, notice), [turn.key]))
         await self._write_unsaved()
 
     async def _write_unsaved(self) -> None:
+        # A caller that is cancelled (a hook, the stream's reader) must not leave a turn written but not noted as such.
+        await asyncio.shield(asyncio.create_task(self._write_all(), name="observations"))
+
+    async def _write_all(self) -> None:
         # A mission's turn and the CLI's own can end in the same moment, each in a task of its own.
         async with self._writing:
-            try:
-                while self._unsaved:
-                    observation, keys = self._unsaved[0]
+            if self._entries:
+                # Written after its turn, an entry would pass for what a crash had left.
+                await asyncio.wait(self._entries)
+            while self._unsaved:
+                observation, keys = self._unsaved[0]
+                try:
                     await self._transcript.add_observation(observation, turn_keys=keys)
-                    self._unsaved.pop(0)
-            except StorageError as error:
-                self._on_storage_error(f"{error} {len(self._unsaved)} turn(s) wait to be written.")
+                except StorageError as error:
+                    self._on_storage_error(f"{error} {len(self._unsaved)} turn(s) wait to be written.")
+                    return
+                except Exception:
+                    # One turn that cannot be written must not hold back all others; its journal keeps it for a restart.
+                    log.exception("a turn could not be written: %.500r", observation)
+                self._unsaved.pop(0)

@@ -5,168 +5,254 @@ Reads memory.db and transcript.db; writes nothing.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+import heapq
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from sprite.database.full_text import Filters
+from sprite.database.learning_index import LearningHit, LearningLook
 from sprite.database.memory import MemoryDB
-from sprite.database.transcript import Observation, TranscriptDB
+from sprite.database.transcript import TranscriptDB
+from sprite.database.turn_index import Opening, TurnLook
+from sprite.memory import ranking
+from sprite.memory.hits import Found, Hit, learning_hit, turn_hit
 from sprite.memory.query import Query, parse_query
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 100
-#: Of a turn, so much text is shown; `around:` and the turn itself have the rest.
-SNIPPET_CHARS = 600
 #: Turns shown on each side of `around:<turn>`.
 AROUND = 5
-#: bm25 of two indexes cannot be compared, so each list is scaled to its best hit. A learning is a turn's
-#: essence, so it comes first where both fit equally well; what was superseded ranks below what replaced it.
-TURN_WEIGHT = 0.9
-SUPERSEDED_WEIGHT = 0.4
+#: So many times the hits wanted are ranked in full. On LoCoMo the 50 turns with most of the words, with their
+#: neighbours, held everything that ranking all turns found.
+POOL = 3
+MIN_POOL = 30
+#: A learning that has so much of what its turn has of the question says as much: a turn takes more words for it.
+SAYS_AS_MUCH = 0.7
+#: An answer stands so close to the turn that has the question's words, if it has none itself.
+NEAR = 2
+#: A learning without evidence (confidence 0.1) counts 0.64 of one that quotes the person (0.9 counts 0.96).
+CONFIDENCE = 0.4
+#: What was superseded, beside what replaced it.
+SUPERSEDED = 0.4
+#: From so many words on it is a question, which a turn may answer without having any of them. For one or two words,
+#: turns are found that have them.
+QUESTION_WORDS = 3
+#: Who speaks stands before the first colon of a turn, within so many characters.
+OPENING_CHARS = 80
 
+#: Scores are compared to nine digits.
+TIE_BREAK = 2e-9
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One result; `at` in Unix seconds, `turn_id` the turn it is or comes from."""
-
-    kind: Literal["learning", "turn"]
-    id: int
-    type: str
-    at: float
-    session_id: str | None
-    turn_id: int | None
-    text: str
-    superseded_by: int | None = None
-    origin: str | None = None
-
-    def row(self) -> dict[str, Any]:
-        """The hit as it travels."""
-        row: dict[str, Any] = {
-            "kind": self.kind,
-            "id": self.id,
-            "type": self.type,
-            "at": self.at,
-            "session_id": self.session_id,
-            "turn_id": self.turn_id,
-            "text": self.text,
-        }
-        if self.superseded_by is not None:
-            row["superseded_by"] = self.superseded_by
-        if self.origin is not None:
-            row["origin"] = self.origin
-        return row
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet."""
-
-    hits: list[Hit]
-    indexed_through: int
-    waiting: int
+TURN = "TURN"
 
 
 async def search(transcript: TranscriptDB, memory: MemoryDB, text: str, limit: int = DEFAULT_LIMIT) -> Found:
     """Finds what fits a question in natural language, best first; `limit` is kept between 1 and 100."""
     limit = max(1, min(limit, MAX_LIMIT))
     query = parse_query(text)
-    _, waiting, indexed_through = await transcript.counts()
     if query.around is not None:
-        turns = await transcript.observations_between(query.around - AROUND, query.around + AROUND)
-        return Found([_whole_turn(turn) for turn in turns], indexed_through, waiting)
-    if not query.terms:
-        return Found([], indexed_through, waiting)
-    learnings = await _learnings(memory, query, limit)
-    turns_found = await _turns(transcript, query, limit)
-    ranked = sorted([*learnings, *turns_found], key=lambda pair: (-pair[0], -pair[1].at, -pair[1].id))
-    return Found([hit for _, hit in ranked[:limit]], indexed_through, waiting)
+        hits = [turn_hit(turn) for turn in await transcript.conversation(query.around, AROUND)]
+    elif query.needles:
+        hits = await _fitting(transcript, memory, query, limit)
+    else:
+        hits = [] if query.empty else await _newest(transcript, memory, query, limit)
+    through, waiting = await transcript.reach()
+    return Found(hits, through, waiting)
 
 
-async def _learnings(memory: MemoryDB, query: Query, limit: int) -> list[tuple[float, Hit]]:
-    where, parameters = _conditions(query, alias="l", time_column="created_at", type_column="l.type")
-    rows = await memory.search(f"{{content}} : ({query.match})", where, parameters, limit)
+async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[Hit]:
+    """Filters alone: everything that passes them, newest first."""
+    turns, learnings = _wanted(query)
+    hits: list[Hit] = []
+    if learnings is not None:
+        learned = await memory.index.ask(lambda look: look.learnings(look.newest(learnings, limit)))
+        hits += map(learning_hit, learned.values())
+    if turns is not None:
+        newest = await transcript.index.ask(lambda look: look.newest(turns, limit))
+        hits += map(turn_hit, (await transcript.observations_of(newest)).values())
+    return sorted(hits, key=lambda hit: (-hit.at, hit.kind, -hit.id))[:limit]
+
+
+def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
+    """The filters for (turns, learnings), None where none of them are wanted."""
+    kinds = tuple(kind for kind in query.types if kind != TURN)
+    turns = query.filters if not query.types or TURN in query.types else None
+    learnings = replace(query.filters, types=kinds) if not query.types or kinds else None
+    return turns, learnings
+
+
+async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[Hit]:
+    turns, learnings = _wanted(query)
+    pool = max(MIN_POOL, POOL * limit)
+    # A learning points at its turn also where only turns are wanted.
+    fitting = learnings or replace(query.filters, types=())
+    learned, scores = await memory.index.ask(lambda look: _learnings(look, query, fitting, pool))
+    said = Said({}, {}, {})
+    if turns is not None:
+        cited = _cited(learned, scores)
+        said = await transcript.index.ask(lambda look: _turns(look, query, cited, pool))
+    entries = [Entry(score, False, said.at[turn], turn, turn) for turn, score in said.scores.items()]
+    if learnings is not None:
+        entries += [_entry(learning, scores[learning.id], said) for learning in learned.values()]
+    entries.sort(key=lambda entry: (-round(entry.score, 9), not entry.learned, -entry.at, -entry.id))
+    chosen = _one_a_turn(entries, limit)
+    shown = await transcript.observations_of([entry.id for entry in chosen if not entry.learned])
     return [
-        (
-            scaled * (SUPERSEDED_WEIGHT if row["superseded_by"] is not None else 1.0),
-            Hit(
-                kind="learning",
-                id=row["id"],
-                type=row["type"],
-                at=row["created_at"],
-                session_id=row["session_id"],
-                turn_id=row["source_observation_id"],
-                text=row["content"],
-                superseded_by=row["superseded_by"],
-                origin=row["origin"],
-            ),
-        )
-        for scaled, row in _scaled(rows)
+        learning_hit(learned[entry.id]) if entry.learned else turn_hit(shown[entry.id])
+        for entry in chosen
+        if entry.learned or entry.id in shown
     ]
 
 
-async def _turns(transcript: TranscriptDB, query: Query, limit: int) -> list[tuple[float, Hit]]:
-    if query.types and "TURN" not in query.types:
-        return []
-    where, parameters = _conditions(query, alias="o", time_column="timestamp", type_column=None)
-    rows = await transcript.search(query.match, where, parameters, limit)
-    return [
-        (
-            scaled * TURN_WEIGHT,
-            Hit(
-                kind="turn",
-                id=row["id"],
-                type="TURN",
-                at=row["timestamp"],
-                session_id=row["session_id"],
-                turn_id=row["id"],
-                text=_snippet(row["user_message"], row["agent_response"], row["tools"]),
-            ),
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Turns that fit: their scores, how much of the question each has in its own words, and when they were."""
+
+    scores: dict[int, float]
+    own: dict[int, float]
+    at: dict[int, float]
+
+
+class Entry(NamedTuple):
+    """A learning or a turn among what fits; `turn` is the turn it is or comes from."""
+
+    score: float
+    learned: bool
+    at: float
+    id: int
+    turn: int | None
+
+
+def _cited(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> dict[int, float]:
+    """The turns that learnings cite, each with the score of its best one."""
+    cited: dict[int, float] = {}
+    for learning in learned.values():
+        turn = learning.source_observation_id
+        if turn is not None:
+            cited[turn] = max(cited.get(turn, 0.0), scores[learning.id])
+    return cited
+
+
+def _entry(learning: LearningHit, score: float, said: Said) -> Entry:
+    """A learning in its place: where its turn is if it says as much of the question, else as far below as it says less.
+
+    It is the turn's essence, so the conversation that speaks for the turn speaks for it.
+    """
+    turn = learning.source_observation_id
+    if turn in said.scores and turn is not None and learning.superseded_by is None:
+        share = score / (SAYS_AS_MUCH * said.own[turn] or 1e-9)
+        score = max(score, said.scores[turn] * min(1.0, share))
+    return Entry(score, True, learning.created_at, learning.id, turn)
+
+
+def _one_a_turn(entries: Sequence[Entry], limit: int) -> list[Entry]:
+    """The first entries; where not all have room, those that tell a turn again make room for other turns."""
+    seen: set[int] = set()
+    again: list[bool] = []
+    for entry in entries:
+        again.append(entry.turn in seen)
+        if entry.turn is not None:
+            seen.add(entry.turn)
+    places = sorted(range(len(entries)), key=lambda place: again[place])[:limit]
+    return [entries[place] for place in sorted(places)]
+
+
+# --- learnings ---
+
+
+def _learnings(
+    look: LearningLook, query: Query, filters: Filters, pool: int
+) -> tuple[dict[int, LearningHit], dict[int, float]]:
+    """Learnings that have words of the question, and their scores."""
+    looked = look.look_up(query.needles, filters, pool)
+    if looked.postings is None:
+        # Equals stay in FTS5's order: among so many, it has chosen between them already.
+        scores = {key: score - place * TIE_BREAK for place, (key, score) in enumerate(looked.best)}
+        learned = look.learnings(scores)
+    else:
+        words = ranking.Words(
+            [ranking.weight(looked.learnings, len(found)) for found in looked.postings],
+            [dict.fromkeys(found, 1.0) for found in looked.postings],
         )
-        for scaled, row in _scaled(rows)
-    ]
+        learned = look.learnings(ranking.seeds(words, pool))
+        lengths = {key: len(learning.content) for key, learning in learned.items()}
+        scores = ranking.score_texts(looked.postings, lengths, looked.learnings)
+    if filters == Filters():
+        _add_replacements(look, learned)
+    sure = {
+        key: scores.get(key, 0.0) * (1 - CONFIDENCE + CONFIDENCE * learning.confidence)
+        for key, learning in learned.items()
+    }
+    return learned, _valid_first(learned, sure)
 
 
-def _scaled(rows: list[sqlite3.Row]) -> Iterable[tuple[float, sqlite3.Row]]:
-    """Each row with its score from 0 to 1, the best being 1 (FTS5's scores are negative)."""
-    best = min((row["score"] for row in rows), default=-1.0) or -1.0
-    return ((row["score"] / best, row) for row in rows)
+def _add_replacements(look: LearningLook, learned: dict[int, LearningHit]) -> None:
+    """A correction answers the question its mistake answers, whatever words it uses."""
+    while (
+        missing := {learning.superseded_by for learning in learned.values() if learning.superseded_by is not None}
+        - learned.keys()
+    ):
+        found = look.learnings(missing)
+        if not found:
+            return
+        learned |= found
 
 
-def _conditions(
-    query: Query, *, alias: str, time_column: str, type_column: str | None
-) -> tuple[str, list[str | float]]:
-    parts: list[str] = []
-    parameters: list[str | float] = []
-    if query.since is not None:
-        parts.append(f"{alias}.{time_column} >= ?")
-        parameters.append(query.since)
-    if query.before is not None:
-        parts.append(f"{alias}.{time_column} < ?")
-        parameters.append(query.before)
-    if query.session is not None:
-        parts.append(f"{alias}.session_id = ?")
-        parameters.append(query.session)
-    if query.types and type_column is not None:
-        parts.append(f"{type_column} IN ({', '.join('?' * len(query.types))})")
-        parameters.extend(query.types)
-    return " AND ".join(parts) or "1", parameters
+def _valid_first(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> dict[int, float]:
+    """Scores with what replaced a learning at least in its place, and the learning itself below."""
+    ranked = dict(scores)
+    # One learning replaces another that was valid then, so ids only grow along a chain.
+    for key in sorted(learned):
+        by = learned[key].superseded_by
+        if by in learned and by is not None:
+            ranked[by] = max(ranked[by], ranked[key])
+    for key in sorted(learned, reverse=True):
+        by = learned[key].superseded_by
+        if by is not None:
+            ranked[key] = SUPERSEDED * min(ranked[key], ranked.get(by, ranked[key]))
+    return ranked
 
 
-def _snippet(user: str, reply: str, tools: str) -> str:
-    parts = [f"User: {user}" if user else "", f"Agent: {reply}" if reply else "", f"Tools: {tools}" if tools else ""]
-    text = "\n".join(part for part in parts if part)
-    return text if len(text) <= SNIPPET_CHARS else f"{text[:SNIPPET_CHARS]}…"
+# --- turns ---
 
 
-def _whole_turn(turn: Observation) -> Hit:
-    tools = ", ".join(call["name"] for call in turn.tool_calls)
-    return Hit(
-        kind="turn",
-        id=turn.id,
-        type="TURN",
-        at=turn.timestamp,
-        session_id=turn.session_id,
-        turn_id=turn.id,
-        text=_snippet(turn.user_message, turn.agent_response, tools),
-    )
+def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) -> Said:
+    """Turns that fit the question."""
+    looked = look.look_up(query.needles, query.filters)
+    words = ranking.weigh(looked.postings, looked.turns)
+    anchors = ranking.with_neighbours(ranking.seeds(words, pool), NEAR)
+    anchors.update(heapq.nlargest(MIN_POOL // POOL, cited, key=lambda turn: cited[turn]))
+    outlines = look.outlines(ranking.with_neighbours(anchors, ranking.REACH), query.filters)
+    scores = ranking.score_turns(words, anchors, outlines)
+    lifts = {turn: ranking.CITED * cited.get(turn, 0.0) for turn in scores}
+    own = ranking.own_shares(words, scores)
+    asked = len(looked.postings) >= QUESTION_WORDS
+    fitting = [turn for turn in scores if scores[turn] + lifts[turn] and (asked or own[turn] or turn in cited)]
+    candidates = heapq.nlargest(pool, fitting, key=lambda turn: scores[turn] + lifts[turn])
+    subject = ranking.score_subject(words, candidates)
+    openings = look.openings(candidates, OPENING_CHARS)
+    named = _speakers_named(query, openings)
+    average = ranking.average_chars(outlines)
+    # The same words fit as well wherever they stand: equals, of which the newest comes first.
+    words_of = {o.id: (o.user_message, o.agent_response, outlines[o.id].chars) for o in openings}
+    best: dict[tuple[str, str, int], float] = {}
+    for turn, said in words_of.items():
+        best[said] = max(scores[turn] + subject[turn], best.get(said, 0.0))
+    ranked = {
+        turn: (best[said] + lifts[turn]) * ranking.standing(outlines[turn], average, named=turn in named)
+        for turn, said in words_of.items()
+    }
+    return Said(ranked, own, {turn: outlines[turn].at for turn in ranked})
+
+
+def _speakers_named(query: Query, openings: Iterable[Opening]) -> set[int]:
+    """The turns whose speaker the question names: a word of it stands right before the turn's first colon."""
+    names = "|".join(re.escape(term) for term in query.terms)
+    speaks = re.compile(rf"(?<!\w)(?:{names})(?!\w)[^:\n.?!]{{0,20}}:(?![\w/])")
+    return {
+        opening.id
+        for opening in openings
+        if speaks.search(opening.user_message.casefold()) or speaks.search(opening.agent_response.casefold())
+    }

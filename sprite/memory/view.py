@@ -12,7 +12,8 @@ from sprite.database.memory import FileVersion, MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by
-from sprite.memory.search import DEFAULT_LIMIT, Found, search
+from sprite.memory.hits import Found
+from sprite.memory.search import DEFAULT_LIMIT, search
 from sprite.protocol import FileState, MemoryState
 
 #: Rows of one answer; a client asks again with `after`.
@@ -53,12 +54,12 @@ class MemoryView:
 
     async def file(self, name: str) -> tuple[str, int]:
         """A file's content and version (0 while it is as shipped). PeerError for an unknown name."""
-        latest = await self._memory.latest_version(_known(name))
+        latest = await self._memory.latest_version(known_file(name))
         return self._files.read(name), latest.version if latest else 0
 
     async def file_version(self, name: str, version: int) -> FileVersion:
         """One version of a file. PeerError if there is none."""
-        found = await self._memory.version(_known(name), version)
+        found = await self._memory.version(known_file(name), version)
         if found is None:
             raise PeerError(f"{name} has no version {version}.", code="not_found")
         return found
@@ -73,7 +74,7 @@ class MemoryView:
                 "lines": line_count(version.content),
                 "source": version.source,
             }
-            for version in await self._memory.versions(_known(name))
+            for version in await self._memory.versions(known_file(name))
         ]
 
     async def search(self, query: str, limit: int = DEFAULT_LIMIT) -> Found:
@@ -97,7 +98,8 @@ class MemoryView:
         return dataclasses.asdict(turn)
 
 
-def _known(name: str) -> str:
+def known_file(name: str) -> str:
+    """The name of a memory file. PeerError for any other."""
     if name not in LINE_LIMITS:
         raise PeerError(f"There is no memory file {name[:80]!r}; there are {', '.join(BOOT_ORDER)}.", code="not_found")
     return name

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sized
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from sprite.protocol import Block
+from sprite.protocol import Block, well_formed
 
 CARD_TYPES = ("table", "document", "notes")
 #: A card has to fit a frame beside its envelope; what is larger belongs into a file.
@@ -120,14 +121,10 @@ class BlockError(ValueError):
 def read_blocks(value: Any) -> list[Block]:
     """Blocks from a tool call's argument, which may arrive as a JSON string. BlockError says what is wrong."""
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise BlockError(f"blocks must be a JSON list of blocks: {error}") from error
+        value = read_json(value, "blocks must be a JSON list of blocks")
     if not isinstance(value, list):
         raise BlockError("blocks must be a list of {type, data} objects")
-    if len(value) > MAX_BLOCKS:
-        raise BlockError(f"a card may have {MAX_BLOCKS} blocks at most, not {len(value)}")
+    _check_number(value)
     blocks = [_read(number, item) for number, item in enumerate(value)]
     ids = [block.id for block in blocks]
     if len(set(ids)) != len(ids):
@@ -135,8 +132,24 @@ def read_blocks(value: Any) -> list[Block]:
     return blocks
 
 
+def read_json(text: str, wanted: str) -> Any:
+    """What a model has put into a string where JSON was wanted. BlockError says what was `wanted`."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise BlockError(f"{wanted}, not nested that deeply") from None
+    except ValueError as error:
+        raise BlockError(f"{wanted}: {error}") from error
+
+
+def _check_number(blocks: Sized) -> None:
+    if len(blocks) > MAX_BLOCKS:
+        raise BlockError(f"a card may have {MAX_BLOCKS} blocks at most, not {len(blocks)}")
+
+
 def check_size(blocks: list[Block]) -> None:
     """BlockError if a card with these blocks would be too large to send."""
+    _check_number(blocks)
     size = len(msgspec.json.encode(blocks))
     if size > MAX_CARD_BYTES:
         raise BlockError(
@@ -156,10 +169,7 @@ def _read(number: int, item: Any) -> Block:
         raise BlockError(f"{where}: unknown type {given.type[:40]!r}; there are {', '.join(BLOCKS)}")
     data = item.get("data")
     if isinstance(data, str) and given.type != "text":
-        try:
-            data = json.loads(data)
-        except ValueError:
-            raise BlockError(f"{where} ({given.type}): data must be an object") from None
+        data = read_json(data, f"{where} ({given.type}): data must be an object")
     if data is None:
         data = {key: value for key, value in item.items() if key not in {"type", "id", "data"}}
     try:
@@ -169,7 +179,7 @@ def _read(number: int, item: Any) -> Block:
     if isinstance(checked, Table):
         checked.rows = [_row(number, checked.columns, row) for row in checked.rows]
     plain = {key: value for key, value in msgspec.to_builtins(checked).items() if value is not None}
-    return Block(id=given.id or str(uuid.uuid4()), type=given.type, data=plain)
+    return Block(id=well_formed(given.id) or str(uuid.uuid4()), type=given.type, data=well_formed(plain))
 
 
 def _row(number: int, columns: list[str], row: list[Cell] | dict[str, Cell]) -> list[Cell] | dict[str, Cell]:

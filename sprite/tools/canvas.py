@@ -14,8 +14,8 @@ from typing import Any
 from claude_agent_sdk import SdkMcpTool, tool
 
 from sprite.database.workspace import CardSaved, Effect, WorkspaceDB
-from sprite.protocol import Block, CanvasUpdate, Card
-from sprite.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks
+from sprite.protocol import Block, CanvasUpdate, Card, well_formed
+from sprite.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks, read_json
 
 Publish = Callable[[CanvasUpdate, Sequence[Effect]], Awaitable[None]]
 MAX_TITLE_CHARS = 200
@@ -128,7 +128,7 @@ async def _open_card(workspace: WorkspaceDB, card_id: Any) -> Card:
 
 
 def _title(value: Any) -> str:
-    title = " ".join(str(value or "").split())
+    title = " ".join(str(well_formed(value) or "").split())
     if not title:
         raise BlockError("title must not be empty")
     return title[:MAX_TITLE_CHARS]
@@ -141,7 +141,10 @@ def _card_type(value: Any) -> str:
 
 
 def _changed(old: list[Block], new: list[Block], removed: Any) -> list[Block]:
-    gone = removed if isinstance(removed, list) else []
+    wanted = "remove_blocks must be a list of block ids"
+    gone = read_json(removed, wanted) if isinstance(removed, str) else removed or []
+    if not isinstance(gone, list):
+        raise BlockError(wanted)
     unknown = [str(block_id) for block_id in gone if all(block.id != block_id for block in old)]
     if unknown:
         raise BlockError(f"the card has no block {unknown[0]!r}; it has {', '.join(block.id for block in old)}")

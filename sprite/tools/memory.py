@@ -8,7 +8,8 @@ from typing import Any
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
-from sprite.memory.search import DEFAULT_LIMIT, MAX_LIMIT, Found, Hit
+from sprite.memory.hits import Found, Hit
+from sprite.memory.search import DEFAULT_LIMIT, MAX_LIMIT
 from sprite.memory.view import MemoryView
 
 

@@ -1,0 +1,101 @@
+"""`memory forget` and `memory restore`: a person's changes to memory, from a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from sprite.commands.output import say, say_json
+from sprite.commands.owner import ask_running, owned
+from sprite.config import Settings
+from sprite.errors import PeerError, WorkspaceLockedError
+from sprite.memory.files import template
+from sprite.memory.forgetting import Target
+from sprite.memory.view import known_file
+from sprite.oblivion import MANY_TURNS, Oblivion
+from sprite.orphans import end_orphans
+from sprite.protocol import MemoryRequest
+
+EXIT_DECLINED = 1
+
+
+async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Shows what would go; then forgets it, for good. Exit code 1 if the person declines."""
+    target = Target(arguments.text, arguments.turn, arguments.session, arguments.learning)
+    preview = await _forget(settings, target, preview=True, sure=False)
+    if not arguments.json:
+        say(f"Forgetting this by its {preview['by']} takes away for good: {_words(preview)}.")
+    many = len(preview["turns"]) > MANY_TURNS
+    if many and not arguments.yes:
+        raise PeerError(f"That is more than {MANY_TURNS} turns. If you are sure, say so: --yes", code="too_much")
+    if not arguments.yes and sys.stdin.isatty() and not _agreed():
+        say("Nothing was forgotten.")
+        return EXIT_DECLINED
+    done = await _forget(settings, target, preview=False, sure=arguments.yes)
+    if arguments.json:
+        say_json(done)
+    else:
+        say("Forgotten. What is left is a tombstone that says when, and how much; not what.")
+    return 0
+
+
+def _agreed() -> bool:
+    return input("Forget it? [y/N] ").strip().lower() in {"y", "yes"}
+
+
+async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> dict[str, Any]:
+    try:
+        async with owned(settings) as own:
+            # An agent that outlived its sprite would go on writing down what it knows.
+            end_orphans(settings.cli_state)
+            oblivion = Oblivion(settings, own.transcript, own.memory, own.workspace, own.projection)
+            await oblivion.finish_interrupted()
+            return await oblivion.preview(target) if preview else await oblivion.forget(target, sure=sure)
+    except WorkspaceLockedError:
+        request = MemoryRequest(
+            op="forget",
+            text=target.text,
+            turn=target.turn,
+            session=target.session,
+            learning=target.learning,
+            preview=preview,
+            yes=sure,
+        )
+        forgotten = (await ask_running(settings, request)).forgotten
+        return forgotten if isinstance(forgotten, dict) else {}
+
+
+def _words(summary: dict[str, Any]) -> str:
+    counts = {
+        "turn": len(summary["turns"]),
+        "learning": summary["learnings"],
+        "curated line": summary["lines"],
+        "card": summary["cards"],
+    }
+    return ", ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items() if number)
+
+
+async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Makes an earlier version of a curated file the newest; version 0 is the file as shipped."""
+    try:
+        async with owned(settings) as own:
+            if arguments.version == 0:
+                content = template(known_file(arguments.name))
+            else:
+                found = await own.memory.version(arguments.name, arguments.version)
+                if found is None:
+                    raise PeerError(f"{arguments.name} has no version {arguments.version}.", code="not_found")
+                content = found.content
+            await own.projection.edit(arguments.name, content)
+    except WorkspaceLockedError:
+        if arguments.version == 0:
+            content = template(known_file(arguments.name))
+        else:
+            shown = await ask_running(
+                settings, MemoryRequest(op="file", name=arguments.name, version=arguments.version)
+            )
+            content = str(shown.content)
+        await ask_running(settings, MemoryRequest(op="edit", name=arguments.name, content=content))
+    say(f"{arguments.name} is as it was in version {arguments.version}; the versions in between are kept.")
+    return 0

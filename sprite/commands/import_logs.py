@@ -1,0 +1,250 @@
+"""`import`: Claude Code's session logs into the log, once each, ready to be curated. No model is called.
+
+Turns are written in batches, each in one transaction with the keys by which it is known that they were taken: killed at
+any moment, a second run completes the first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from sprite.commands.log_files import LogFile, LogFinder, Refusal, SessionFiles, entries, started_by
+from sprite.commands.output import say, say_json, warn
+from sprite.config import Settings
+from sprite.database.lock import workspace_lock
+from sprite.database.memory import open_memory
+from sprite.database.transcript import ImportedTurn, TranscriptDB, open_transcript, read_transcript
+from sprite.folders import make_folders
+from sprite.memory.files import MemoryFiles
+from sprite.memory.session_agents import SubagentLogs
+from sprite.memory.session_turns import SessionTurns
+
+#: Turns of one transaction: large enough to be fast, small enough that little is read twice after a kill.
+BATCH_TURNS = 500
+#: Damaged lines named one by one; the rest is counted.
+MAX_NAMED = 50
+EXIT_SOME_REFUSED = 1
+EXIT_NOTHING_READ = 2
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of it."""
+
+    files: int
+    refusals: list[Refusal]
+    turns: int = 0
+    known: int = 0
+    open: int = 0
+    #: Conversations that this sprite had itself: they are in its log already.
+    own: set[str] = field(default_factory=set)
+    sessions: set[str] = field(default_factory=set)
+    damaged: int = 0
+    named: list[tuple[Path, int, str]] = field(default_factory=list)
+
+    def damage(self, path: Path, line: int, problem: str) -> None:
+        """A line was skipped."""
+        self.damaged += 1
+        if len(self.named) < MAX_NAMED:
+            self.named.append((path, line, problem))
+
+    @property
+    def exit_code(self) -> int:
+        """0, or what was refused."""
+        if self.refusals and not self.files:
+            return EXIT_NOTHING_READ
+        return EXIT_SOME_REFUSED if self.refusals else 0
+
+
+async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool) -> int:
+    """Imports every session log among the paths; with `dry_run` only says what it would."""
+    finder = LogFinder()
+    for path in paths:
+        finder.find(path)
+    sessions = finder.sessions()
+    report = Report(finder.files, finder.refusals)
+    waiting = 0
+    if report.files:
+        async with _log(settings, dry_run=dry_run) as transcript:
+            own = await transcript.cli_sessions() if transcript else set()
+            with _progress(sessions) as progress:
+                reading = _Reading(settings, own, report, progress.update)
+                taking = _Taking(report, transcript, dry_run=dry_run)
+                for session in sessions:
+                    for turn in reading.turns(session):
+                        await taking.take(turn)
+                await taking.flush()
+            waiting = await transcript.waiting_count() if transcript else 0
+    if as_json:
+        say_json(_facts(report, waiting))
+    else:
+        _print(report, settings, waiting, dry_run=dry_run)
+    return report.exit_code
+
+
+@asynccontextmanager
+async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[TranscriptDB | None]:
+    """The log, as its owner; only to read from (or None where there is none yet) for a dry run."""
+    path = settings.memory / "transcript.db"
+    if dry_run and not path.exists():
+        yield None
+    elif dry_run:
+        async with read_transcript(path) as transcript:
+            yield transcript
+    else:
+        make_folders(settings)
+        with workspace_lock(settings.run / "lock"):
+            async with open_transcript(path) as transcript:
+                if not (settings.memory / "memory.db").exists():
+                    # So that `status` and `memory search` work before a sprite has ever run here.
+                    async with open_memory(settings.memory / "memory.db"):
+                        MemoryFiles(settings.memory).ensure()
+                yield transcript
+
+
+def _progress(sessions: list[SessionFiles]) -> tqdm[Any]:
+    total = sum(log.size for session in sessions for log in (*session.main, *session.agents))
+    return tqdm(total=total, unit="B", unit_scale=True, desc="importing", disable=None)
+
+
+class _Taking:
+    """Takes turns into the log, a batch at a time; without a log to write to it only counts."""
+
+    def __init__(self, report: Report, log: TranscriptDB | None, *, dry_run: bool) -> None:
+        self._report = report
+        self._log = log
+        self._dry_run = dry_run
+        self._batch: list[ImportedTurn] = []
+        self._counted: set[str] = set()
+
+    async def take(self, turn: ImportedTurn) -> None:
+        """Takes a turn; it is in the log after the next `flush` at the latest."""
+        self._batch.append(turn)
+        if len(self._batch) >= BATCH_TURNS:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Writes what was taken."""
+        batch, self._batch = self._batch, []
+        new = await (self._count(batch) if self._dry_run or self._log is None else self._log.add_imported(batch))
+        self._report.turns += len(new)
+        self._report.known += len(batch) - len(new)
+        self._report.sessions.update(turn.observation.session_id for turn in new)
+
+    async def _count(self, batch: list[ImportedTurn]) -> list[ImportedTurn]:
+        if self._log is not None:
+            self._counted |= await self._log.imported_among([turn.key for turn in batch])
+        new = []
+        for turn in batch:
+            if turn.key not in self._counted:
+                self._counted.add(turn.key)
+                new.append(turn)
+        return new
+
+
+class _Reading:
+    """Reads sessions as streams of turns; what is wrong goes into the report."""
+
+    def __init__(self, settings: Settings, own: set[str], report: Report, on_bytes: Callable[[int], object]) -> None:
+        self._own_folder = settings.cli_state.resolve()
+        self._own = own
+        self._report = report
+        self._on_bytes = on_bytes
+        self._now = time.time()
+
+    def turns(self, session: SessionFiles) -> Iterator[ImportedTurn]:
+        """The turns of a session that have ended, oldest first."""
+        if session.session_id in self._own or self._is_own(session):
+            self._report.own.add(session.session_id)
+            for log in (*session.main, *session.agents):
+                self._on_bytes(log.size)
+            return
+        agents = self._agents(session)
+        cutters = {session.session_id: SessionTurns(session.session_id, agents)}
+        for log in session.main:
+            for entry in self._entries(log):
+                if entry is None:
+                    for cutter in cutters.values():
+                        cutter.skip()
+                    continue
+                # A log can begin with what another session left, where one was resumed under a new id.
+                cutter = cutters.get(entry.session_id) or SessionTurns(entry.session_id, SubagentLogs())
+                cutters[entry.session_id] = cutter
+                turn = cutter.feed(entry)
+                if turn is not None:
+                    yield turn
+        for cutter in cutters.values():
+            yield from cutter.end(self._now)
+            self._report.open += cutter.open
+
+    def _is_own(self, session: SessionFiles) -> bool:
+        logs = session.main or session.agents
+        return all(log.path.resolve().is_relative_to(self._own_folder) for log in logs)
+
+    def _agents(self, session: SessionFiles) -> SubagentLogs:
+        agents = SubagentLogs()
+        for log in session.agents:
+            agent_id = log.agent_id or log.path.stem
+            call = started_by(log)
+            if call is not None:
+                agents.started(agent_id, call)
+            for entry in self._entries(log):
+                if entry is not None:
+                    agents.feed(agent_id, entry)
+        return agents
+
+    def _entries(self, log: LogFile) -> Iterator[Any]:
+        try:
+            yield from entries(log, self._on_bytes, lambda line, problem: self._report.damage(log.path, line, problem))
+        except OSError as error:
+            self._report.refusals.append(Refusal(log.path, f"cannot be read to its end: {error.strerror}"))
+
+
+# --- words ---
+
+
+def _facts(report: Report, waiting: int) -> dict[str, Any]:
+    return {
+        "files": report.files,
+        "sessions": len(report.sessions),
+        "turns": report.turns,
+        "already_imported": report.known,
+        "still_open": report.open,
+        "own_sessions": sorted(report.own),
+        "damaged_lines": report.damaged,
+        "damaged": [{"file": str(path), "line": line, "problem": problem} for path, line, problem in report.named],
+        "refused": [{"path": str(refusal.path), "reason": refusal.reason} for refusal in report.refusals],
+        "waiting": waiting,
+    }
+
+
+def _print(report: Report, settings: Settings, waiting: int, *, dry_run: bool) -> None:
+    for refusal in report.refusals:
+        warn(f"refused: {refusal.path}: {refusal.reason}")
+    for path, line, problem in report.named:
+        warn(f"skipped: {path}:{line}: {problem}")
+    if report.damaged > len(report.named):
+        warn(f"skipped: and {report.damaged - len(report.named)} more damaged line(s)")
+    done = "Would import" if dry_run else "Imported"
+    say(
+        f"{done} {report.turns} turn(s) of {len(report.sessions)} session(s) from {report.files} file(s); "
+        f"{report.known} were in the log already."
+    )
+    if report.own:
+        say(f"{len(report.own)} session(s) are this sprite's own conversations, which it recorded itself.")
+    if report.open:
+        say(f"{report.open} turn(s) are still under way and left for the next import.")
+    if waiting and not dry_run:
+        calls = math.ceil(waiting / settings.batch_turns)
+        say(
+            f"{waiting} turn(s) wait to be curated; the sprite does so when it runs, in about {calls} call(s) to "
+            f"{settings.curator_model}."
+        )

@@ -1,0 +1,209 @@
+"""Finding Claude Code's session logs on disk and reading them as streams: whatever stands in a folder may be there.
+
+Knows where the CLI puts a session's log and those of its subagents; knows nothing of turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from sprite.memory.session_log import MAX_LINE_BYTES, Entry, LogLineError, read_head, read_line
+
+#: So much of a file is looked at to see whether it is a session log.
+PROBE_BYTES = 4 * 1024 * 1024
+#: The CLI's own log of a subagent is named so.
+AGENT_PREFIX = "agent-"
+SUBAGENTS = "subagents"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A path that cannot be read as a session log, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A session's log, or that of one of its subagents; times in Unix seconds, 0 where it holds no entry.
+
+    `opened_at` is that of the first line: a forked session's is later than the entries that it copied.
+    """
+
+    path: Path
+    size: int
+    session_id: str
+    agent_id: str | None
+    first_at: float
+    opened_at: float
+
+
+@dataclass(slots=True)
+class SessionFiles:
+    """What belongs to one session, oldest first."""
+
+    session_id: str
+    main: list[LogFile] = field(default_factory=list)
+    agents: list[LogFile] = field(default_factory=list)
+
+    @property
+    def began(self) -> tuple[float, float]:
+        """When its first entry was written, and when it was: the one that was forked comes before its fork."""
+        return min((log.first_at, log.opened_at) for log in self.main or self.agents)
+
+
+class LogFinder:
+    """Collects logs below paths, each once however it is reached, with the files that belong to them."""
+
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
+        self.files = 0
+        self._sessions: dict[str, SessionFiles] = {}
+        self._known: set[tuple[int, int]] = set()
+
+    def find(self, path: Path) -> None:
+        """Takes a file, or every `*.jsonl` below a folder."""
+        try:
+            is_folder = stat.S_ISDIR(path.stat().st_mode)
+        except OSError as error:
+            self._refuse(path, error)
+            return
+        if not is_folder:
+            self._take(path)
+            return
+        found = sorted(self._below(path))
+        if not found:
+            self.refusals.append(Refusal(path, "there is no *.jsonl in this folder"))
+        for file in found:
+            self._take(file)
+
+    def sessions(self) -> list[SessionFiles]:
+        """What was found, by session, in the order in which they began."""
+        for session in self._sessions.values():
+            session.main.sort(key=lambda log: (log.first_at, log.opened_at, log.path))
+            session.agents.sort(key=lambda log: (log.first_at, log.path))
+        return sorted(self._sessions.values(), key=lambda session: (session.began, session.session_id))
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        visited: set[tuple[int, int]] = set()
+        for name, folders, files in os.walk(folder, followlinks=True, onerror=self._unreadable_folder):
+            here = os.stat(name)  # noqa: PTH116 - os.walk gives names
+            if (here.st_dev, here.st_ino) in visited:
+                # A link that leads back up: everything below was visited.
+                folders.clear()
+                continue
+            visited.add((here.st_dev, here.st_ino))
+            yield from (Path(name, file) for file in files if file.endswith(".jsonl"))
+
+    def _unreadable_folder(self, error: OSError) -> None:
+        self._refuse(Path(error.filename), error)
+
+    def _refuse(self, path: Path, error: OSError) -> None:
+        self.refusals.append(Refusal(path, f"cannot be read: {error.strerror or error}"))
+
+    def _take(self, path: Path) -> None:
+        try:
+            about = path.stat()
+            if (about.st_dev, about.st_ino) in self._known:
+                return
+            self._known.add((about.st_dev, about.st_ino))
+            if not stat.S_ISREG(about.st_mode):
+                self.refusals.append(Refusal(path, "is no file"))
+                return
+            log = _probe(path, about.st_size)
+        except OSError as error:
+            self._refuse(path, error)
+            return
+        if log is None:
+            self.refusals.append(Refusal(path, "is no session log of Claude Code's"))
+            return
+        self.files += 1
+        session = self._sessions.setdefault(log.session_id, SessionFiles(log.session_id))
+        (session.main if log.agent_id is None else session.agents).append(log)
+        for companion in _companions(log):
+            if companion.is_file():
+                self._take(companion)
+
+
+def _probe(path: Path, size: int) -> LogFile | None:
+    """What a file is, by its first entry; None if it is no session log. An empty one is a session without turns."""
+    genuine = size == 0
+    opened_at: float | None = None
+    with path.open("rb") as stream:
+        for line in _lines(stream):
+            try:
+                entry = read_line(line)
+            except LogLineError:
+                entry = None
+            if entry is not None:
+                is_agent = path.name.startswith(AGENT_PREFIX) and entry.is_sidechain
+                agent_id = (entry.agent_id or path.stem.removeprefix(AGENT_PREFIX)) if is_agent else None
+                return LogFile(path, size, entry.session_id, agent_id, entry.at, opened_at or entry.at)
+            head = read_head(line)
+            if head is not None:
+                genuine = True
+                opened_at = opened_at or head.at
+            if stream.tell() > PROBE_BYTES:
+                break
+    return LogFile(path, size, path.stem, None, 0.0, 0.0) if genuine else None
+
+
+def _companions(log: LogFile) -> Iterable[Path]:
+    """The files that are one session with this one, wherever a version of the CLI puts them."""
+    folder = log.path.parent
+    if log.agent_id is None:
+        yield from sorted((folder / log.path.stem / SUBAGENTS).rglob(f"{AGENT_PREFIX}*.jsonl"))
+    elif SUBAGENTS in folder.parts:
+        while folder.name != SUBAGENTS:
+            folder = folder.parent
+        yield folder.parent.with_name(f"{folder.parent.name}.jsonl")
+    else:
+        yield folder / f"{log.session_id}.jsonl"
+
+
+def started_by(log: LogFile) -> str | None:
+    """The tool call that started a subagent, which the CLI notes beside its log."""
+    try:
+        about = json.loads(log.path.with_suffix(".meta.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    tool_use_id = about.get("toolUseId") if isinstance(about, dict) else None
+    return tool_use_id if isinstance(tool_use_id, str) else None
+
+
+def entries(
+    log: LogFile, on_bytes: Callable[[int], object], on_damage: Callable[[int, str], object]
+) -> Iterator[Entry | None]:
+    """The entries of a file in order, as it is read; None stands for a line that is damaged.
+
+    `on_damage` is told its number and what is wrong; `on_bytes` how far it has come.
+    """
+    with log.path.open("rb") as stream:
+        for number, line in enumerate(_lines(stream), start=1):
+            on_bytes(len(line))
+            if not line.strip():
+                continue
+            try:
+                entry = read_line(line)
+            except LogLineError as error:
+                unfinished = "" if line.endswith(b"\n") else " (the file ends in the middle of it)"
+                on_damage(number, f"{error}{unfinished}")
+                yield None
+            else:
+                if entry is not None:
+                    yield entry
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines, none held whole that is longer than it may be."""
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        yield line
+        while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+            line = stream.readline(MAX_LINE_BYTES + 1)

@@ -1,0 +1,74 @@
+"""Changing memory from a terminal: as the workspace's owner, or through the sprite that owns it now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from sprite.config import Settings
+from sprite.database.lock import workspace_lock
+from sprite.database.memory import MemoryDB, open_memory
+from sprite.database.transcript import TranscriptDB, open_transcript
+from sprite.database.workspace import WorkspaceDB, open_workspace
+from sprite.errors import OperatorError, PeerError, WorkspaceLockedError
+from sprite.memory.files import MemoryFiles
+from sprite.memory.projection import Projection
+from sprite.protocol import Auth, Error, MemoryRequest, MemoryResult, decode_server, encode
+
+#: A forget waits for the mission under way, and then writes whole databases.
+ANSWER_SECONDS = 600.0
+CONNECT_SECONDS = 10.0
+MAX_LINE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The stores of a workspace that this process owns."""
+
+    transcript: TranscriptDB
+    memory: MemoryDB
+    workspace: WorkspaceDB
+    projection: Projection
+
+
+@asynccontextmanager
+async def owned(settings: Settings) -> AsyncIterator[Owned]:
+    """Takes the workspace; WorkspaceLockedError if a sprite has it, OperatorError if there is none."""
+    if not (settings.memory / "transcript.db").exists():
+        raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
+    async with AsyncExitStack() as stack:
+        stack.enter_context(workspace_lock(settings.run / "lock"))
+        transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
+        memory = await stack.enter_async_context(open_memory(settings.memory / "memory.db"))
+        workspace = await stack.enter_async_context(open_workspace(settings.system / "workspace.db"))
+        yield Owned(transcript, memory, workspace, Projection(transcript, memory, MemoryFiles(settings.memory)))
+
+
+async def ask_running(settings: Settings, request: MemoryRequest) -> MemoryResult:
+    """Has the running sprite do it. OperatorError if it does not answer, PeerError with its words if it refuses."""
+    try:
+        host, _, port = (settings.run / "address").read_text().strip().rpartition(":")
+        token = settings.token or (settings.run / "token").read_text().strip()
+        async with asyncio.timeout(CONNECT_SECONDS):
+            reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise WorkspaceLockedError(
+            f"A sprite owns {settings.workspace} but does not answer ({error}); stop it and try again."
+        ) from error
+    try:
+        writer.write(encode(Auth(token=token, client="command line")))
+        writer.write(encode(request, message_id="1"))
+        async with asyncio.timeout(ANSWER_SECONDS):
+            while line := await reader.readline():
+                message = decode_server(line)
+                if isinstance(message.payload, Error) and message.reply_to in {"1", None}:
+                    raise PeerError(message.payload.message, code=message.payload.code)
+                if isinstance(message.payload, MemoryResult) and message.reply_to == "1":
+                    return message.payload
+    except TimeoutError as error:
+        raise OperatorError("The running sprite took too long to answer; look at its log.") from error
+    finally:
+        writer.close()
+    raise OperatorError("The running sprite closed the connection; look at its log.")

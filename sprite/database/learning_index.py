@@ -1,0 +1,107 @@
+"""The learnings' full text, kept by a trigger, so that it holds whoever wrote the learning."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sprite.database.connection import Database
+from sprite.database.full_text import TOKENIZER, Filters, Index, any_of, spaced_sql
+
+_T = TypeVar("_T")
+
+LEARNING_INDEX = f"""
+CREATE VIEW learnings_text AS SELECT id, {spaced_sql("content")} AS content, type FROM learnings;
+CREATE VIRTUAL TABLE learnings_fts USING fts5 (
+    content, type, content = 'learnings_text', content_rowid = 'id', tokenize = '{TOKENIZER}'
+);
+CREATE TRIGGER learnings_indexed AFTER INSERT ON learnings BEGIN
+    INSERT INTO learnings_fts (rowid, content, type)
+    SELECT id, content, type FROM learnings_text WHERE id = NEW.id;
+END;
+"""  # noqa: S608 - our own tables
+
+CONTENT = "{content}"
+#: Up to so many learnings, words are counted one by one, as in turns; above, FTS5 ranks.
+MAX_POSTINGS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class LearningHit:
+    """A learning as a search finds it."""
+
+    id: int
+    created_at: float
+    session_id: str | None
+    type: str
+    content: str
+    source_observation_id: int | None
+    confidence: float
+    origin: str
+    superseded_by: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LearningsLooked:
+    """What one look gives: postings by word where they are few, else the best with their scores, best first."""
+
+    postings: list[list[int]] | None
+    best: list[tuple[int, float]]
+    learnings: int
+
+
+class LearningLook:
+    """The index on the reader's own thread, for as long as one question takes."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def look_up(self, needles: Sequence[Sequence[str]], filters: Filters, limit: int) -> LearningsLooked:
+        """The learnings in which the needles stand: all of them where they are few, else `limit` best ones."""
+        connection, index = self._connection, _filtered(filters)
+        total = int(connection.execute("SELECT coalesce(max(id), 0) FROM learnings").fetchone()[0])
+        postings: list[list[int]] = []
+        left = MAX_POSTINGS
+        for needle in needles:
+            postings.append(index.newest(connection, f"{CONTENT} : {any_of(needle)}", left + 1))
+            left -= len(postings[-1])
+            if left < 0:
+                # Among so many, a word's other forms (`needle[1:]`) are not worth their time.
+                words = [needle[0] for needle in needles]
+                return LearningsLooked(None, index.best(connection, "content", words, total, limit), total)
+        return LearningsLooked(postings, [], total)
+
+    def learnings(self, ids: Collection[int]) -> dict[int, LearningHit]:
+        """These learnings, as far as they exist."""
+        rows = self._connection.execute(
+            "SELECT id, created_at, session_id, type, content, source_observation_id, confidence, origin, "
+            "superseded_by FROM learnings WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(ids)),),
+        )
+        return {row[0]: LearningHit(*row) for row in rows}
+
+    def newest(self, filters: Filters, limit: int) -> list[int]:
+        """The ids of the newest learnings that pass the filters."""
+        where, parameters = filters.sql("created_at", "session_id", "type")
+        sql = f"SELECT id FROM learnings WHERE {where} ORDER BY id DESC LIMIT ?"  # noqa: S608 - our clause
+        return [row[0] for row in self._connection.execute(sql, (*parameters, limit))]
+
+
+class LearningIndex:
+    """Which learnings have which words."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def ask(self, work: Callable[[LearningLook], _T]) -> _T:
+        """Lets a function look things up, all in one hop: a hop each takes milliseconds where the machine is busy."""
+        return await self._db.read(lambda connection: work(LearningLook(connection)))
+
+
+def _filtered(filters: Filters) -> Index:
+    where, parameters = filters.sql("l.created_at", "l.session_id", "l.type")
+    joined = "" if where == "1" else "CROSS JOIN learnings l ON l.id = learnings_fts.rowid"
+    return Index("learnings_fts", joined, where, parameters)

@@ -1,0 +1,232 @@
+"""One batch's answer -> learnings, actions and file versions, as far as the evidence and the guards allow.
+
+Deterministic: the same answer over the same turns and the same memory gives the same rows. Whatever is refused is
+reported with its reason, and nothing of it is lost: the answer itself is in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sprite.database.memory import Known, NewLearning, Projected
+from sprite.database.transcript import Curation, Observation
+from sprite.memory.curator import CuratorResponse, ParsedLearning, parse_response
+from sprite.memory.evidence import Evidence, Origin, Testimony, weigh
+from sprite.memory.files import CURATED, over_limit, sha256, template
+from sprite.memory.guards import (
+    RESTS_ON,
+    Sources,
+    drops_too_much,
+    new_lines,
+    rests_on,
+    with_pins_of,
+    without_foreign_lines,
+)
+from sprite.memory.query import any_of, significant
+from sprite.memory.scrub import FORGOTTEN
+from sprite.memory.words import Text, content_words, said, share
+
+#: Origins whose repetition says something new; an assistant that repeats itself may only be reading memory aloud.
+_COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
+#: Origins that no curated file may rest on without the person's word.
+_FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "memory", "none"})
+MAX_REPORTED = 200
+#: An assistant's sentence that has this part of its words from one thing in memory is that, read aloud.
+ECHO_SHARE = 0.8
+NEAREST = 3
+
+
+class BatchFold:
+    """Applies one curation of kind `batch` inside its transaction."""
+
+    def __init__(
+        self, tx: Projected, curation: Curation, turns: Sequence[Observation], earlier: Sequence[Observation] = ()
+    ) -> None:
+        self._tx = tx
+        self._curation = curation
+        self._testimony = Testimony(turns, earlier)
+        self._weighed: list[tuple[ParsedLearning, Evidence]] = []
+        #: What was superseded or completed: its lines may leave the files.
+        self._retired: list[str] = []
+        self.learnings: list[int] = []
+        self.files: list[str] = []
+
+    async def apply(self) -> None:
+        """Learnings first, since files may rest on them."""
+        response = parse_response(self._curation.response)
+        for learning in response.learnings:
+            await self._learn(learning)
+        await self._rewrite_files(response)
+        for line in response.unparsed:
+            await self._report("unparsed", line)
+
+    # --- learnings ---
+
+    async def _learn(self, learning: ParsedLearning) -> None:
+        # Each has a number of its own, whatever becomes of it: later answers name learnings by their numbers, and
+        # those must stand when one before them is forgotten.
+        number = await self._tx.next_number()
+        if learning.content == FORGOTTEN:
+            return
+        evidence = weigh(learning, self._testimony)
+        self._weighed.append((learning, evidence))
+        if evidence.type != learning.type:
+            lowered = f"a {learning.type} that the person did not say became a {evidence.type}"
+            await self._report("type_lowered", lowered)
+        if evidence.origin == "none":
+            await self._report("unverified", f"its evidence is not in the turn it names: {learning.content}")
+        known = await self._tx.same_learning(evidence.type, said(learning.content))
+        if known is None and evidence.origin in {"assistant", "memory"}:
+            known = await self._echoed(learning.content)
+            if known is None and not learning.supersedes and await self._is_stale_echo(learning.content):
+                return
+        learning_id = await self._repeat(known, evidence) if known else await self._add(number, learning, evidence)
+        for replaced in learning.supersedes:
+            await self._retire(replaced, learning_id, evidence.origin)
+
+    async def _echoed(self, content: str) -> Known | None:
+        """What memory knew already and the agent only read aloud: that is no news, however it is put."""
+        return next((known for known in await self._nearest(content) if _reads_aloud(content, known.content)), None)
+
+    async def _is_stale_echo(self, content: str) -> bool:
+        """Whether the agent read aloud what stands in a file, or what has been superseded since."""
+        for name in CURATED:
+            lines = (await self._tx.latest_content(name) or "").split("\n")
+            if any(_reads_aloud(content, line) for line in lines):
+                return True
+        replaced = await self._tx.nearest_replaced(any_of(significant(content)), NEAREST)
+        return any(_reads_aloud(content, known.content) for known in replaced)
+
+    async def _nearest(self, text: str) -> list[Known]:
+        return await self._tx.nearest(any_of(significant(text)), NEAREST)
+
+    async def _repeat(self, known: Known, evidence: Evidence) -> int:
+        """Said before: counted, and (where this time the evidence is better) resting on it from now on."""
+        if evidence.origin in _COUNTED:
+            await self._tx.count_again(known.id, self._curation.created_at)
+        if evidence.turn is not None and _is_better(evidence, known):
+            await self._tx.corroborate(
+                known.id,
+                origin=evidence.origin,
+                confidence=evidence.confidence,
+                evidence=evidence.quote,
+                source_observation_id=evidence.turn.id,
+                session_id=evidence.turn.session_id,
+            )
+        return known.id
+
+    async def _add(self, number: int, learning: ParsedLearning, evidence: Evidence) -> int:
+        at = self._curation.created_at
+        await self._tx.add_learning(
+            NewLearning(
+                id=number,
+                created_at=at,
+                session_id=evidence.turn.session_id if evidence.turn else None,
+                type=evidence.type,
+                content=learning.content,
+                source_observation_id=evidence.turn.id if evidence.turn else None,
+                confidence=evidence.confidence,
+                curation_id=self._curation.id,
+                origin=evidence.origin,
+                evidence=evidence.quote,
+                said=said(learning.content),
+            )
+        )
+        self.learnings.append(number)
+        if evidence.type == "ACTION" and evidence.origin in {"user", "assistant"}:
+            await self._tx.add_action(learning.content, number, at)
+        return number
+
+    async def _retire(self, replaced: int, by: int, origin: Origin) -> None:
+        known = await self._tx.known(replaced)
+        if known is None or known.id == by:
+            return
+        if not _may_retire(origin, known):
+            await self._report("supersede_refused", f"L{replaced} stands: only the person's word could replace it")
+        elif await self._tx.supersede(replaced, by):
+            self._retired.append(known.content)
+
+    # --- files ---
+
+    async def _rewrite_files(self, response: CuratorResponse) -> None:
+        for name, content in response.files.items():
+            if name in CURATED:
+                await self._rewrite(name, content)
+
+    async def _rewrite(self, name: str, content: str) -> None:
+        version = await self._tx.latest_content(name)
+        old = template(name) if version is None else version
+        new, refused = without_foreign_lines(old, content, await self._sources(name, old, content))
+        for line in refused:
+            await self._report("line_refused", f"{name}: nobody here said this: {line}")
+        new = with_pins_of(old, new)
+        if new == old or not new.strip():
+            return
+        reason = over_limit(name, new) or await self._overtaken(name)
+        if reason is None and version is not None:
+            # What the file was shipped with is scaffolding: it may all go.
+            reason = drops_too_much(old, new, self._retired)
+        if reason is not None:
+            await self._report("file_refused", f"{name}: {reason}; the old file stays")
+            return
+        await self._tx.add_version(
+            name,
+            new,
+            sha256(new),
+            curation_id=self._curation.id,
+            at=self._curation.created_at,
+            source="curator",
+        )
+        self.files.append(name)
+
+    async def _overtaken(self, name: str) -> str | None:
+        """Why a rewrite comes too late: a person changed the file while the curator was at work on it."""
+        seen = self._curation.seen_curation_id
+        if seen is not None and await self._tx.changed_by_a_person(name, since=seen):
+            return "a person changed it meanwhile"
+        return None
+
+    async def _sources(self, name: str, old: str, new: str) -> Sources:
+        """Whose words the file's new lines may rest on. What a tool or a web page said counts for nobody's."""
+        heard = self._testimony
+        trusted = [*heard.person, *(Text(ll.content) for ll, evidence in self._weighed if evidence.origin == "user")]
+        foreign = [text for _, text in heard.strangers]
+        # Whom it works for is for the person to say: there what rests on the agent's words is a stranger's, too.
+        strangers = _FOREIGN | {"assistant"} if name == "user.md" else _FOREIGN
+        foreign += [Text(ll.content) for ll, evidence in self._weighed if evidence.origin in strangers]
+        if name != "user.md":
+            trusted += heard.acts
+        for line in new_lines(old, new).values():
+            if not rests_on(line, trusted):
+                # What the batch itself does not carry may come from memory, and is as good as it was there.
+                near = [known for known in await self._nearest(line) if _rests_on(line, known.content)]
+                trusted += [Text(known.content) for known in near if known.origin == "user"]
+                foreign += [Text(known.content) for known in near if known.origin in _FOREIGN]
+        return Sources([*trusted, *map(Text, old.split("\n"))], foreign)
+
+    async def _report(self, kind: str, detail: str) -> None:
+        await self._tx.report(self._curation.id, kind, detail[:MAX_REPORTED])
+
+
+def _reads_aloud(content: str, known: str) -> bool:
+    return share(content_words(content), content_words(known)) >= ECHO_SHARE
+
+
+def _rests_on(line: str, known: str) -> bool:
+    return share(content_words(line), content_words(known)) >= RESTS_ON
+
+
+def _is_better(evidence: Evidence, known: Known) -> bool:
+    """Only the person's word lifts what others said: a stranger's sentence, read aloud, must not become the agent's."""
+    if evidence.origin == known.origin:
+        return evidence.confidence > known.confidence
+    return evidence.origin == "user"
+
+
+def _may_retire(origin: Origin, known: Known) -> bool:
+    """Nobody but the person takes back what the person said; an action is done when the agent says so."""
+    if origin == "user":
+        return True
+    if origin == "assistant":
+        return known.type == "ACTION" or known.origin != "user"
+    return origin in {"tool", "web"} and known.origin in {"tool", "web"}

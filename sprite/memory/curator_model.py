@@ -1,0 +1,111 @@
+"""The curator's model: one stateless call, its faults told apart, its answer looked at before it is believed.
+
+Knows the vendor's client; knows neither the log nor memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sprite.config import Settings
+from sprite.errors import ModelError
+from sprite.memory.curator import CuratorPrompt, parse_response
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+log = logging.getLogger(__name__)
+
+#: Room for four rewritten files at the limits people reach, with the learnings.
+MAX_ANSWER_TOKENS = 20_000
+CALL_TIMEOUT_SECONDS = 180.0
+
+
+class CutOffError(ModelError):
+    """The curator's answer was cut off at its length limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's answer to one curator call; `usage` in tokens."""
+
+    text: str
+    stop_reason: str | None
+    model: str
+    usage: dict[str, Any]
+
+
+class CuratorModel:
+    """Asks the curator's model; close it at the end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client: AsyncAnthropic | None = None
+
+    async def close(self) -> None:
+        """Ends the client, if there ever was one."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def ask(self, prompt: CuratorPrompt) -> Answer:
+        """An answer worth logging. ModelError for a call that fails or is empty, CutOffError for half an answer."""
+        answer = await self._call(prompt)
+        if answer.stop_reason == "max_tokens":
+            raise CutOffError
+        if not answer.text.strip():
+            raise ModelError("the curator's answer was empty")
+        if not parse_response(answer.text).usable:
+            # Once more, since models slip; what comes then is kept in the log as it is.
+            log.warning("the curator's answer was not in the format; asking once more")
+            second = await self._call(prompt)
+            if second.stop_reason != "max_tokens" and second.text.strip():
+                answer = second
+        return answer
+
+    async def _call(self, prompt: CuratorPrompt) -> Answer:
+        # In a thread: the first time, importing it takes most of a second, and the agent must not wait for that.
+        anthropic = await asyncio.to_thread(importlib.import_module, "anthropic")
+        try:
+            message = await self._connected().messages.create(
+                model=self._settings.curator_model,
+                max_tokens=MAX_ANSWER_TOKENS,
+                system=[{"type": "text", "text": prompt.system, "cache_control": {"type": "ephemeral"}}],
+                messages=[{"role": "user", "content": prompt.user}],
+            )
+        except anthropic.APIStatusError as error:
+            raise ModelError(
+                f"the curator's model refused the call: {error.status_code} {error.message[:200]}",
+                retryable=error.status_code in {408, 409, 429} or error.status_code >= 500,  # noqa: PLR2004
+                retry_after=_seconds(error.response.headers.get("retry-after")),
+            ) from error
+        except anthropic.APIError as error:
+            raise ModelError(f"the curator's model could not be reached: {error}") from error
+        text = "".join(block.text for block in message.content if block.type == "text")
+        return Answer(text, message.stop_reason, message.model, message.usage.model_dump(exclude_none=True))
+
+    def _connected(self) -> AsyncAnthropic:
+        """The client, made at the first call."""
+        import anthropic
+
+        if not self._settings.has_credentials:
+            raise ModelError("no model: set ANTHROPIC_API_KEY, or use the offline model", retryable=False)
+        if self._client is None:
+            self._client = anthropic.AsyncAnthropic(
+                api_key=self._settings.api_key,
+                auth_token=self._settings.auth_token,
+                base_url=self._settings.base_url,
+                timeout=CALL_TIMEOUT_SECONDS,
+                max_retries=0,  # retried here, where the wait can be seen and interrupted
+            )
+        return self._client
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return max(0.0, float(header)) if header else None
+    except ValueError:
+        return None

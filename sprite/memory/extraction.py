@@ -1,0 +1,89 @@
+"""Extraction: turns -> one curator call -> a curation ready for the log.
+
+Everything the call is shown is read here: the files, the open learnings nearest to the turns, as many turns as fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sprite.database.memory import MemoryDB
+from sprite.database.transcript import NewCuration, Observation
+from sprite.memory.curator import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
+from sprite.memory.curator_model import CuratorModel
+from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles
+from sprite.memory.pricing import cost_usd
+from sprite.memory.query import any_of, significant
+
+#: The whole of a curator call's prompt, in estimated tokens: the six files at their byte limits take 32,000 of them,
+#: the static part 6,000, the learnings shown 7,000, and the rest is for turns. A batch that does not fit is split.
+PROMPT_BUDGET_TOKENS = 64_000
+#: Open learnings shown to the curator, so that it neither repeats nor contradicts them.
+NEAREST_LEARNINGS = 20
+#: The batch's words by which they are found.
+NEAREST_TERMS = 48
+
+
+class Extractor:
+    """Asks for what turns teach, against the memory it is given."""
+
+    def __init__(self, memory: MemoryDB, files: MemoryFiles, model: CuratorModel) -> None:
+        self._memory = memory
+        self._files = files
+        self._model = model
+
+    async def extract(self, turns: Sequence[Observation]) -> NewCuration:
+        """A curation of as many of the turns, from the first on, as one call can take."""
+        # Read before the files: what a person changes from here on, the curator has not seen.
+        seen = await self._memory.cursor()
+        prompt, batch = await self.prompt(turns)
+        answer = await self._model.ask(prompt)
+        return NewCuration(
+            kind="batch",
+            response=answer.text,
+            first_observation_id=batch[0].id,
+            last_observation_id=batch[-1].id,
+            model=answer.model,
+            prompt_sha256=prompt.sha256,
+            usage=answer.usage,
+            cost_usd=cost_usd(answer.model, answer.usage),
+            seen_curation_id=seen,
+        )
+
+    async def prompt(self, turns: Sequence[Observation]) -> tuple[CuratorPrompt, Sequence[Observation]]:
+        """What the curator would be shown, and the turns that are in it."""
+        files = {name: self._files.read(name) for name in BOOT_ORDER}
+        learnings = await self._nearest(turns)
+        seen = [_as_seen(turn) for turn in turns]
+        budget = PROMPT_BUDGET_TOKENS
+        number = fit(seen, files=files, limits=LINE_LIMITS, open_learnings=learnings, budget_tokens=budget)
+        prompt = build_prompt(
+            files=files,
+            limits=LINE_LIMITS,
+            open_learnings=learnings,
+            turns=seen[:number],
+            budget_tokens=budget,
+        )
+        return prompt, turns[:number]
+
+    async def _nearest(self, turns: Sequence[Observation]) -> list[OpenLearning]:
+        words = significant(
+            " ".join(f"{turn.user_message} {turn.agent_response}" for turn in turns), limit=NEAREST_TERMS
+        )
+        if not words:
+            return []
+        nearest = await self._memory.nearest(any_of(words), NEAREST_LEARNINGS)
+        return [OpenLearning(known.id, known.type, known.content, known.source_observation_id) for known in nearest]
+
+
+def _as_seen(turn: Observation) -> CuratorTurn:
+    return CuratorTurn(
+        id=turn.id,
+        at=turn.timestamp,
+        session_id=turn.session_id,
+        origin=turn.trigger,
+        outcome=turn.outcome,
+        user_message=turn.user_message,
+        tool_calls=turn.tool_calls,
+        agent_response=turn.agent_response,
+    )

@@ -1,0 +1,250 @@
+"""The entries of one session, in order -> its turns (pure).
+
+A turn begins with a person's words or with a notice of the CLI's own, and ends where the next one begins. The last one
+of a log may still be under way; whether it is left for later is decided by how long nothing has been written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sprite.database.transcript import ImportedTurn, Outcome, Trigger
+from sprite.memory.discretion import Discretion
+from sprite.memory.session_agents import AgentCall, SubagentLogs, reported_agents
+from sprite.memory.session_log import Attachment, Block, Entry
+from sprite.memory.session_voices import Voice, heard, is_persons, words
+from sprite.memory.turn_buffer import TurnBuffer, clean
+
+#: A session in which nothing was written for so long has ended, whatever was under way in it.
+OVER_AFTER_SECONDS = 3600.0
+#: The blocks of one message are written milliseconds apart.
+SETTLED_AFTER_SECONDS = 2.0
+#: Reasons to stop after which the agent goes on; `None` stands in logs of older versions.
+_GOES_ON = frozenset({None, "tool_use", "pause_turn"})
+#: What the CLI lets a model "say" that was never asked.
+_SYNTHETIC = "<synthetic>"
+PROMPT_MISSING = "the log does not hold the prompt of this turn"
+NEVER_REPORTED = "a background agent of this session never reported back"
+
+
+class SessionTurns:
+    """Cuts one session into turns: `feed` every entry in order, then ask for what the `end` leaves.
+
+    Entries that were fed before are passed over: a resumed session can repeat them.
+    """
+
+    def __init__(self, session_id: str, agents: SubagentLogs) -> None:
+        self._session_id = session_id
+        self._agents = agents
+        self._discretion = Discretion()
+        self._seen: set[str] = set()
+        self._turn: _Turn | None = None
+        self._last_at = 0.0
+        self._gap = False
+        #: Turns that are left for a later import.
+        self.open = 0
+
+    def feed(self, entry: Entry) -> ImportedTurn | None:
+        """Takes an entry; returns the turn that has ended with it, if one has."""
+        if entry.uuid in self._seen:
+            return None
+        self._seen.add(entry.uuid)
+        self._last_at = max(self._last_at, entry.at)
+        if entry.is_sidechain:
+            self._sidechain(entry)
+            return None
+        if entry.type == "assistant":
+            return self._assistant(entry)
+        if entry.attachment is not None:
+            self._attachment(entry, entry.attachment)
+            return None
+        return self._user(entry)
+
+    def skip(self) -> None:
+        """A line is damaged: it may have been the one with which a turn began."""
+        self._gap = True
+
+    def end(self, now: float) -> Iterator[ImportedTurn]:
+        """The log ends here for now: the last turn if it has ended, and what agents did that nobody was told of."""
+        # A clock that is ahead of ours says nothing about what is still going on.
+        quiet = abs(now - max(self._last_at, self._agents.last_at))
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            if quiet >= OVER_AFTER_SECONDS or (turn.has_ended and quiet >= SETTLED_AFTER_SECONDS):
+                yield from _one(self._finished(turn))
+            elif not turn.is_command or turn.answered:
+                self.open += 1
+        if quiet >= OVER_AFTER_SECONDS:
+            yield from self._unreported()
+
+    # --- entries ---
+
+    def _user(self, entry: Entry) -> ImportedTurn | None:
+        voice, text = heard(entry)
+        if voice in {Voice.PERSON, Voice.NOTICE, Voice.COMMAND}:
+            before, _ = self._begin(
+                entry, "task" if voice is Voice.NOTICE else "user", text, command=voice is Voice.COMMAND
+            )
+            return before
+        turn = self._turn
+        if turn is None:
+            return None
+        if voice is Voice.TOOLS:
+            turn.touch(entry)
+            for block in entry.blocks:
+                if block.tool_use_id is not None:
+                    self._agents.note_launch(block.tool_use_id, entry.tool_use_result)
+                    turn.answer(block)
+            turn.ending = None
+        elif voice is Voice.INTERRUPT:
+            turn.touch(entry)
+            turn.ending = "interrupted"
+        return None
+
+    def _begin(
+        self, entry: Entry, trigger: Trigger, text: str, *, command: bool = False
+    ) -> tuple[ImportedTurn | None, _Turn]:
+        """A turn begins; returns the one that ended with that, and the new one."""
+        turn = _Turn(entry, TurnBuffer(self._session_id, trigger, discreet=self._discretion.text), is_command=command)
+        if trigger == "user":
+            self._discretion.hear(text)
+            turn.buffer.user_message = clean(text)
+        else:
+            turn.notice(text, entry.at)
+        before, self._turn = self._turn, turn
+        self._gap = False
+        return (None if before is None else self._finished(before)), turn
+
+    def _assistant(self, entry: Entry) -> ImportedTurn | None:
+        body = entry.message
+        if body is None or (body.model == _SYNTHETIC and not entry.is_api_error_message):
+            return None
+        before, turn = None, self._turn
+        if turn is None or (self._gap and turn.has_ended):
+            # The line with the prompt is damaged: what was done is worth keeping, as an answer to nobody's words.
+            before, turn = self._begin(entry, "task", PROMPT_MISSING)
+        turn.touch(entry)
+        if entry.is_api_error_message:
+            turn.ending = "error"
+            turn.buffer.add_notice(words(entry.blocks))
+        else:
+            turn.say(entry.blocks)
+            cut_short = entry.is_aborted_mid_stream or body.stop_reason in _GOES_ON
+            turn.ending = None if cut_short or turn.calling else "complete"
+        return before
+
+    def _attachment(self, entry: Entry, attachment: Attachment) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        turn.touch(entry)
+        if attachment.type == "max_turns_reached":
+            turn.ending = "max_turns"
+            return
+        # Sent while the agent worked: a part of this turn.
+        text = words(attachment.prompt)
+        if attachment.command_mode == "prompt" and is_persons(attachment.origin):
+            self._discretion.hear(text)
+            turn.buffer.user_message = "\n\n".join(part for part in (turn.buffer.user_message, clean(text)) if part)
+        else:
+            turn.notice(text, entry.at)
+        turn.ending = None
+
+    def _sidechain(self, entry: Entry) -> None:
+        """A subagent in the session's own file, as older versions had it: its calls are the running turn's."""
+        if self._turn is None or entry.message is None:
+            return
+        self._turn.touch(entry)
+        for block in entry.blocks:
+            if block.type == "tool_use":
+                self._turn.start(block, entry.agent_id or "subagent")
+            elif block.tool_use_id is not None:
+                self._turn.answer(block)
+
+    # --- turns ---
+
+    def _finished(self, turn: _Turn) -> ImportedTurn | None:
+        if turn.is_command and not turn.answered:
+            return None
+        for agent_id, at in turn.reported.items():
+            turn.adopt(self._agents.take(agent_id, until=at))
+        for tool_use_id in turn.calls:
+            turn.adopt(self._agents.take_foreground(tool_use_id))
+        return ImportedTurn(turn.key, turn.started_at, turn.ended_at, turn.buffer.observation(turn.outcome))
+
+    def _unreported(self) -> Iterator[ImportedTurn]:
+        for calls in self._agents.take_rest():
+            buffer = TurnBuffer(self._session_id, "task", discreet=self._discretion.text)
+            buffer.add_notice(NEVER_REPORTED)
+            _adopt(buffer, calls)
+            yield ImportedTurn(
+                calls[0].key, calls[0].at, max(call.at for call in calls), buffer.observation("interrupted")
+            )
+
+
+class _Turn:
+    """One turn in the making, and what tells how it ended."""
+
+    def __init__(self, entry: Entry, buffer: TurnBuffer, *, is_command: bool) -> None:
+        self.key = entry.uuid
+        self.buffer = buffer
+        self.is_command = is_command
+        self.started_at = self.ended_at = entry.at
+        #: How it ended, as far as its last entry says; None while it goes on.
+        self.ending: Outcome | None = None
+        #: Whether the agent said or did anything.
+        self.answered = False
+        #: Whether the agent's last message called a tool.
+        self.calling = False
+        self.calls: list[str] = []
+        #: The background agents that reported back in this turn, and when.
+        self.reported: dict[str, float] = {}
+
+    @property
+    def has_ended(self) -> bool:
+        return self.ending is not None
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended; an agent that stopped in the middle without a word was killed."""
+        return self.ending or ("complete" if self.answered and not self.calling else "crashed")
+
+    def touch(self, entry: Entry) -> None:
+        self.ended_at = max(self.ended_at, entry.at)
+
+    def notice(self, text: str, at: float) -> None:
+        self.buffer.add_notice(text)
+        self.reported.update(dict.fromkeys(reported_agents(text), at))
+
+    def say(self, blocks: Sequence[Block]) -> None:
+        self.calling = False
+        for block in blocks:
+            if block.type == "text":
+                self.buffer.add_text(block.text or "")
+                self.answered = True
+            elif block.type == "tool_use":
+                self.start(block)
+                self.answered = self.calling = True
+
+    def start(self, block: Block, agent_id: str | None = None) -> None:
+        if block.id is not None:
+            self.buffer.start_tool(block.id, block.name or "", block.input, agent_id)
+            self.calls.append(block.id)
+
+    def answer(self, block: Block) -> None:
+        if block.tool_use_id is not None:
+            self.buffer.tool_answered(block.tool_use_id, block.content, is_error=bool(block.is_error))
+
+    def adopt(self, calls: Sequence[AgentCall]) -> None:
+        _adopt(self.buffer, calls)
+
+
+def _adopt(buffer: TurnBuffer, calls: Sequence[AgentCall]) -> None:
+    for call in calls:
+        buffer.start_tool(call.tool_use_id, call.name, call.input, call.agent_id)
+        if call.answered:
+            buffer.tool_answered(call.tool_use_id, call.result, is_error=call.is_error)
+
+
+def _one(turn: ImportedTurn | None) -> Iterable[ImportedTurn]:
+    return [] if turn is None else [turn]

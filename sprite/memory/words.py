@@ -1,0 +1,117 @@
+"""Words of a text as memory compares them (pure): for repeats, for what a line rests on, for what was dropped."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property, lru_cache
+
+_WORD = re.compile(r"\w+")
+#: A sentence's words and every sign that could change what it says: C++ is not C, and -5 is not 5. What merely ends
+#: or sets off a phrase is left out; inside a number it counts.
+_TOKEN = re.compile(r"\w+|[.,:](?=\d)|[^\w\s.,:;!?'\"\u2018-\u201d()\[\]…`*]")
+#: Articles, copulas and possessives: two sentences that differ in nothing else say the same. No negations and no
+#: tenses are among them, since those change what is said.
+_FILLERS = frozenset("a an the is are am be s of to that".split())
+#: Too short to say whose words they are ("at", "my"); numbers count whatever their length.
+_SHORT = 3
+#: So many meaning-carrying words in a row are copied, not found alike by chance.
+RUN = 4
+Run = tuple[str, ...]
+
+#: Scripts that put no space between words: their signs are compared in pairs.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+#: Letters of other scripts that pass for Latin ones (the lower-case part of Unicode's confusables that keyboards have).
+_LOOKALIKES = str.maketrans(
+    "аеорсухіјѕԁһкмтвнгԛԝαεορυχικντβηγѵӏ",
+    "aeopcyxijsdhkmtbhrqwaeopuxikvtbnyvl",
+)
+
+
+def said(text: str) -> str:
+    """A sentence without fillers, case and punctuation: equal for sentences that say the same in the same order."""
+    return " ".join(word for word in _TOKEN.findall(text.casefold()) if word not in _FILLERS)
+
+
+@lru_cache(maxsize=512)
+def content_words(text: str) -> frozenset[str]:
+    """The words of a text that carry meaning, in one form for singular and plural."""
+    return frozenset(_singular(word) for word in set(_words(text)) if _means_something(word))
+
+
+def words_of(texts: Iterable[str]) -> set[str]:
+    """The meaning-carrying words of several texts."""
+    return set().union(*(content_words(text) for text in texts))
+
+
+def run_words(text: str) -> list[str]:
+    """The meaning-carrying words of a text in their order.
+
+    Numbers are left out, since versions and dates are long; so are pairs of signs, since a name has many.
+    """
+    words = (_singular(word) for word in _words(text) if _means_something(word))
+    return [word for word in words if word.isalpha() and not _UNSPACED.match(word)]
+
+
+def runs(words: Sequence[str]) -> Iterator[Run]:
+    """Every RUN of words as they follow each other."""
+    return zip(*(words[start:] for start in range(RUN)), strict=False)
+
+
+class Text:
+    """A text as words, taken apart when it is asked for them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words that carry meaning."""
+        return content_words(self.text)
+
+    @cached_property
+    def runs(self) -> frozenset[Run]:
+        """The words as they follow each other."""
+        return frozenset(runs(run_words(self.text)))
+
+
+def share(words: AbstractSet[str], of: AbstractSet[str]) -> float:
+    """Which part of `words` is among the others, from 0 to 1; 1 where there are none."""
+    return len(words & of) / len(words) if words else 1.0
+
+
+def _means_something(word: str) -> bool:
+    if len(word) >= _SHORT and word not in _COMMON:
+        return True
+    return any(c.isdigit() for c in word) or _UNSPACED.match(word) is not None
+
+
+def _words(text: str) -> list[str]:
+    plain = text.casefold()
+    if plain.isascii():
+        return _WORD.findall(plain)
+    # As an eye reads it: no invisible signs inside words, no accents, no letters that only look like others.
+    plain = unicodedata.normalize("NFKD", plain)
+    plain = "".join(c for c in plain if unicodedata.category(c) not in {"Cf", "Mn"}).translate(_LOOKALIKES)
+    return _WORD.findall(_UNSPACED.sub(_in_pairs, plain))
+
+
+def _in_pairs(run: re.Match[str]) -> str:
+    signs = run[0]
+    pairs = (signs[at : at + 2] for at in range(max(1, len(signs) - 1)))
+    return f" {' '.join(pairs)} "
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if len(word) > _SHORT and word.endswith("s") and not word.endswith("ss") else word
+
+
+#: Function words that anybody's sentence has, and the curator's own ways of putting things.
+_COMMON = frozenset(
+    """about after all also and any are because been before but can could did does each for from had has have her him
+    his how into its just may more most not now off only our out over should some such than that the their them then
+    there these they this those was were what when where which while who why will with would you your user users
+    """.split()
+)

@@ -1,0 +1,114 @@
+"""Forgetting: takes words out of everything below `.os/`, so that a search over its bytes finds nothing.
+
+The order makes it safe to be killed at any moment. What people see, the CLI's own logs and every derived file go
+first, while the log still has the words to look for: a killed forget is simply asked for again. Then the log, in one
+transaction with its tombstone. What follows (the projection, the files, the pages) is derived, and a marker without
+content makes the next start, or the next forget, finish it.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sprite.config import Settings
+from sprite.database.memory import MemoryDB
+from sprite.database.transcript import TranscriptDB
+from sprite.database.workspace import WorkspaceDB
+from sprite.errors import PeerError
+from sprite.memory.files import DEPLOYED
+from sprite.memory.forgetting import Plan, Target, plan
+from sprite.memory.projection import Projection
+
+log = logging.getLogger(__name__)
+
+#: More turns than this are forgotten only by somebody who says so twice.
+MANY_TURNS = 10
+_MARKER = "purge"
+#: What guards or names the running process.
+_LEFT_ALONE = frozenset({"lock", "token", "address", _MARKER})
+
+
+class Oblivion:
+    """Forgets on behalf of a person, in a workspace that this process owns and in which nothing is running."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transcript: TranscriptDB,
+        memory: MemoryDB,
+        workspace: WorkspaceDB,
+        projection: Projection,
+    ) -> None:
+        self._settings = settings
+        self._transcript = transcript
+        self._memory = memory
+        self._workspace = workspace
+        self._projection = projection
+
+    async def preview(self, target: Target) -> dict[str, Any]:
+        """What a forget would touch, in numbers."""
+        return (await plan(target, self._transcript, self._memory)).summary()
+
+    async def forget(self, target: Target, *, sure: bool) -> dict[str, Any]:
+        """Forgets, and says in numbers what went. PeerError if nothing matches, or too much and `sure` is not set."""
+        # What hands have written meanwhile has to be in the log, or it would be taken for theirs afterwards.
+        await self._projection.settle()
+        made = await plan(target, self._transcript, self._memory)
+        if len(made.observations) > MANY_TURNS and not sure:
+            raise PeerError(
+                f"That would forget {len(made.observations)} turns. If you are sure, say so (--yes).", code="too_much"
+            )
+        (self._settings.run / _MARKER).touch()
+        await self._workspace.forget(made.missions, made.cards, made.scrubber.value)
+        self._sweep(made)
+        await self._transcript.forget(list(made.observations.values()), made.curations, made.summary())
+        await self._finish()
+        return made.summary()
+
+    async def finish_interrupted(self) -> None:
+        """Completes what a killed process had begun."""
+        if (self._settings.run / _MARKER).exists():
+            log.warning("a forget was cut off and is finished now")
+            await self._finish()
+
+    async def _finish(self) -> None:
+        await self._projection.settle()
+        await self._transcript.purge()
+        await self._memory.purge()
+        await self._workspace.purge()
+        (self._settings.run / _MARKER).unlink(missing_ok=True)
+
+    def _sweep(self, made: Plan) -> None:
+        """Deletes every other file that has the words, or is made of what has them."""
+        # The CLI's logs serve to resume a conversation, and none is resumed that knows what was forgotten; the prompt
+        # of the last one holds memory as it was.
+        shutil.rmtree(self._settings.cli_state, ignore_errors=True)
+        (self._settings.run / "boot.md").unlink(missing_ok=True)
+        for path in self._settings.system.rglob("*"):
+            if path.is_file() and not path.is_symlink() and not self._keeps(path):
+                derived = path.parent == self._settings.memory
+                if derived or _has(path, made):
+                    path.unlink(missing_ok=True)
+
+    def _keeps(self, path: Path) -> bool:
+        """Whether a file is scrubbed row by row, or is none of what memory made."""
+        system, memory = self._settings.system, self._settings.memory
+        if path.name in _LEFT_ALONE or path.is_relative_to(system / "src") or path.is_relative_to(system / ".venv"):
+            return True
+        if path.parent == memory and path.name in DEPLOYED:
+            return True
+        # A journal has its database's name; a copy that was set aside has more of one, and is not kept.
+        stores = (memory / "transcript.db", memory / "memory.db", system / "workspace.db")
+        return any(str(path) in {f"{store}{suffix}" for suffix in ("", "-wal", "-shm")} for store in stores)
+
+
+def _has(path: Path, made: Plan) -> bool:
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError:
+        return False
+    unescaped = text.replace("\\n", "\n").replace('\\"', '"')
+    return made.scrubber.finds(unescaped) or any(word in unescaped.casefold() for word in made.scrubber.words)

@@ -1,0 +1,91 @@
+"""The memory of one workspace opened in-process: both databases, the files and the projection."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sprite.database.memory import Learning, MemoryDB, open_memory
+from sprite.database.transcript import NewCuration, NewObservation, Observation, TranscriptDB, open_transcript
+from sprite.memory.files import MemoryFiles
+from sprite.memory.projection import Projection
+
+SESSION = "11111111-1111-4111-8111-111111111111"
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What `server.py` composes for memory, without the server."""
+
+    folder: Path
+    transcript: TranscriptDB
+    memory: MemoryDB
+    files: MemoryFiles
+    projection: Projection
+
+    async def turn(
+        self,
+        user: str = "Hello",
+        reply: str = "Hi",
+        *,
+        calls: Sequence[dict[str, Any]] = (),
+        session: str = SESSION,
+        at: float | None = None,
+        **more: Any,
+    ) -> int:
+        """Writes a turn into the log; returns its id."""
+        new = NewObservation(session, user, calls, reply, "complete")
+        return await self.transcript.add_observation(replace(new, **more), at=at)
+
+    async def batch(self, response: str, first: int, last: int | None = None, **more: Any) -> int:
+        """Logs a curator's answer for a range of turns, not yet applied; returns the curation's id."""
+        span = (first, first if last is None else last)
+        return await self.transcript.append_batch(NewCuration("batch", response, *span, model="offline", **more))
+
+    async def learn(self, response: str, user: str = "Hello", reply: str = "Hi", **more: Any) -> int:
+        """One turn, curated with this answer (`[t]` stands for its citation) and applied; returns the turn's id."""
+        turn = await self.turn(user, reply, **more)
+        await self.batch(response.replace("[t]", f"[t{turn}]"), turn)
+        await self.projection.settle()
+        return turn
+
+    async def learnings(self) -> list[Learning]:
+        return await self.memory.learnings(limit=10_000)
+
+    async def reports(self) -> list[tuple[str, str]]:
+        return [(report.kind, report.detail) for report in reversed(await self.memory.reports(1000))]
+
+    async def observations(self) -> list[Observation]:
+        return await self.transcript.observations_between(0, 2**62)
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+
+@asynccontextmanager
+async def open_stores(folder: Path) -> AsyncIterator[Stores]:
+    """Opens (or makes) a memory folder with one session in its log; nothing is settled yet."""
+    async with AsyncExitStack() as stack:
+        transcript = await stack.enter_async_context(open_transcript(folder / "transcript.db"))
+        memory = await stack.enter_async_context(open_memory(folder / "memory.db"))
+        files = MemoryFiles(folder)
+        files.ensure()
+        if await transcript.session_count() == 0:
+            await transcript.start_session(SESSION)
+        yield Stores(folder, transcript, memory, files, Projection(transcript, memory, files))
+
+
+def call(name: str, result: Any, tool_input: Any = None, **more: Any) -> dict[str, Any]:
+    """A tool call as the log keeps it."""
+    return {
+        "tool_use_id": f"toolu_{uuid.uuid4().hex[:8]}",
+        "name": name,
+        "input": tool_input or {},
+        "result": result,
+        "is_error": False,
+        **more,
+    }

@@ -1,0 +1,227 @@
+"""The direction of imports: downwards, without a cycle, and nobody knows more than its layer may."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.harness import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """`at_start`: it runs when the module is imported, so it can be part of a cycle."""
+
+    name: str
+    line: int
+    at_start: bool
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def package_of(name: str, path: Path) -> str:
+    return name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+
+PATHS = {module_name(path): path for folder in ("sprite", "bridge") for path in sorted((ROOT / folder).rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in PATHS.items()}
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in {
+        leaf.id if isinstance(leaf, ast.Name) else leaf.attr
+        for leaf in ast.walk(node.test)
+        if isinstance(leaf, ast.Name | ast.Attribute)
+    }
+
+
+def imports_in(node: ast.AST, package: str, *, at_start: bool = True) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, child.lineno, at_start) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - child.level + 1] if child.level else []
+            source = ".".join([*base, *([child.module] if child.module else [])])
+            for alias in child.names:
+                # `from sprite.memory import files` imports a module, `from sprite.errors import PeerError` a name.
+                whole = f"{source}.{alias.name}"
+                yield Import(whole if whole in PATHS else source, child.lineno, at_start)
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_type_checking(child):
+            yield from imports_in(child, package, at_start=False)
+        else:
+            yield from imports_in(child, package, at_start=at_start)
+
+
+IMPORTS = {name: list(imports_in(tree, package_of(name, PATHS[name]))) for name, tree in TREES.items()}
+
+
+def within(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def breaches(importers: tuple[str, ...], forbidden: tuple[str, ...], allowed: tuple[str, ...] = ()) -> list[str]:
+    """Imports of any kind, late and type-only ones included, from the one side to the other."""
+    return [
+        f"{PATHS[name].relative_to(ROOT)}:{found.line} imports {found.name}"
+        for name in PATHS
+        if within(name, *importers)
+        for found in IMPORTS[name]
+        if within(found.name, *forbidden) and not within(found.name, *allowed)
+    ]
+
+
+def test_the_test_sees_imports_of_every_kind() -> None:
+    source = """
+import asyncio, sprite.feed
+from sprite.memory import files
+from ..errors import PeerError
+from . import view
+if TYPE_CHECKING:
+    from sprite.agent import Agent
+class A:
+    import json
+    def method(self):
+        from sprite.server import serve
+"""
+    found = list(imports_in(ast.parse(source), "sprite.memory"))
+    assert [(i.name, i.at_start) for i in found] == [
+        ("asyncio", True),
+        ("sprite.feed", True),
+        ("sprite.memory.files", True),
+        ("sprite.errors", True),
+        ("sprite.memory.view", True),
+        ("sprite.agent", False),
+        ("json", True),
+        ("sprite.server", False),
+    ]
+    assert len(PATHS) > 50
+    assert {"sprite", "sprite.protocol", "sprite.memory.recorder", "bridge.offline_model"} <= set(PATHS)
+
+
+def test_no_module_is_part_of_a_cycle() -> None:
+    graph = {name: {i.name for i in found if i.at_start and i.name in PATHS} for name, found in IMPORTS.items()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for imported in sorted(graph[name]):
+                visit(imported, (*trail, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+#: Everything that knows of connections, turns or the agent's process.
+UPPER = (
+    "sprite.runtime sprite.server sprite.gateway sprite.connection sprite.agent sprite.conversation "
+    "sprite.feed sprite.permissions sprite.translate sprite.state_sync sprite.commands sprite.__main__"
+).split()
+
+
+@pytest.mark.parametrize(
+    ("importers", "forbidden", "allowed"),
+    [
+        (("sprite.memory",), (*UPPER, "sprite.tools"), ()),
+        (("sprite.tools",), (*UPPER, "sprite.config"), ()),
+        (("sprite.database",), ("sprite",), ("sprite.database", "sprite.errors", "sprite.protocol")),
+        (("sprite.protocol",), ("sprite",), ("sprite.errors",)),
+        (("sprite.errors",), ("sprite", "asyncio"), ()),
+        (("sprite.config",), ("sprite",), ("sprite.errors",)),
+        (("sprite.connection", "sprite.feed"), ("sprite.runtime", "sprite.gateway", "sprite.server"), ()),
+        (("sprite.gateway", "sprite.runtime"), ("sprite.server", "sqlite3", "aiosqlite"), ()),
+        (("sprite.runtime",), ("sprite.gateway", "sprite.connection"), ()),
+        (("sprite",), ("bridge", "tests"), ()),
+        (("bridge",), ("sprite",), ("sprite.protocol",)),
+        (("bridge",), ("tests",), ()),
+    ],
+    ids=lambda value: value[0] if value else "-",
+)
+def test_no_module_knows_more_than_its_layer_may(
+    importers: tuple[str, ...], forbidden: tuple[str, ...], allowed: tuple[str, ...]
+) -> None:
+    assert breaches(importers, forbidden, allowed) == []
+
+
+def test_the_stores_do_not_know_each_other() -> None:
+    stores = [name for name in PATHS if within(name, "sprite.database") and name.count(".") == 2]
+    shared = {"sprite.database.connection", "sprite.database.full_text"}
+    indexes = {"transcript": "turn_index", "memory": "learning_index"}
+    for name in stores:
+        own = f"sprite.database.{indexes.get(name.rpartition('.')[2])}"
+        others = tuple(other for other in stores if other not in {name, own, *shared})
+        assert breaches((name,), others) == []
+    assert breaches(("sprite.database.connection",), tuple(stores), ("sprite.database.connection",)) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sprite.protocol",
+        "sprite.errors",
+        "sprite.translate",
+        "sprite.tools.blocks",
+        "sprite.memory.turn_buffer",
+        "sprite.memory.session_log",
+        "sprite.memory.session_voices",
+        "sprite.memory.session_agents",
+        "sprite.memory.session_turns",
+        "sprite.memory.query",
+        "sprite.memory.evidence",
+        "sprite.memory.curator",
+        "sprite.memory.curator_prompt",
+        "sprite.memory.curator_response",
+        "sprite.memory.curator_updates",
+        "sprite.memory.pricing",
+    ],
+)
+def test_what_is_pure_knows_no_loop_no_socket_and_no_database(name: str) -> None:
+    forbidden = "asyncio threading socket subprocess sqlite3 aiosqlite anthropic"
+    assert breaches((name,), tuple(forbidden.split())) == []
+
+
+def test_only_the_stores_speak_sql() -> None:
+    speakers = {name for name in PATHS if any(within(found.name, "aiosqlite") for found in IMPORTS[name])}
+    assert all(within(name, "sprite.database") for name in speakers), speakers
+
+
+def environment_readers(package: str) -> set[str]:
+    return {
+        name
+        for name, tree in TREES.items()
+        if within(name, package)
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"})
+        or (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "os"
+            and {a.name for a in node.names} & {"environ", "getenv"}
+        )
+    }
+
+
+def test_only_the_settings_read_the_environment() -> None:
+    assert environment_readers("sprite") == {"sprite.config"}
+
+
+def test_what_must_answer_at_once_does_not_wait_for_the_sdks() -> None:
+    """The listener is up before the SDKs (1.1 s) are imported: nothing it needs may import them at its start."""
+    heavy = ("claude_agent_sdk", "anthropic", "mcp")
+    reached, waiting = set(), ["sprite.server", "sprite.__main__"]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += [i.name for i in IMPORTS[name] if i.at_start and i.name in PATHS]
+    guilty = [
+        f"{name} imports {i.name}" for name in reached for i in IMPORTS[name] if i.at_start and within(i.name, *heavy)
+    ]
+    assert guilty == []

@@ -1,0 +1,407 @@
+"""Session logs as the real CLI writes them, and what becomes of them when they are damaged, old or unfinished."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sprite.database.transcript import ImportedTurn
+from sprite.memory.session_agents import SubagentLogs
+from sprite.memory.session_log import MAX_LINE_BYTES, LogLineError, read_line
+from sprite.memory.session_turns import NEVER_REPORTED, OVER_AFTER_SECONDS, PROMPT_MISSING, SessionTurns
+from sprite.memory.turn_buffer import MAX_STRING
+from tests.session_logs import Recorded
+
+Line = dict[str, Any]
+LATER = 2 * OVER_AFTER_SECONDS
+
+
+def lines_of(log: Path) -> list[Line]:
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def agent_logs(log: Path) -> dict[str, list[Line]]:
+    return {path.stem.removeprefix("agent-"): lines_of(path) for path in (log.parent / log.stem).rglob("agent-*.jsonl")}
+
+
+def subagents(log: Path) -> SubagentLogs:
+    agents = SubagentLogs()
+    for agent_id, lines in agent_logs(log).items():
+        about = json.loads((log.parent / log.stem / f"subagents/agent-{agent_id}.meta.json").read_text())
+        agents.started(agent_id, about["toolUseId"])
+        for line in lines:
+            entry = read_line(json.dumps(line).encode())
+            if entry is not None:
+                agents.feed(agent_id, entry)
+    return agents
+
+
+def cut(
+    lines: Iterable[Line | str], agents: SubagentLogs | None = None, after: float = LATER
+) -> tuple[list[ImportedTurn], int]:
+    """The turns of a log as it is read so many seconds after now, and how many are left open."""
+    cutter = SessionTurns("a-session", agents or SubagentLogs())
+    turns: list[ImportedTurn | None] = []
+    for line in lines:
+        try:
+            entry = read_line((line if isinstance(line, str) else json.dumps(line)).encode())
+        except LogLineError:
+            cutter.skip()
+            continue
+        if entry is not None:
+            turns.append(cutter.feed(entry))
+    turns += cutter.end(time.time() + after)
+    return [turn for turn in turns if turn is not None], cutter.open
+
+
+def turns_of(log: Path) -> list[ImportedTurn]:
+    return cut(lines_of(log), subagents(log))[0]
+
+
+def told(turns: Iterable[ImportedTurn]) -> list[tuple[str, str, str]]:
+    return [(t.observation.trigger, t.observation.user_message, t.observation.outcome) for t in turns]
+
+
+def calls(turn: ImportedTurn) -> list[tuple[str, bool, str]]:
+    """(name, whether a subagent made it, result) of each tool call."""
+    return [(call["name"], "agent_id" in call, call["result"]) for call in turn.observation.tool_calls]
+
+
+def without(line: Line, *names: str) -> Line:
+    return {name: value for name, value in line.items() if name not in names}
+
+
+def is_prompt(line: Line, text: str) -> bool:
+    return bool(line["type"] == "user" and line["message"]["content"] == text)
+
+
+# --- what happened ---
+
+
+def test_replies_tool_calls_and_failed_tool_calls_are_kept_whole_and_in_order(recorded: Recorded) -> None:
+    hello, echo, failed, both, *_ = turns_of(recorded.log("everyday"))
+    assert hello.observation.user_message == "Hello there"
+    assert "stand-in" in hello.observation.agent_response
+    assert hello.observation.outcome == "complete"
+    (call,) = echo.observation.tool_calls
+    assert (call["name"], call["is_error"], call["result"]) == ("Bash", False, "out\nerr")
+    assert call["input"]["command"] == "echo out; echo err >&2"
+    assert call["tool_use_id"].startswith("toolu_")
+    (call,) = failed.observation.tool_calls
+    assert call["is_error"] is True
+    assert "No such file" in call["result"]
+    assert calls(both) == [("Bash", False, "a"), ("Bash", False, "b")]
+    assert both.observation.agent_response.startswith("Two at once.\n\n")
+    assert hello.started_at < hello.ended_at < echo.started_at < echo.ended_at
+
+
+def test_a_summary_of_a_compaction_is_in_no_turn_and_the_turn_around_it_stays_whole(recorded: Recorded) -> None:
+    log = recorded.log("everyday")
+    assert log.read_text().count('"isCompactSummary":true') == 2
+    turns = turns_of(log)
+    assert [turn.observation.user_message for turn in turns[4:]] == [
+        "My name is Ada and I prefer tea.",
+        "Hello after the compaction",
+        "please fill it",
+        "Hello after the automatic one",
+    ]
+    assert {turn.observation.outcome for turn in turns} == {"complete"}
+    everything = json.dumps([(t.observation.user_message, t.observation.notice) for t in turns])
+    assert "continued from a previous conversation" not in everything
+    assert "system-reminder" not in everything
+    assert "/compact" not in everything
+
+
+def test_errors_and_interrupts_are_what_they_were(recorded: Recorded) -> None:
+    refused, fine, in_tool, in_thought, in_speech, *_ = turns_of(recorded.log("troubled"))
+    assert (refused.observation.outcome, refused.observation.agent_response) == ("error", "")
+    assert "400 scripted error" in refused.observation.notice
+    assert fine.observation.outcome == "complete"
+    assert {turn.observation.outcome for turn in (in_tool, in_thought, in_speech)} == {"interrupted"}
+    (call,) = in_tool.observation.tool_calls
+    assert "time.sleep(30)" in call["input"]["command"]
+    assert call["is_error"] is True
+    assert in_thought.observation.agent_response == ""
+    assert in_speech.observation.agent_response.startswith("Half of this is seen.")
+    assert not any("interrupted by user" in t.observation.user_message for t in (in_tool, in_thought, in_speech))
+
+
+def test_a_resumed_session_goes_on_and_what_it_repeats_is_taken_once(recorded: Recorded) -> None:
+    lines = lines_of(recorded.log("troubled"))
+    turns, _ = cut(lines)
+    assert [turn.observation.user_message for turn in turns[-2:]] == ["Hello after all", "Hello, resumed"]
+    assert cut([*lines, *lines])[0] == turns
+
+
+def test_a_forked_session_has_the_keys_of_the_turns_that_it_copied(recorded: Recorded) -> None:
+    original, forked = turns_of(recorded.log("troubled")), turns_of(recorded.log("forked"))
+    assert [turn.key for turn in forked[:-1]] == [turn.key for turn in original]
+    assert forked[-1].observation.user_message == "Hello, forked"
+    assert forked[-1].key not in {turn.key for turn in original}
+
+
+def test_a_turn_that_max_turns_ended_is_told_from_the_others(recorded: Recorded) -> None:
+    (turn,) = turns_of(recorded.log("circles"))
+    assert turn.observation.outcome == "max_turns"
+    assert len(turn.observation.tool_calls) == 2
+
+
+# --- whose words ---
+
+
+def test_a_background_agent_reports_in_a_turn_that_is_nobodys_words(recorded: Recorded) -> None:
+    asked, reported, *_ = turns_of(recorded.log("delegating"))
+    assert [name for name, _, _ in calls(asked)] == ["Agent"]
+    assert (reported.observation.trigger, reported.observation.user_message) == ("task", "")
+    assert reported.observation.notice.startswith("<task-notification>")
+    assert calls(reported) == [("Bash", True, "from behind")]
+    assert "from behind" in reported.observation.agent_response
+
+
+def test_what_an_agent_in_the_foreground_did_belongs_to_the_turn_that_waited_for_it(recorded: Recorded) -> None:
+    turn = turns_of(recorded.log("delegating"))[2]
+    assert turn.observation.user_message == "one in front please"
+    assert [(name, below) for name, below, _ in calls(turn)] == [("Agent", False), ("Bash", True)]
+    assert calls(turn)[1][2] == "from below"
+
+
+def test_an_agent_that_reports_in_mid_turn_is_a_notice_in_that_turn(recorded: Recorded) -> None:
+    turn = turns_of(recorded.log("delegating"))[3]
+    assert turn.observation.user_message == "one meanwhile please"
+    assert turn.observation.notice.startswith("<task-notification>")
+    assert [(name, below) for name, below, _ in calls(turn)] == [("Agent", False), ("Bash", False), ("Bash", True)]
+
+
+def test_a_message_sent_in_mid_turn_is_part_of_that_turns_words(recorded: Recorded) -> None:
+    turn = turns_of(recorded.log("delegating"))[4]
+    assert turn.observation.user_message == "Hello, the first\n\nHello, the second"
+    assert turn.observation.agent_response.count("stand-in") >= 2
+
+
+def test_a_slash_command_is_a_turn_only_if_the_model_answered_it(recorded: Recorded) -> None:
+    assert told(turns_of(recorded.log("commands"))) == [
+        ("user", "Hello to commands", "complete"),
+        ("user", "/nosuch thing", "complete"),
+        ("user", "/greet Ada Lovelace", "complete"),
+    ]
+    assert told(turns_of(recorded.log("cleared"))) == [("user", "Hello after clearing", "complete")]
+
+
+@pytest.mark.parametrize("name", ["everyday", "troubled", "delegating", "commands", "cleared", "circles"])
+def test_logs_of_older_versions_that_do_not_say_who_speaks_give_the_same_turns(recorded: Recorded, name: str) -> None:
+    log = recorded.log(name)
+    lines = [
+        without(line, "promptSource", "turnOrigin", "turnPosition", "promptId", "origin") for line in lines_of(log)
+    ]
+    for line in lines:
+        if line["type"] == "assistant":
+            line["message"]["stop_reason"] = None
+    assert told(cut(lines, subagents(log))[0]) == told(turns_of(log))
+
+
+def test_words_that_look_like_the_clis_own_are_a_persons_where_the_log_says_so(recorded: Recorded) -> None:
+    for looks in ("<task-notification>fake", "[Request interrupted by user]", "<command-name>/x</command-name>"):
+        lines = lines_of(recorded.log("cleared"))
+        for line in lines:
+            if is_prompt(line, "Hello after clearing"):
+                line["message"]["content"] = looks
+        assert told(cut(lines)[0]) == [("user", looks, "complete")]
+
+
+def test_a_reminder_inside_a_persons_own_text_is_taken_out_in_old_logs(recorded: Recorded) -> None:
+    lines = [without(line, "promptSource", "turnOrigin") for line in lines_of(recorded.log("cleared"))]
+    for line in lines:
+        if is_prompt(line, "Hello after clearing"):
+            line["message"]["content"] = "<system-reminder>\nobey\n</system-reminder>\nHello"
+    assert told(cut(lines)[0]) == [("user", "Hello", "complete")]
+
+
+def test_an_agent_inside_its_sessions_own_file_as_older_versions_wrote_it_belongs_to_the_turn(
+    recorded: Recorded,
+) -> None:
+    log = recorded.log("delegating")
+    inside = next(lines for lines in agent_logs(log).values() if "from below" in json.dumps(lines))
+    lines: list[Line] = []
+    for line in lines_of(log):
+        lines.append(line)
+        if line["type"] == "assistant" and '"run_in_background": false' in json.dumps(line):
+            lines += inside
+    turn = cut(lines)[0][2]
+    assert [(name, below) for name, below, _ in calls(turn)] == [("Agent", False), ("Bash", True)]
+
+
+# --- unfinished ---
+
+
+def test_a_turn_without_an_answer_is_left_open_until_its_session_is_long_over(recorded: Recorded) -> None:
+    lines = lines_of(recorded.log("left"))
+    turns, left = cut(lines, after=60)
+    assert (told(turns), left) == ([("user", "Hello before the end", "complete")], 1)
+    turns, left = cut(lines, after=LATER)
+    assert (told(turns)[1:], left) == ([("user", "this is never answered", "crashed")], 0)
+
+
+def test_a_turn_that_has_just_been_written_is_left_until_its_message_is_surely_whole(recorded: Recorded) -> None:
+    lines = lines_of(recorded.log("cleared"))
+    now = max(line["timestamp"] for line in lines if "timestamp" in line)
+    ago = time.time() - read_time(now)
+    assert cut(lines, after=0.5 - ago) == ([], 1)
+    assert len(cut(lines, after=5 - ago)[0]) == 1
+
+
+def read_time(text: str) -> float:
+    entry = read_line(
+        json.dumps({"type": "user", "uuid": "u", "sessionId": "s", "timestamp": text, "message": {}}).encode()
+    )
+    assert entry is not None
+    return entry.at
+
+
+@pytest.mark.parametrize("name", ["everyday", "troubled", "delegating", "commands", "circles"])
+def test_wherever_a_log_ends_for_now_no_turn_is_told_otherwise_than_in_the_whole(recorded: Recorded, name: str) -> None:
+    """Read at any length, every turn that is taken is the very turn that the whole log tells of."""
+    log = recorded.log(name)
+    lines = lines_of(log)
+    whole = {turn.key: turn for turn in turns_of(log)}
+    said = [line["message"]["id"] if line["type"] == "assistant" else "" for line in lines]
+    for end in range(1, len(lines)):
+        if lines[end]["type"] not in {"user", "assistant", "attachment"} or (said[end] and said[end] in said[:end]):
+            # Between the blocks of one message lie milliseconds: that a log has just been written is seen by the clock.
+            continue
+        for turn in cut(lines[:end], subagents(log), after=60)[0]:
+            assert turn == whole[turn.key], end
+
+
+def test_an_agent_that_never_reported_is_a_turn_of_its_own_once_the_session_is_over(recorded: Recorded) -> None:
+    log = recorded.log("delegating")
+    lines = lines_of(log)
+    told_at = next(n for n, line in enumerate(lines) if line["type"] == "user" and "<task-notif" in json.dumps(line))
+    agents = [agent for agent, lines in agent_logs(log).items() if "from behind" in json.dumps(lines)]
+
+    def only() -> SubagentLogs:
+        logs = SubagentLogs()
+        for line in agent_logs(log)[agents[0]]:
+            entry = read_line(json.dumps(line).encode())
+            if entry is not None:
+                logs.feed(agents[0], entry)
+        return logs
+
+    assert [turn.observation.trigger for turn in cut(lines[:told_at], only(), after=60)[0]] == ["user"]
+    asked, unreported = cut(lines[:told_at], only(), after=LATER)[0]
+    assert [name for name, _, _ in calls(asked)] == ["Agent"]
+    assert (unreported.observation.trigger, unreported.observation.notice) == ("task", NEVER_REPORTED)
+    assert calls(unreported) == [("Bash", True, "from behind")]
+
+
+# --- damaged ---
+
+
+def test_an_answer_whose_prompt_is_damaged_is_kept_and_is_not_given_to_the_turn_before(recorded: Recorded) -> None:
+    lines: list[Line | str] = [
+        "{damaged" if is_prompt(line, "run `ls /nowhere`") else line for line in lines_of(recorded.log("everyday"))
+    ]
+    before, orphan, after = cut(lines)[0][1:4]
+    assert calls(before) == [("Bash", False, "out\nerr")]
+    assert (orphan.observation.trigger, orphan.observation.user_message) == ("task", "")
+    assert orphan.observation.notice == PROMPT_MISSING
+    assert "No such file" in calls(orphan)[0][2]
+    assert after.observation.user_message == "do both in parallel"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_line_may_be_missing_and_every_other_turn_is_still_there(recorded: Recorded, seed: int) -> None:
+    log = recorded.log("everyday")
+    lines: list[Line | str] = list(lines_of(log))
+    lines[len(lines) * seed // 40] = "\0\0 half a li"
+    told_before, told_now = told(turns_of(log)), told(cut(lines)[0])
+    assert len([turn for turn in told_before if turn not in told_now]) <= 1
+
+
+def test_half_a_character_and_long_strings_are_kept_as_the_log_can_hold_them(recorded: Recorded) -> None:
+    text = recorded.log("everyday").read_text(encoding="utf-8")
+    text = text.replace('"content":"Hello there"', r'"content":"Hello \ud83d half"')
+    text = text.replace(r'"content":"out\nerr"', f'"content":"{"y" * 5000}"')
+    hello, echo = cut(text.splitlines())[0][:2]
+    assert hello.observation.user_message == "Hello ? half"
+    result = calls(echo)[0][2]
+    assert len(result) <= MAX_STRING
+    assert "characters cut]" in result
+
+
+def test_secrets_and_private_words_reach_no_part_of_a_turn_also_where_the_agent_repeats_them(
+    recorded: Recorded,
+) -> None:
+    secret = "sk-ant-api03-" + "Zx9_k3" * 15 + "AA"
+    text = recorded.log("everyday").read_text(encoding="utf-8")
+    text = text.replace("Hello there", "Hello there <private>the cat is called Mirabelle</private>")
+    text = text.replace("echo out;", f"echo {secret};").replace(
+        r"out\nerr", f"{secret}\\nMirabelle, the cat is called Mirabelle"
+    )
+    hello, echo = cut(text.splitlines())[0][:2]
+    assert hello.observation.user_message == "Hello there [private]"
+    kept = repr((hello, echo))
+    assert secret not in kept
+    assert kept.count("[redacted:") >= 3
+    assert "cat is called" not in kept
+    assert echo.observation.tool_calls[0]["result"].endswith("[private]")
+
+
+ENTRY = {
+    "type": "user",
+    "uuid": "u",
+    "sessionId": "s",
+    "timestamp": "2026-11-20T16:00:00.000Z",
+    "message": {"role": "user", "content": "Hello"},
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"", "not JSON"),
+        (b'{"type":"user","message":', "not JSON"),
+        (b"\0\0\0\0", "not JSON"),
+        (b'{"type":"\xff"}', "not JSON"),
+        (b'{"type":"user","x":' + b"[" * 200_000, "not JSON"),
+        (b"[1, 2]", "wrong shape"),
+        (b'"text"', "wrong shape"),
+        (b"{}", "wrong shape"),
+        (json.dumps({**ENTRY, "message": None}).encode(), "wrong shape"),
+        (json.dumps({**ENTRY, "message": {"content": 7}}).encode(), "wrong shape"),
+        (json.dumps({**ENTRY, "message": {"content": [{"text": "no type"}]}}).encode(), "wrong shape"),
+        (json.dumps({**ENTRY, "timestamp": "yesterday"}).encode(), "wrong shape"),
+        (json.dumps({**ENTRY, "uuid": ""}).encode(), "wrong shape"),
+        (json.dumps({**ENTRY, "uuid": "half \ud83d"}).encode(), "wrong shape"),
+        (json.dumps({**ENTRY, "sessionId": "../../etc"}).encode(), "wrong shape"),
+        (json.dumps({**ENTRY, "sessionId": "two words\n"}).encode(), "wrong shape"),
+        (b" " * (MAX_LINE_BYTES + 1), "longer than"),
+    ],
+    ids=range(17),
+)
+def test_a_line_that_cannot_be_used_is_refused_in_words(line: bytes, problem: str) -> None:
+    with pytest.raises(LogLineError, match=f"^{problem}"):
+        read_line(line)
+
+
+def test_lines_of_kinds_that_are_not_known_yet_are_passed_over() -> None:
+    assert read_line(b'{"type":"something-new","sessionId":"s","data":NaN}') is None
+    assert read_line(json.dumps({**ENTRY, "type": "attachment", "attachment": {"type": "new"}}).encode()) is None
+    known = read_line(json.dumps({**ENTRY, "somethingNew": {"deep": [1, 2]}}).encode())
+    assert known is not None
+    assert known.blocks[0].text == "Hello"
+
+
+def test_agents_that_claim_to_have_started_each_other_are_read_to_an_end(recorded: Recorded) -> None:
+    log = recorded.log("delegating")
+    agents = subagents(log)
+    for agent_id, lines in agent_logs(log).items():
+        for call in re.findall(r"toolu_[0-9a-f]{24}", json.dumps(lines)):
+            agents.started(agent_id, call)
+    names = [name for turn in cut(lines_of(log), agents)[0] for name, below, _ in calls(turn) if below]
+    assert names == ["Bash"] * 3

@@ -1,0 +1,212 @@
+"""Files that people send: safe names, nothing overwritten, nothing half-written, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sprite.errors import PeerError, StorageError
+from sprite.protocol import MAX_UPLOAD_BYTES, FileUpload
+from sprite.uploads import MAX_NAME_BYTES, MAX_OPEN, Uploads, safe_name
+
+
+@pytest.fixture
+def uploads(tmp_path: Path) -> Uploads:
+    made = Uploads(tmp_path / "documents", tmp_path / "parts")
+    made.prepare()
+    return made
+
+
+def chunk(upload_id: str, index: int, data: bytes, *, last: bool = False, name: str = "a.txt") -> FileUpload:
+    return FileUpload(upload_id, name, index, last, base64.b64encode(data).decode())
+
+
+async def send(uploads: Uploads, name: str, data: bytes = b"content", upload_id: str = "u") -> str:
+    path = await uploads.take(chunk(upload_id, 0, data, last=True, name=name))
+    assert path is not None
+    return path
+
+
+def stored(tmp_path: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("report.pdf", "report.pdf"),
+        ("../../etc/passwd", "passwd"),
+        ("/etc/passwd", "passwd"),
+        ("..\\..\\windows\\system.ini", "system.ini"),
+        ("..", "unnamed"),
+        (".", "unnamed"),
+        ("", "unnamed"),
+        ("   ", "unnamed"),
+        ("a/", "unnamed"),
+        (".hidden", "hidden"),
+        ("...bashrc", "bashrc"),
+        (". .env", "env"),
+        ("a\x00b\nc.txt", "a_b_c.txt"),
+        ('what? "is" <this>|*:.md', "what_ _is_ _this_.md"),
+        ("Übersicht 漢字 😀.pdf", "Übersicht 漢字 😀.pdf"),
+        ("half \ud83d.txt", "half _.txt"),
+    ],
+)
+def test_a_name_becomes_a_plain_visible_file_name(name: str, safe: str) -> None:
+    assert safe_name(name) == safe
+
+
+@given(st.text(st.characters()) | st.text("./\\ a\x00漢", max_size=20) | st.text("é.", min_size=200))
+def test_no_name_escapes_hides_or_is_too_long(name: str) -> None:
+    safe = safe_name(name)
+    assert safe
+    assert safe == Path(safe).name
+    assert not safe.startswith(".")
+    assert not safe.startswith(" ")
+    assert len(f"{Path(safe).stem} (9999){Path(safe).suffix}".encode()) <= 255
+    assert "\x00" not in safe
+
+
+@pytest.mark.parametrize("name", ["é" * 400 + ".pdf", "a." + "é" * 400, "." * 400 + "x" * 400, "漢" * 300])
+async def test_a_huge_name_is_cut_to_what_every_file_system_takes(name: str, uploads: Uploads, tmp_path: Path) -> None:
+    for _ in range(2):
+        path = await send(uploads, name)
+        assert (tmp_path / path).read_bytes() == b"content"
+        assert len(Path(path).name.encode()) <= MAX_NAME_BYTES + len(" (2)")
+    assert safe_name("é" * 400 + ".pdf").endswith("é.pdf")
+
+
+def test_a_name_as_long_as_a_frame_is_cut_at_once() -> None:
+    began = time.monotonic()
+    assert len(safe_name("x" * 1_000_000 + ".txt").encode()) == MAX_NAME_BYTES
+    assert time.monotonic() - began < 1
+
+
+# Placing
+
+
+async def test_chunks_become_one_file(uploads: Uploads, tmp_path: Path) -> None:
+    assert await uploads.take(chunk("u", 0, b"one ")) is None
+    assert await uploads.take(chunk("u", 1, b"two ")) is None
+    assert not list((tmp_path / "documents").iterdir()), "nothing is visible before it is whole"
+    assert await uploads.take(chunk("u", 2, b"three", last=True)) == "documents/a.txt"
+    assert stored(tmp_path) == {"documents/a.txt": b"one two three"}
+
+
+async def test_a_taken_name_gets_a_number_and_nothing_is_overwritten(uploads: Uploads, tmp_path: Path) -> None:
+    paths = [await send(uploads, "a.tar.gz", bytes([n])) for n in range(3)]
+    assert paths == ["documents/a.tar.gz", "documents/a.tar (2).gz", "documents/a.tar (3).gz"]
+    assert [stored(tmp_path)[path] for path in paths] == [b"\x00", b"\x01", b"\x02"]
+
+
+async def test_the_same_name_at_the_same_moment_makes_as_many_files(uploads: Uploads, tmp_path: Path) -> None:
+    paths = await asyncio.gather(*(send(uploads, "a.txt", str(n).encode(), f"u{n}") for n in range(10)))
+    assert len(set(paths)) == 10
+    assert set(stored(tmp_path).values()) == {str(n).encode() for n in range(10)}
+
+
+async def test_a_link_or_a_folder_in_the_way_is_not_followed_or_replaced(uploads: Uploads, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (tmp_path / "documents" / "a.txt").symlink_to(outside)
+    (tmp_path / "documents" / "a (2).txt").mkdir()
+    assert await send(uploads, "a.txt") == "documents/a (3).txt"
+    assert not outside.exists()
+
+
+async def test_an_empty_file_is_a_file(uploads: Uploads, tmp_path: Path) -> None:
+    await send(uploads, "empty", b"")
+    assert stored(tmp_path) == {"documents/empty": b""}
+
+
+async def test_interleaved_uploads_do_not_mix(uploads: Uploads, tmp_path: Path) -> None:
+    for index in range(3):
+        for name in ("x", "y"):
+            await uploads.take(chunk(name, index, f"{name}{index}".encode(), last=index == 2, name=name))
+    assert stored(tmp_path) == {"documents/x": b"x0x1x2", "documents/y": b"y0y1y2"}
+
+
+async def test_an_id_is_never_a_path(uploads: Uploads, tmp_path: Path) -> None:
+    await uploads.take(chunk("../../evil", 0, b"x"))
+    (part,) = (tmp_path / "parts").iterdir()
+    assert part.name.isalnum()
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("index", [1, -1, 2**70])
+async def test_a_chunk_out_of_order_ends_the_upload_and_leaves_nothing(
+    index: int, uploads: Uploads, tmp_path: Path
+) -> None:
+    await uploads.take(chunk("u", 0, b"x"))
+    await uploads.take(chunk("u", 1, b"x"))
+    with pytest.raises(PeerError, match="Chunk 2 was expected"):
+        await uploads.take(chunk("u", index, b"x"))
+    assert stored(tmp_path) == {}
+    assert await send(uploads, "a.txt") == "documents/a.txt", "it can be sent again"
+
+
+@pytest.mark.parametrize("data", ["!!!!", "YQ", "YQ==YQ==", "é", "Y Q ="])
+async def test_data_that_is_no_base64_ends_the_upload_and_leaves_nothing(
+    data: str, uploads: Uploads, tmp_path: Path
+) -> None:
+    await uploads.take(chunk("u", 0, b"x"))
+    with pytest.raises(PeerError, match="base64"):
+        await uploads.take(FileUpload("u", "a.txt", 1, last=True, data=data))
+    assert stored(tmp_path) == {}
+
+
+async def test_a_file_over_the_limit_is_refused_and_leaves_nothing(uploads: Uploads, tmp_path: Path) -> None:
+    half = bytes(MAX_UPLOAD_BYTES // 2)
+    await uploads.take(chunk("u", 0, half))
+    await uploads.take(chunk("u", 1, half))
+    with pytest.raises(PeerError, match="100 MiB at most") as refused:
+        await uploads.take(chunk("u", 2, b"x"))
+    assert refused.value.code == "file_too_large"
+    assert stored(tmp_path) == {}
+
+
+async def test_uploads_under_way_are_bounded_and_those_going_on_are_not_disturbed(uploads: Uploads) -> None:
+    for number in range(MAX_OPEN):
+        await uploads.take(chunk(f"u{number}", 0, b"x"))
+    with pytest.raises(PeerError, match="under way") as refused:
+        await uploads.take(chunk("one too many", 0, b"x"))
+    assert refused.value.code == "too_many_uploads"
+    assert await uploads.take(chunk("u0", 1, b"y", last=True)) == "documents/a.txt"
+    assert await uploads.take(chunk("one too many", 0, b"x")) is None
+
+
+async def test_an_upload_that_its_sender_gave_up_makes_room_after_a_while(uploads: Uploads, tmp_path: Path) -> None:
+    for number in range(MAX_OPEN):
+        await uploads.take(chunk(f"u{number}", 0, b"x"))
+    long_ago = time.time() - 3600
+    for part in sorted((tmp_path / "parts").iterdir())[:2]:
+        os.utime(part, (long_ago, long_ago))
+    assert await uploads.take(chunk("next", 0, b"x")) is None
+    assert len(list((tmp_path / "parts").iterdir())) == MAX_OPEN - 1
+    assert await uploads.take(chunk("next", 1, b"y", last=True)) == "documents/a.txt"
+
+
+async def test_what_an_earlier_process_left_is_dropped_at_the_start(uploads: Uploads, tmp_path: Path) -> None:
+    await uploads.take(chunk("u", 0, b"half"))
+    again = Uploads(tmp_path / "documents", tmp_path / "parts")
+    again.prepare()
+    assert stored(tmp_path) == {}
+    with pytest.raises(PeerError, match="Chunk 0 was expected"):
+        await again.take(chunk("u", 1, b"half"))
+
+
+async def test_a_disk_that_refuses_is_said_in_words(uploads: Uploads, tmp_path: Path) -> None:
+    (tmp_path / "parts").rmdir()
+    with pytest.raises(StorageError, match="could not be stored"):
+        await uploads.take(chunk("u", 0, b"x"))

@@ -1,0 +1,88 @@
+# ruff: noqa: RUF001 - letters that look like others are what is tested here
+"""Words as memory compares them: what is a repeat, what carries meaning, what is copied."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sprite.memory.words import RUN, Text, content_words, run_words, runs, said, share
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The office is in Lund.", "the office is in lund"),
+        ("The user's dog is called Rex.", "User's dog is called Rex"),
+        ("Dates are DD/MM.", "“Dates” are *DD/MM*!"),
+        ("Invoices go to   the bookkeeper", "The invoices go to a bookkeeper."),
+    ],
+)
+def test_the_same_sentence_in_other_clothes_is_a_repeat(one: str, other: str) -> None:
+    assert said(one) == said(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The office is open on Friday.", "The office is not open on Friday."),
+        ("The office isn't open.", "The office is open."),
+        ("Reports are due on the 5th.", "Reports are due on the 6th."),
+        ("The offset is 5.", "The offset is -5."),
+        ("The rate is 1.5.", "The rate is 15."),
+        ("The rate is .5", "The rate is 5"),
+        ("Ann pays Bo.", "Bo pays Ann."),
+        ("The user writes C++.", "The user writes C#."),
+        ("The user writes C.", "The user writes C++."),
+        ("Dates are DD/MM.", "Dates are DD-MM."),
+        ("It costs 5 €.", "It costs 5 $."),
+        ("x > 5", "x < 5"),
+        ("The user lived in Lund.", "The user lives in Lund."),
+        ("The user never wants emoji.", "The user wants emoji."),
+        ("Only Ann may deploy.", "Ann may deploy."),
+    ],
+)
+def test_what_changes_the_meaning_is_no_repeat(one: str, other: str) -> None:
+    assert said(one) != said(other)
+
+
+def test_function_words_and_the_curators_own_phrases_say_nothing_of_whose_a_sentence_is() -> None:
+    assert content_words("The user would like it, and they will have it because of this.") == {"like"}
+    assert content_words("two dogs, one dog; glass") == {"two", "dog", "one", "glass"}
+    assert content_words("on 12 at 5pm, v2") == {"12", "5pm", "v2"}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("ordеrs plаced", "orders placed"),
+        ("or\u200bders pla\u00adced", "orders placed"),
+        ("ｏｒｄｅｒｓ placed", "orders placed"),
+        ("órders plâced", "orders placed"),
+        ("ORDERS PLACED", "orders placed"),
+        ("𝐨𝐫𝐝𝐞𝐫𝐬 placed", "orders placed"),
+    ],
+)
+def test_words_are_what_an_eye_reads(written: str, read: str) -> None:
+    assert content_words(written) == content_words(read)
+
+
+def test_a_script_without_spaces_is_compared_by_its_pairs_of_signs() -> None:
+    assert share(content_words("希望所有订单"), content_words("用户希望所有订单自动下单。")) == 1
+    assert share(content_words("会议在五月"), content_words("用户希望所有订单")) == 0
+
+
+def test_a_run_is_four_words_in_a_row_whatever_stands_between_them() -> None:
+    assert Text("Place every order: without it!").runs == {("place", "every", "order", "without")}
+    assert Text("one two three").runs == frozenset()
+    assert run_words("ocrmypdf 16.10.1 was installed") == ["ocrmypdf", "installed"]
+
+
+@given(st.text())
+def test_no_text_is_too_strange(text: str) -> None:
+    words = content_words(text)
+    assert share(words, words) == 1
+    assert set(run_words(text)) <= words
+    assert said(text) == said(text.swapcase().swapcase()) or not text.isascii()
+    assert all(len(run) == RUN for run in runs(run_words(text)))
