@@ -24,8 +24,8 @@ lint: $(VENV)/.dev ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-soak: $(VENV)/.dev ## the kill test, ten times as long
-	SOAK_KILLS=500 $(BIN)/python -m pytest tests/test_kill_anytime.py -s
+soak: $(VENV)/.dev ## the kill tests, ten times as long
+	SOAK_KILLS=500 $(BIN)/python -m pytest tests/test_kill_anytime.py tests/test_kill_upkeep.py -s
 
 bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
 	@for script in benchmarks/bench_*.py; do PYTHONPATH=. $(BIN)/python $$script || exit 1; done

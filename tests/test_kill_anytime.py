@@ -17,7 +17,8 @@ from sprite.memory.files import CURATED
 from tests.harness import Client, SpriteProcess, dump, observations, rows, running_sprite, started_sprite
 from tests.witness import curations, endings, journal, people_see, transcript
 
-LIVES = 50
+#: More of them where somebody has the time: `make soak`.
+LIVES = int(os.environ.get("SOAK_KILLS") or 50)
 BATCH_TURNS = "3"
 #: In seconds after the start, how often of ten: while it opens its files, imports the SDK, works.
 MOMENTS = [(0.0, 0.3), (0.3, 1.2), *[(1.4, 2.2)] * 8]
