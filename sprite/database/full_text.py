@@ -114,9 +114,11 @@ class Index:
         return [(row[0], -row[1]) for row in rows]
 
     def best(
-        self, connection: sqlite3.Connection, column: str, phrases: Sequence[str], total: int, limit: int
+        self, connection: sqlite3.Connection, phrases: Sequence[str], total: int, sure: int, limit: int
     ) -> list[tuple[int, float]]:
         """(id, score) of the best rows for any of the phrases; a score is the share of their weight that a row has.
+
+        The first `sure` are the best there are; the others, up to `limit`, are good.
 
         Small queries are one OR in FTS5. Large ones read only rows with two of the words: for each word, from the
         rarest on, those that have it and any word more frequent. A row is scored in full by the query of its
@@ -124,20 +126,20 @@ class Index:
         wanted, the rest cannot matter. Measured on a million sentences of 14 words, Zipf-distributed, five words
         asked for, against the full OR: a fifth of its time, 99.9 % of its first ten.
         """
-        counted = sorted((self.count(connection, f"{{{column}}} : {phrase}"), phrase) for phrase in phrases)
+        counted = sorted((self.count(connection, phrase), phrase) for phrase in phrases)
         weights = [(phrase, _weight(total, count)) for count, phrase in counted]
         sum_of_weights = sum(weight for _, weight in weights)
         found = [(phrase, weight) for (count, phrase), (_, weight) in zip(counted, weights, strict=True) if count]
         if not found:
             return []
         if sum(count for count, _ in counted) <= FULL_QUERY_ROWS or len(found) == 1:
-            rows = self.ranked(connection, f"{{{column}}} : {any_of([phrase for phrase, _ in found])}", limit)
+            rows = self.ranked(connection, any_of([phrase for phrase, _ in found]), limit)
         else:
-            rows = self._best_of_many(connection, column, found[:LARGE_QUERY_TERMS], limit)
+            rows = self._best_of_many(connection, found[:LARGE_QUERY_TERMS], sure, limit)
         return [(row, score / sum_of_weights) for row, score in rows]
 
     def _best_of_many(
-        self, connection: sqlite3.Connection, column: str, found: Sequence[tuple[str, float]], limit: int
+        self, connection: sqlite3.Connection, found: Sequence[tuple[str, float]], sure: int, limit: int
     ) -> list[tuple[int, float]]:
         scores: dict[int, float] = {}
         steps = [
@@ -145,9 +147,9 @@ class Index:
             for place, (phrase, _) in enumerate(found[:-1])
         ]
         for expression, most in [*steps, *found]:
-            if len(scores) >= limit and heapq.nlargest(limit, scores.values())[-1] > DENSE * most:
+            if len(scores) >= sure and heapq.nlargest(sure, scores.values())[-1] > DENSE * most:
                 continue
-            for row, score in self.ranked(connection, f"{{{column}}} : {expression}", limit):
+            for row, score in self.ranked(connection, expression, limit):
                 scores[row] = max(score, scores.get(row, 0.0))
         # Equals stay in FTS5's order.
         return heapq.nlargest(limit, scores.items(), key=lambda pair: (round(pair[1], 9), -pair[0]))

@@ -88,7 +88,7 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     pool = max(MIN_POOL, POOL * limit)
     # A learning points at its turn also where only turns are wanted.
     fitting = learnings or replace(query.filters, types=())
-    learned, scores = await memory.index.ask(lambda look: _learnings(look, query, fitting, pool))
+    learned, scores = await memory.index.ask(lambda look: _learnings(look, query, fitting, limit, pool))
     said = Said({}, {}, {})
     if turns is not None:
         cited = _cited(learned, scores)
@@ -163,10 +163,10 @@ def _one_a_turn(entries: Sequence[Entry], limit: int) -> list[Entry]:
 
 
 def _learnings(
-    look: LearningLook, query: Query, filters: Filters, pool: int
+    look: LearningLook, query: Query, filters: Filters, limit: int, pool: int
 ) -> tuple[dict[int, LearningHit], dict[int, float]]:
     """Learnings that have words of the question, and their scores."""
-    looked = look.look_up(query.needles, filters, pool)
+    looked = look.look_up(query.needles, filters, limit, pool)
     if looked.postings is None:
         # Equals stay in FTS5's order: among so many, it has chosen between them already.
         scores = {key: score - place * TIE_BREAK for place, (key, score) in enumerate(looked.best)}

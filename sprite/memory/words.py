@@ -38,7 +38,7 @@ def said(text: str) -> str:
 @lru_cache(maxsize=512)
 def content_words(text: str) -> frozenset[str]:
     """The words of a text that carry meaning, in one form for singular and plural."""
-    return frozenset(_singular(word) for word in set(_words(text)) if _means_something(word))
+    return frozenset(form for form in map(_form, set(_words(text))) if form)
 
 
 def words_of(texts: Iterable[str]) -> set[str]:
@@ -51,8 +51,8 @@ def run_words(text: str) -> list[str]:
 
     Numbers are left out, since versions and dates are long; so are pairs of signs, since a name has many.
     """
-    words = (_singular(word) for word in _words(text) if _means_something(word))
-    return [word for word in words if word.isalpha() and not _UNSPACED.match(word)]
+    forms = map(_form, _words(text))
+    return [form for form in forms if form and form.isalpha() and not _UNSPACED.match(form)]
 
 
 def runs(words: Sequence[str]) -> Iterator[Run]:
@@ -82,10 +82,12 @@ def share(words: AbstractSet[str], of: AbstractSet[str]) -> float:
     return len(words & of) / len(words) if words else 1.0
 
 
-def _means_something(word: str) -> bool:
-    if len(word) >= _SHORT and word not in _COMMON:
-        return True
-    return any(c.isdigit() for c in word) or _UNSPACED.match(word) is not None
+@lru_cache(maxsize=20_000)
+def _form(word: str) -> str:
+    """A word in the form that stands for singular and plural, empty if it carries no meaning."""
+    if (len(word) < _SHORT or word in _COMMON) and not (any(c.isdigit() for c in word) or _UNSPACED.match(word)):
+        return ""
+    return word[:-1] if len(word) > _SHORT and word.endswith("s") and not word.endswith("ss") else word
 
 
 def _words(text: str) -> list[str]:
@@ -102,10 +104,6 @@ def _in_pairs(run: re.Match[str]) -> str:
     signs = run[0]
     pairs = (signs[at : at + 2] for at in range(max(1, len(signs) - 1)))
     return f" {' '.join(pairs)} "
-
-
-def _singular(word: str) -> str:
-    return word[:-1] if len(word) > _SHORT and word.endswith("s") and not word.endswith("ss") else word
 
 
 #: Function words that anybody's sentence has, and the curator's own ways of putting things.
