@@ -1,0 +1,160 @@
+"""Settings: one frozen value, made once from flags and the environment. The bridge's only reader of os.environ."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from bridge.errors import OperatorError
+
+Provider = Literal["local", "sprites"]
+
+DEFAULT_DATA = Path("data")
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8080
+ANTHROPIC_URL = "https://api.anthropic.com"
+SPRITES_URL = "https://api.sprites.dev"
+#: The person of a bridge that nobody was added to: whoever can read the terminal it was started in.
+LOCAL_PERSON = "local"
+#: Names of people and of sprites; short enough for a host name, and never a path.
+NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
+
+#: Never handed to a sprite on this machine: the bridge's own secrets, and what the bridge sets itself.
+_KEPT_FROM_SPRITES = ("ANTHROPIC_", "SPRITES_", "BRIDGE_", "SPRITE_TOKEN", "SPRITE_MONTHLY_USD")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything the bridge can be told. Money in US dollars."""
+
+    data: Path = DEFAULT_DATA
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    provider: Provider = "local"
+    #: Whether local agents ask before they act; None leaves it to the sprite.
+    permissions: Literal["ask", "bypass"] | None = None
+    #: The model proxy's upstream. Without a credential the built-in offline model answers.
+    api_key: str | None = field(default=None, repr=False)
+    auth_token: str | None = field(default=None, repr=False)
+    base_url: str = ANTHROPIC_URL
+    #: Models a sprite may ask for, by name or pattern (`claude-*`); empty allows each that the price list knows.
+    models: tuple[str, ...] = ()
+    #: Per sprite; None for no cap.
+    daily_usd: float | None = None
+    monthly_usd: float | None = None
+    #: The organisation's token for Sprites VMs, and where their API is.
+    sprites_token: str | None = field(default=None, repr=False)
+    sprites_url: str = SPRITES_URL
+    #: Where people and VMs reach this bridge from outside, such as https://sprite.example.org; None on one machine.
+    public_url: str | None = None
+    #: Lets a scraper read /metrics from elsewhere.
+    operator_token: str | None = field(default=None, repr=False)
+    #: What processes on this machine inherit: the environment without keys and tokens.
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def database(self) -> Path:
+        """People, tokens (hashed) and spend."""
+        return self.data / "bridge.db"
+
+    @property
+    def run(self) -> Path:
+        """What belongs to the running bridge: its lock and its control socket."""
+        return self.data / "run"
+
+    @property
+    def workspaces(self) -> Path:
+        """One folder for each local sprite."""
+        return self.data / "workspaces"
+
+    @property
+    def uses_offline_model(self) -> bool:
+        """Whether the built-in stand-in answers instead of Claude."""
+        return not (self.api_key or self.auth_token)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return is_loopback(self.host)
+
+
+def from_environment(
+    *,
+    data: Path = DEFAULT_DATA,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    provider: Provider = "local",
+    permissions: Literal["ask", "bypass"] | None = None,
+    daily_usd: float | None = None,
+    monthly_usd: float | None = None,
+) -> Settings:
+    """Settings from the environment, flags first; OperatorError names the variable that is not as it must be."""
+    return Settings(
+        data=data.resolve(),
+        host=host,
+        port=port,
+        provider=provider,
+        permissions=permissions,
+        api_key=_text("ANTHROPIC_API_KEY"),
+        auth_token=_text("ANTHROPIC_AUTH_TOKEN"),
+        base_url=_address("ANTHROPIC_BASE_URL") or ANTHROPIC_URL,
+        models=tuple((_text("BRIDGE_MODELS") or "").replace(",", " ").split()),
+        daily_usd=_dollars("SPRITE_DAILY_USD") if daily_usd is None else daily_usd,
+        monthly_usd=_dollars("SPRITE_MONTHLY_USD") if monthly_usd is None else monthly_usd,
+        sprites_token=_text("SPRITES_TOKEN"),
+        sprites_url=_address("SPRITES_URL") or SPRITES_URL,
+        public_url=_address("BRIDGE_PUBLIC_URL"),
+        operator_token=_text("BRIDGE_OPERATOR_TOKEN"),
+        environment=_for_processes(),
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine's own, unreachable from elsewhere."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _for_processes() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_FROM_SPRITES)}
+
+
+def _text(name: str) -> str | None:
+    return os.environ.get(name, "").strip() or None
+
+
+def _address(name: str) -> str | None:
+    text = _text(name)
+    if text is None:
+        return None
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        # What was given is not repeated: an address can hold a password.
+        raise OperatorError(f"{name} must be an address such as https://example.org, without a query.")
+    return text.rstrip("/")
+
+
+def _dollars(name: str) -> float | None:
+    text = _text(name)
+    return None if text is None else dollars(text, name)
+
+
+def dollars(text: str, name: str) -> float:
+    """An amount in US dollars; OperatorError names where it was given."""
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < float("inf"):
+        raise OperatorError(f"{name} must be an amount in US dollars such as 0.50, not {text!r}.")
+    return amount

@@ -1,0 +1,186 @@
+"""bridge.db: people, their sessions and tokens, sprite tokens and spend. Opened once, by one bridge.
+
+Owns the file, its pragmas and the one list of migrations; knows no meaning of a table: each module keeps its
+own SQL beside its verb and runs it through `Database.write` and `Database.read`. No plain secret is ever in here:
+tokens are stored as SHA-256 (they are random, so nothing slower is needed).
+
+Times are Unix seconds (REAL), money is US dollars (REAL).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from bridge.errors import OperatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_T = TypeVar("_T")
+#: "Spbr": a foreign SQLite file is never taken for ours.
+_APPLICATION_ID = 0x53706272
+_BUSY_TIMEOUT_MS = 5000
+
+_PEOPLE = """
+CREATE TABLE people (
+    name TEXT PRIMARY KEY,
+    created_at REAL NOT NULL,
+    revoked_at REAL
+) STRICT;
+CREATE TABLE login_links (
+    token_sha256 BLOB PRIMARY KEY,
+    person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+    expires_at REAL NOT NULL,
+    used_at REAL
+) STRICT;
+CREATE TABLE sessions (
+    id_sha256 BLOB PRIMARY KEY,
+    person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+    created_at REAL NOT NULL,
+    expires_at REAL NOT NULL
+) STRICT;
+CREATE TABLE person_tokens (
+    token_sha256 BLOB PRIMARY KEY,
+    person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+    created_at REAL NOT NULL
+) STRICT;
+"""
+
+#: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
+MIGRATIONS: tuple[str, ...] = (_PEOPLE,)
+
+
+class Database:
+    """One file, one writer connection and one reader connection, each on a thread of its own.
+
+    The reader never waits for the writer, and sees only what is committed.
+    """
+
+    def __init__(
+        self,
+        writer: tuple[sqlite3.Connection, ThreadPoolExecutor],
+        reader: tuple[sqlite3.Connection, ThreadPoolExecutor],
+    ) -> None:
+        self._writer, self._writer_thread = writer
+        self._reader, self._reader_thread = reader
+
+    async def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run a short function in one transaction: all of it or nothing; returns its value.
+
+        One hop to the thread and back, however many statements. Once begun it runs to its end, also where the
+        caller is cancelled. sqlite3.Error when the disk refuses.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writer_thread, _all_or_nothing, self._writer, work)
+
+    async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run a function that only reads; returns its value."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reader_thread, work, self._reader)
+
+
+@asynccontextmanager
+async def open_database(path: Path) -> AsyncIterator[Database]:
+    """Open (or make) bridge.db, readable by its owner only, at the newest version.
+
+    OperatorError when the file is damaged, foreign, from a newer bridge, or cannot be written.
+    """
+    with ExitStack() as stack:
+        with _explained(path):
+            writer = stack.enter_context(closing(await asyncio.to_thread(_open, path)))
+            reader = stack.enter_context(closing(await asyncio.to_thread(_connect, path)))
+        reader.execute("PRAGMA query_only=ON")
+        # Entered after the connections: work that a cancelled caller left in a thread ends before its connection.
+        writer_thread = stack.enter_context(ThreadPoolExecutor(1, "bridge-db-writer"))
+        reader_thread = stack.enter_context(ThreadPoolExecutor(1, "bridge-db-reader"))
+        yield Database((writer, writer_thread), (reader, reader_thread))
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    # SQLite would make the file readable for the group; its -wal and -shm take the mode of the file.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = _connect(path)
+    try:
+        _refuse_foreign(connection, path)
+        _migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Each connection is used from one thread at a time: its own, or none any more when it is closed.
+    connection = sqlite3.connect(path, isolation_level=None, cached_statements=256, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+    connection.execute("PRAGMA journal_mode=WAL")
+    # A killed process loses nothing; a power cut may lose the last moments, and never damages the file.
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+    return connection
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    identity = connection.execute("PRAGMA application_id").fetchone()[0]
+    if tables and identity != _APPLICATION_ID:
+        raise OperatorError(
+            f"{path} is a SQLite database, but not the bridge's. It was left untouched: move it away, or choose "
+            "another --data."
+        )
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(MIGRATIONS):
+        raise OperatorError(
+            f"{path} was written by a newer bridge (version {version}, this one knows {len(MIGRATIONS)}). "
+            "Update Sprite; the file was left untouched."
+        )
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        try:
+            connection.executescript(
+                f"BEGIN IMMEDIATE; PRAGMA application_id={_APPLICATION_ID}; {script}; "
+                f"PRAGMA user_version={number}; COMMIT;"
+            )
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.rollback()
+            raise
+
+
+def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        value = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return value
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say what SQLite or the disk says at the start as what the operator can do."""
+    try:
+        yield
+    except OSError as error:
+        raise OperatorError(f"{path} cannot be opened ({error.strerror}). Choose another --data.") from error
+    except sqlite3.OperationalError as error:
+        raise OperatorError(f"{path} cannot be used ({error}). Choose another --data.") from error
+    except sqlite3.DatabaseError as error:
+        raise OperatorError(
+            f"{path} is damaged or is no SQLite database ({error}). It was left untouched: restore it from a backup, "
+            "or move it away to start anew."
+        ) from error

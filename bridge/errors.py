@@ -1,0 +1,14 @@
+"""Errors by blame; the docstring is the default message, the argument the sentence a person reads."""
+
+from __future__ import annotations
+
+
+class BridgeError(Exception):
+    """Something the bridge can explain."""
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.args)) or (self.__doc__ or "")
+
+
+class OperatorError(BridgeError):
+    """The bridge was started in a way that cannot work; the words say what to change. Exit status 2."""
