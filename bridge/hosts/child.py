@@ -1,0 +1,145 @@
+"""One `sprite serve` process on this machine: how it starts, what it said, how it ends. Knows nothing of why."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from bridge.hosts import HostError
+
+#: Where `python -m sprite` finds the package: beside this one.
+_ROOT = Path(__file__).resolve().parents[2]
+_START_SECONDS = 30.0
+#: The sprite interrupts the turn, stores it and flushes within a minute, by its own deadline.
+_STOP_SECONDS = 65.0
+#: One that never came up has nothing to store.
+_ABANDON_SECONDS = 5.0
+_KEPT_BYTES = 4000
+_KEPT_LINES = 8
+_READ_BYTES = 1 << 14
+#: The sprite's exit code for "a person has to act".
+_OPERATOR_EXIT = 2
+_LISTENING = re.compile(r"^sprite listening on (\S+):(\d+)\s*$", re.MULTILINE)
+_LOCKED = re.compile(r"already owns", re.IGNORECASE)
+
+
+class WorkspaceTakenError(HostError):
+    """Another sprite runs on this workspace."""
+
+
+class Child:
+    """A running sprite, in a session of its own so that a terminal's Ctrl-C stays with us."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._said = {"stdout": "", "stderr": ""}
+        self._spoke = asyncio.Event()
+        self._readers = [
+            asyncio.create_task(self._listen("stdout", process.stdout), name="sprite-stdout"),
+            asyncio.create_task(self._listen("stderr", process.stderr), name="sprite-stderr"),
+        ]
+
+    @classmethod
+    async def start(cls, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> Child:
+        """Starts one and waits until it listens. WorkspaceTakenError, or HostError with what it said last."""
+        command = [sys.executable, "-m", "sprite", "serve", "--workspace", str(workspace), "--port", "0"]
+        if permissions is not None:
+            command += ["--permissions", permissions]
+        # Where it exists, setpriv ends the sprite with us even when we are killed: its way to a model would be gone.
+        lifeline = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv")) else []
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *lifeline,
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment,
+                cwd=_ROOT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise HostError(f"The sprite's process cannot be started ({error.strerror}).") from error
+        child = cls(process)
+        try:
+            await child._until_listening()
+        except BaseException:
+            await child.stop(seconds=_ABANDON_SECONDS)
+            raise
+        return child
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process lives."""
+        return self._process.returncode is None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        found = _LISTENING.search(self._said["stdout"])
+        if found is None:
+            raise HostError("The sprite has not said where it listens.")
+        return found[1].strip("[]"), int(found[2])
+
+    async def ended(self) -> str:
+        """Waits for its end; how it ended, and its last lines."""
+        code = await self._process.wait()
+        await asyncio.wait(self._readers)
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        return self._with_last_lines(f"The sprite {how}")
+
+    async def stop(self, *, seconds: float = _STOP_SECONDS) -> None:
+        """Asks it to end, and waits; past the bound (or when we are cancelled) ends it and its children."""
+        try:
+            if self.runs:
+                self._process.terminate()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._process.wait()
+        finally:
+            if self.runs:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                await self._process.wait()
+            for reader in self._readers:
+                reader.cancel()
+            await asyncio.wait(self._readers)
+
+    async def _until_listening(self) -> None:
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while _LISTENING.search(self._said["stdout"]) is None:
+                    if self._readers[0].done():
+                        words = await self.ended()
+                        is_for_a_person = self._process.returncode == _OPERATOR_EXIT
+                        if is_for_a_person and _LOCKED.search(self._said["stderr"]):
+                            raise WorkspaceTakenError(words)
+                        raise HostError(words, retryable=not is_for_a_person)
+                    self._spoke.clear()
+                    await self._spoke.wait()
+        except TimeoutError:
+            words = self._with_last_lines(f"The sprite did not start within {_START_SECONDS:.0f} seconds")
+            raise HostError(words) from None
+
+    def _with_last_lines(self, what: str) -> str:
+        lines = [line for line in self._said["stderr"].splitlines() if line.strip()][-_KEPT_LINES:]
+        return "\n".join([f"{what}. It said:", *lines] if lines else [f"{what}."])
+
+    async def _listen(self, name: str, stream: asyncio.StreamReader | None) -> None:
+        """Keeps the pipe empty, and what was said last."""
+        try:
+            while stream is not None and (data := await stream.read(_READ_BYTES)):
+                said = self._said[name] + data.decode(errors="replace")
+                # The first line of stdout is the address, so there the beginning is what is kept.
+                self._said[name] = said[:_KEPT_BYTES] if name == "stdout" else said[-_KEPT_BYTES:]
+                self._spoke.set()
+        finally:
+            # The end of a pipe is news, too.
+            asyncio.get_running_loop().call_soon(self._spoke.set)

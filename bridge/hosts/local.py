@@ -1,0 +1,297 @@
+"""Sprites as processes on this machine, one workspace folder each.
+
+Started when first asked for, started again when they die, stopped with the bridge. A sprite that already runs
+on a workspace is used as it is and left alone. The model's real key never enters a sprite's environment: it gets
+the bridge's own address and a token of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from bridge.hosts import (
+    Access,
+    HostError,
+    HostState,
+    NoSuchFileError,
+    Reached,
+    Report,
+    TcpChannel,
+    checked_name,
+    downloadable,
+)
+from bridge.hosts.child import Child, WorkspaceTakenError
+
+_CONNECT_SECONDS = 10.0
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+#: One that lived so long was well: its death counts as the first.
+_WELL_SECONDS = 60.0
+#: So many deaths in a row are said to whoever waits.
+_DEATHS_TO_SAY = 3
+#: After so many nobody tries any more until somebody asks for the sprite again.
+_DEATHS_TO_GIVE_UP = 8
+#: A sprite that is just starting elsewhere writes its address soon.
+_ADDRESS_SECONDS = 10.0
+_POLL_SECONDS = 0.1
+_CHUNK_BYTES = 1 << 16
+
+#: What a sprite gets of our environment, beside SPRITE_*: where things are, never what opens them.
+_PASSED_ON = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLORTERM TMPDIR IS_SANDBOX SSL_CERT_FILE SSL_CERT_DIR "
+    "NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY http_proxy https_proxy".split()
+)
+_PASSED_ON_PREFIXES = ("SPRITE_", "LC_", "XDG_")
+#: Each sprite has a token of its own, in its workspace.
+_KEPT_BACK = frozenset({"SPRITE_TOKEN"})
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class LocalHost:
+    """`async with LocalHost(data / "workspaces", access, environment=...) as host:`.
+
+    `access` is asked at each start of a sprite. Leave the host while the model proxy still answers: a sprite's last
+    flush needs it.
+    """
+
+    def __init__(
+        self, workspaces: Path, access: Access, *, environment: Mapping[str, str], permissions: str | None = None
+    ) -> None:
+        self._workspaces = workspaces.resolve()
+        self._access = access
+        self._environment = _clean(environment)
+        self._permissions = permissions
+        self._residents: dict[str, _Resident] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(resident.close() for resident in self._residents.values()))
+
+    def workspace(self, sprite: str) -> Path:
+        """The folder of a sprite, made or not. HostError for a name that no sprite may have."""
+        return self._workspaces / checked_name(sprite)
+
+    def is_ours(self, sprite: str) -> bool:
+        """Whether its process was started here, and so ends here."""
+        resident = self._residents.get(sprite)
+        return resident is not None and resident.is_ours
+
+    async def reach(self, sprite: str, report: Report) -> Reached:
+        """See Host."""
+        resident = self._resident(sprite)
+        address = await resident.address(report)
+        try:
+            return await self._connected(resident, address)
+        except HostError:
+            if resident.is_ours:
+                raise
+        # One that was started elsewhere has gone meanwhile.
+        resident.forget()
+        return await self._connected(resident, await resident.address(report))
+
+    async def deploy(self, sprite: str, report: Report) -> None:
+        """See Host: here the code is this checkout's, so there is only the process to be started."""
+        resident = self._resident(sprite)
+        host, port = await resident.address(report)
+        report("connecting", f"{sprite} runs in {resident.workspace}, on {host}:{port}.")
+
+    async def state(self, sprite: str) -> HostState:
+        """See Host."""
+        workspace = self.workspace(sprite)
+        resident = self._residents.get(sprite)
+        if resident is not None and resident.is_ours:
+            return HostState("running")
+        if not workspace.is_dir():
+            return HostState("absent")
+        if _is_taken(workspace):
+            return HostState("running", detail="started elsewhere")
+        words = str(resident.failure) if resident is not None and resident.failure is not None else ""
+        return HostState("stopped", detail=words)
+
+    async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
+        """See Host. No symbolic link is followed: the agent makes them as it likes."""
+        parts = downloadable(path)
+        return _chunks(await asyncio.to_thread(_open_below, self.workspace(sprite), parts))
+
+    def _resident(self, sprite: str) -> _Resident:
+        workspace = self.workspace(sprite)
+        if sprite not in self._residents:
+            self._residents[sprite] = _Resident(workspace, lambda: self._start(sprite, workspace))
+        return self._residents[sprite]
+
+    async def _start(self, sprite: str, workspace: Path) -> Child:
+        try:
+            workspace.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            words = f"The workspace {workspace} cannot be made ({error.strerror})."
+            raise HostError(words, retryable=False) from error
+        if _is_taken(workspace):
+            # Asking for a new token would end the one that the running sprite has.
+            raise WorkspaceTakenError("It runs already.")
+        access = await self._access(sprite)
+        environment = self._environment | {
+            "ANTHROPIC_BASE_URL": access.base_url,
+            "ANTHROPIC_API_KEY": access.token,
+        }
+        return await Child.start(workspace, environment, permissions=self._permissions)
+
+    async def _connected(self, resident: _Resident, address: tuple[str, int]) -> Reached:
+        path = resident.workspace / ".os" / "run" / "token"
+        try:
+            token = path.read_text().strip()
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                return Reached(await TcpChannel.open(*address), token)
+        except (OSError, TimeoutError) as error:
+            raise HostError(f"The sprite does not answer on {address[0]}:{address[1]}.") from error
+
+
+class _Resident:
+    """One workspace and the process on it. `failure` says why there is none, while there is none."""
+
+    def __init__(self, workspace: Path, start: Callable[[], Awaitable[Child]]) -> None:
+        self.workspace = workspace
+        self.failure: HostError | None = None
+        self._start = start
+        self._child: Child | None = None
+        self._address: tuple[str, int] | None = None
+        self._news = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the process is a child of ours, and runs."""
+        return self._child is not None and self._child.runs
+
+    async def address(self, report: Report) -> tuple[str, int]:
+        """Where the sprite listens, once it does; HostError if it does not come up."""
+        if self._keeper is None or (self._keeper.done() and self._address is None):
+            report("waking", "The sprite is being started.")
+            self.failure = None
+            self._keeper = asyncio.create_task(self._keep(), name=f"keeper of {self.workspace.name}")
+        while self._address is None:
+            if self.failure is not None:
+                raise HostError(str(self.failure), retryable=self.failure.retryable)
+            self._news.clear()
+            await self._news.wait()
+        return self._address
+
+    def forget(self) -> None:
+        """The address of a sprite that was started elsewhere leads nowhere any more."""
+        if not self.is_ours:
+            self._address = None
+
+    async def close(self) -> None:
+        """Stops the child, if there is one; a start under way is abandoned."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+        if self._child is not None:
+            await self._child.stop()
+
+    async def _keep(self) -> None:
+        """Starts the sprite, and again whenever it has died; ends where only a new wish is worth a try."""
+        deaths = 0
+        while deaths < _DEATHS_TO_GIVE_UP:
+            try:
+                self._child = await self._start()
+                self._tell(address=self._child.address)
+                began = time.monotonic()
+                words = await self._child.ended()
+                deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
+                failure = HostError(f"It died {deaths} times in a row. {words}") if deaths >= _DEATHS_TO_SAY else None
+            except WorkspaceTakenError:
+                await self._adopt()
+                return
+            except HostError as error:
+                deaths += 1
+                failure = error
+            except Exception as error:  # noqa: BLE001 - a fault in whoever mints tokens reaches who waits, in words
+                deaths += 1
+                failure = HostError(f"The sprite cannot be started: {error}")
+            self._tell(failure=failure)
+            if failure is not None and not failure.retryable:
+                return
+            await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (deaths - 1)))
+
+    async def _adopt(self) -> None:
+        """Uses the sprite that runs on the workspace already; one that is just starting writes its address soon."""
+        path = self.workspace / ".os" / "run" / "address"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ADDRESS_SECONDS):
+                while True:
+                    with suppress(OSError, ValueError):
+                        host, _, port = path.read_text().strip().rpartition(":")
+                        self._tell(address=(host.strip("[]"), int(port)))
+                        return
+                    await asyncio.sleep(_POLL_SECONDS)
+        words = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
+        self._tell(failure=HostError(words))
+
+    def _tell(self, *, address: tuple[str, int] | None = None, failure: HostError | None = None) -> None:
+        self._address, self.failure = address, failure
+        self._news.set()
+
+
+def _clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a sprite may know of our environment. The bridge is on this machine, so no proxy stands between."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if (name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)) and name not in _KEPT_BACK
+    }
+    others = [environment.get("NO_PROXY") or environment.get("no_proxy"), *_LOOPBACK]
+    kept["NO_PROXY"] = kept["no_proxy"] = ",".join(filter(None, others))
+    return kept
+
+
+def _is_taken(workspace: Path) -> bool:
+    """Whether a process owns the workspace: it holds a lock that the kernel drops with it."""
+    try:
+        descriptor = os.open(workspace / ".os" / "run" / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _open_below(workspace: Path, parts: tuple[str, ...]) -> BinaryIO:
+    """Opens a regular file, part by part, so that no link on the way leads out of the workspace."""
+    with ExitStack() as opened:
+        try:
+            descriptor = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, descriptor)
+            for part in parts:
+                # Not blocking: opening a named pipe would wait for its other end.
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                descriptor = os.open(part, flags, dir_fd=descriptor)
+                opened.callback(os.close, descriptor)
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        except OSError as error:
+            raise NoSuchFileError(f"There is no file {'/'.join(parts)}.") from error
+        if not is_file:
+            raise NoSuchFileError(f"{'/'.join(parts)} is no file.")
+        return os.fdopen(os.dup(descriptor), "rb")
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+            yield chunk
