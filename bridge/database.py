@@ -32,6 +32,7 @@ _PEOPLE = """
 CREATE TABLE people (
     name TEXT PRIMARY KEY,
     created_at REAL NOT NULL,
+    last_seen_at REAL,
     revoked_at REAL
 ) STRICT;
 CREATE TABLE login_links (
@@ -51,6 +52,7 @@ CREATE TABLE person_tokens (
     person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
     created_at REAL NOT NULL
 ) STRICT;
+CREATE TABLE cookie_key (key BLOB NOT NULL) STRICT;
 """
 
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.

@@ -1,0 +1,240 @@
+"""Who may come in: people, their login links, browser sessions and Bearer tokens, all in bridge.db.
+
+Owns the rules (a link works once and not for ever, a revoked person is out at once) and their SQL; knows no HTTP.
+What is handed out is random and stored as SHA-256 only, so the file lets nobody in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from bridge.config import LOCAL_PERSON, NAME
+from bridge.database import Database
+from bridge.errors import BridgeError
+
+LINK_SECONDS = 24 * 3600.0
+SESSION_SECONDS = 30 * 24 * 3600.0
+_TOKEN_BYTES = 32
+#: Makes a token known to scanners of leaked secrets, and to people who find one.
+_BEARER_PREFIX = "bridge-person-"
+
+LinkProblem = Literal["unknown", "used", "expired"]
+
+
+class PeopleError(BridgeError):
+    """A person cannot be added or changed, in words for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A person as the operator sees one; times in Unix seconds. `sessions` are the browsers logged in."""
+
+    name: str
+    created_at: float
+    last_seen_at: float | None
+    revoked_at: float | None
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A browser that is logged in: whose it is, and the secret that its cookie carries."""
+
+    person: str
+    id: str
+
+
+class People:
+    """Everyone who may come in."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def prepare(self) -> None:
+        """Drop what has expired; called once at the start."""
+
+        def drop(tx: sqlite3.Connection) -> None:
+            now = time.time()
+            # A used link is remembered for its time: whoever opens it again is told why it does not work.
+            tx.execute("DELETE FROM login_links WHERE expires_at < ?", (now - LINK_SECONDS,))
+            tx.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
+
+        await self._database.write(drop)
+
+    async def cookie_key(self) -> bytes:
+        """The key that signs cookies, made at the first start. It opens nothing alone: sessions are looked up too."""
+
+        def take(tx: sqlite3.Connection) -> bytes:
+            row = tx.execute("SELECT key FROM cookie_key").fetchone()
+            if row is None:
+                key = secrets.token_bytes(_TOKEN_BYTES)
+                tx.execute("INSERT INTO cookie_key (key) VALUES (?)", (key,))
+                return key
+            return bytes(row["key"])
+
+        return await self._database.write(take)
+
+    # --- for the operator ---
+
+    async def add(self, name: str) -> tuple[str, str]:
+        """Add a person; return a login link's token and a Bearer token, neither of which can be shown again."""
+        if NAME.fullmatch(name) is None:
+            raise PeopleError(f"{name!r} is no name here: up to 39 of a-z, 0-9 and -, beginning with a letter.")
+        if name == LOCAL_PERSON:
+            raise PeopleError(f"{name!r} is whoever starts the bridge on this machine. Choose another name.")
+        bearer = _BEARER_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+
+        def insert(tx: sqlite3.Connection) -> str:
+            row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
+            if row is not None:
+                raise PeopleError(
+                    f"There is a {name} already. `users link {name}` makes a new login link."
+                    if row["revoked_at"] is None
+                    else f"{name} was revoked, and the agent and its memory are still there. Choose another name, or "
+                    f"let the same person in again with `users restore {name}`."
+                )
+            tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, time.time()))
+            tx.execute("INSERT INTO person_tokens VALUES (?, ?, ?)", (_sha256(bearer), name, time.time()))
+            return _new_link(tx, name)
+
+        return await self._database.write(insert), bearer
+
+    async def restore(self, name: str) -> tuple[str, str]:
+        """Let a revoked person in again; return a new login link's token and a new Bearer token."""
+        bearer = _BEARER_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+
+        def update(tx: sqlite3.Connection) -> str:
+            found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
+            if not found.rowcount:
+                raise PeopleError(f"Nobody called {name!r} was revoked.")
+            tx.execute("INSERT INTO person_tokens VALUES (?, ?, ?)", (_sha256(bearer), name, time.time()))
+            return _new_link(tx, name)
+
+        return await self._database.write(update), bearer
+
+    async def link(self, name: str) -> str:
+        """Return a new login link's token."""
+
+        def insert(tx: sqlite3.Connection) -> str:
+            _require(tx, name)
+            return _new_link(tx, name)
+
+        return await self._database.write(insert)
+
+    async def revoke(self, name: str) -> None:
+        """End every session, link and token of a person; open connections are the caller's to end."""
+
+        def update(tx: sqlite3.Connection) -> None:
+            _require(tx, name)
+            tx.execute("UPDATE people SET revoked_at = ? WHERE name = ?", (time.time(), name))
+            for table in ("login_links", "sessions", "person_tokens"):
+                tx.execute(f"DELETE FROM {table} WHERE person = ?", (name,))  # noqa: S608 - our own table names
+
+        await self._database.write(update)
+
+    async def everyone(self) -> list[Person]:
+        """All people, the revoked ones too, oldest first."""
+        return await self._database.read(
+            lambda db: [
+                Person(**row)
+                for row in db.execute(
+                    "SELECT name, created_at, last_seen_at, revoked_at, "
+                    "(SELECT count(*) FROM sessions WHERE person = name AND expires_at > ?) AS sessions "
+                    "FROM people ORDER BY created_at",
+                    (time.time(),),
+                )
+            ]
+        )
+
+    async def any_added(self) -> bool:
+        """Whether someone was added who may come in."""
+        return any(person.revoked_at is None and person.name != LOCAL_PERSON for person in await self.everyone())
+
+    async def local_link(self) -> str:
+        """A login link's token for whoever started the bridge; earlier ones of theirs end."""
+
+        def insert(tx: sqlite3.Connection) -> str:
+            tx.execute("INSERT OR IGNORE INTO people (name, created_at) VALUES (?, ?)", (LOCAL_PERSON, time.time()))
+            tx.execute("DELETE FROM login_links WHERE person = ? AND used_at IS NULL", (LOCAL_PERSON,))
+            return _new_link(tx, LOCAL_PERSON)
+
+        return await self._database.write(insert)
+
+    # --- at the door ---
+
+    async def redeem(self, token: str) -> Session | LinkProblem:
+        """Use a login link up: a new session, or why there is none."""
+
+        def use(tx: sqlite3.Connection) -> Session | LinkProblem:
+            now = time.time()
+            link = tx.execute("SELECT * FROM login_links WHERE token_sha256 = ?", (_sha256(token),)).fetchone()
+            if link is None:
+                return "unknown"
+            if link["used_at"] is not None:
+                return "used"
+            if link["expires_at"] < now:
+                return "expired"
+            tx.execute("UPDATE login_links SET used_at = ? WHERE token_sha256 = ?", (now, link["token_sha256"]))
+            session = Session(link["person"], secrets.token_urlsafe(_TOKEN_BYTES))
+            tx.execute(
+                "INSERT INTO sessions VALUES (?, ?, ?, ?)",
+                (_sha256(session.id), session.person, now, now + SESSION_SECONDS),
+            )
+            return session
+
+        return await self._database.write(use)
+
+    async def of_session(self, session_id: str) -> str | None:
+        """Whose session it is; None when it is over or never was."""
+        return await self._name(
+            "SELECT person FROM sessions WHERE id_sha256 = ? AND expires_at > ?", _sha256(session_id), time.time()
+        )
+
+    async def of_bearer(self, token: str) -> str | None:
+        """Whose Bearer token it is."""
+        return await self._name("SELECT person FROM person_tokens WHERE token_sha256 = ?", _sha256(token))
+
+    async def end_session(self, session_id: str) -> None:
+        """Log a browser out."""
+        await self._database.write(
+            lambda tx: tx.execute("DELETE FROM sessions WHERE id_sha256 = ?", (_sha256(session_id),))
+        )
+
+    async def seen(self, name: str) -> None:
+        """Note that a person is here."""
+        await self._database.write(
+            lambda tx: tx.execute("UPDATE people SET last_seen_at = ? WHERE name = ?", (time.time(), name))
+        )
+
+    async def _name(self, sql: str, *parameters: bytes | float) -> str | None:
+        def find(db: sqlite3.Connection) -> str | None:
+            row = db.execute(sql, parameters).fetchone()
+            return None if row is None else str(row["person"])
+
+        return await self._database.read(find)
+
+
+def _require(tx: sqlite3.Connection, name: str) -> None:
+    row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise PeopleError(f"There is nobody called {name!r}. `users list` names everyone.")
+    if row["revoked_at"] is not None:
+        raise PeopleError(f"{name} was revoked. `users restore {name}` lets the same person in again.")
+
+
+def _new_link(tx: sqlite3.Connection, name: str) -> str:
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    tx.execute(
+        "INSERT INTO login_links (token_sha256, person, expires_at) VALUES (?, ?, ?)",
+        (_sha256(token), name, time.time() + LINK_SECONDS),
+    )
+    return token
+
+
+def _sha256(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
