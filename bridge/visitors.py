@@ -1,0 +1,74 @@
+"""Who is connected right now: the open WebSockets of each person, how many they may be, and how they are ended.
+
+Knows nothing of what travels over them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from aiohttp import WSCloseCode, web
+
+#: A person has a few pages and a terminal open; each holds a queue of events.
+MAX_SOCKETS_PER_PERSON = 32
+_CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Visitor:
+    person: str
+    session: str | None
+    socket: web.WebSocketResponse
+
+
+class Visitors:
+    """The open WebSockets."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[str, set[_Visitor]] = defaultdict(set)
+
+    def counts(self) -> dict[str, int]:
+        """How many each person has open."""
+        return {person: len(visitors) for person, visitors in self._of.items() if visitors}
+
+    def may_enter(self, person: str) -> bool:
+        """Whether the person may open one more."""
+        return len(self._of[person]) < MAX_SOCKETS_PER_PERSON
+
+    @contextmanager
+    def inside(self, person: str, session: str | None, socket: web.WebSocketResponse) -> Iterator[None]:
+        """Counts a WebSocket while the block runs; `session` is the browser's, None for a Bearer token."""
+        visitor = _Visitor(person, session, socket)
+        self._of[person].add(visitor)
+        try:
+            yield
+        finally:
+            self._of[person].discard(visitor)
+
+    async def end_person(self, person: str) -> None:
+        """Closes what a person has open, who may no longer come in."""
+        await _close(self._of[person], WSCloseCode.POLICY_VIOLATION, b"revoked")
+
+    async def end_session(self, person: str, session: str) -> None:
+        """Closes what one browser has open, which has logged out."""
+        gone = {visitor for visitor in self._of[person] if visitor.session == session}
+        await _close(gone, WSCloseCode.POLICY_VIOLATION, b"logged out")
+
+    async def end_all(self) -> None:
+        """Closes everything, since the bridge stops; pages know to come back (1001)."""
+        everyone = {visitor for visitors in self._of.values() for visitor in visitors}
+        await _close(everyone, WSCloseCode.GOING_AWAY, b"the bridge stops")
+
+
+async def _close(visitors: set[_Visitor], code: int, words: bytes) -> None:
+    closing = [asyncio.create_task(visitor.socket.close(code=code, message=words)) for visitor in visitors]
+    if closing:
+        # A peer that does not answer is not waited for: its connection ends with the server's.
+        _, waiting = await asyncio.wait(closing, timeout=_CLOSE_SECONDS)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*closing, return_exceptions=True)
