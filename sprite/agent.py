@@ -33,7 +33,7 @@ from sprite.memory.recorder import TurnRecorder
 from sprite.memory.turn_buffer import Discreet
 from sprite.memory.view import MemoryView
 from sprite.permissions import DeniedError, PermissionDesk
-from sprite.protocol import AgentEvent, CanvasUpdate
+from sprite.protocol import AgentEvent, CanvasUpdate, StackUpdate
 from sprite.runtime import TurnResult
 from sprite.tools.canvas import canvas_tools
 from sprite.tools.memory import memory_tools
@@ -69,7 +69,7 @@ class Agent:
         *,
         on_event: Callable[[AgentEvent], Awaitable[None]],
         on_result: Callable[[TurnResult], Awaitable[None]],
-        on_cli_session: Callable[[str], Awaitable[None]],
+        on_cli_session: Callable[[str, str | None], Awaitable[None]],
         on_death: Callable[[str], Awaitable[None]],
         mission_id: Callable[[], str | None],
         interrupted: Callable[[], bool],
@@ -86,9 +86,9 @@ class Agent:
             if isinstance(message, ResultMessage):
                 await on_result(result_of(message, interrupted=interrupted()))
             elif isinstance(message, SystemMessage) and message.subtype == "init":
-                await on_cli_session(message.data["session_id"])
+                await on_cli_session(message.data["session_id"], message.data.get("model"))
 
-        async def publish(update: CanvasUpdate, effects: Sequence[Effect]) -> None:
+        async def publish(update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
             self._feed.publish(update, effects)
             await self._feed.drain()
 

@@ -21,6 +21,7 @@ from sprite.database.workspace import CardSaved, ChatAdded, Effect, WorkspaceDB
 from sprite.errors import StorageError
 from sprite.memory.redaction import discreet, discreet_value
 from sprite.protocol import AgentEvent, Block, CanvasUpdate, Card, Error, ServerPayload, encode
+from sprite.underway import Underway
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ class Feed:
         self._discreet = discreet
         #: The newest event that is written (or, while the disk refuses, sent).
         self.last_seq = last_seq
+        #: What the running mission has shown, as far as it is handed out.
+        self.underway = Underway()
         self._pending: list[_Published] = []
         self._unsaved_events: list[tuple[int, bytes]] = []
         self._unsaved_effects: list[Effect] = []
@@ -176,6 +179,7 @@ class Feed:
             if number is not None:
                 self.last_seq = number
                 self._unsaved_events.append((number, frame))
+            self.underway.take(item.payload)
             frames.append((frame, number))
         await self._save()
         for frame, seq in frames:

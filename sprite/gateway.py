@@ -20,6 +20,8 @@ from sprite.memory.view import MemoryView
 from sprite.oblivion import Oblivion
 from sprite.permissions import PermissionDesk
 from sprite.protocol import (
+    CHAT_LIMIT,
+    MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
     Ack,
     CanvasCommand,
@@ -34,17 +36,21 @@ from sprite.protocol import (
     Mission,
     Permission,
     Ping,
+    StackUpdate,
     StateSync,
     Status,
     System,
+    encode,
 )
 from sprite.runtime import AgentRuntime
-from sprite.state_sync import state_sync
+from sprite.state_sync import shown, state_sync
 from sprite.uploads import Uploads
 
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
 MAX_NAME_CHARS = 200
+#: Rows of a list where a client names no limit.
+PAGE_ROWS = 100
 _T = TypeVar("_T")
 
 
@@ -79,7 +85,7 @@ class Gateway:
 
     async def snapshot(self) -> StateSync:
         """What a client gets that is not brought up to date by replay."""
-        return await state_sync(self._workspace, self._view, self._runtime.session_state())
+        return await state_sync(self._workspace, self._view, self._feed, self._desk, self._runtime)
 
     async def handle(self, connection: Connection, message: ClientMessage) -> None:
         """Answers one message. PeerError for one that makes no sense; whoever called tells the client."""
@@ -134,7 +140,7 @@ class Gateway:
             memory=await self._view.state(),
             last_error=self._processor.last_error,
             permissions=self._settings.permissions,
-            model=self._settings.model,
+            model=self._runtime.model,
         )
 
     async def _upload(self, chunk: FileUpload) -> Ack:
@@ -158,6 +164,9 @@ class Gateway:
                 done = await self._change_card(card_id, interaction)
         if not done:
             raise PeerError(f"There is no such {'card' if card_id else 'stack'}.", code="not_found")
+        if "stack" in interaction.action and (stack := await self._workspace.stack(stack_id)) is not None:
+            # Other people's screens follow.
+            self._feed.publish(StackUpdate(stack_id, stack.name, stack.archived))
         return Ack("done", stack_id=stack_id or None, card_id=card_id or None)
 
     async def _change_card(self, card_id: str, interaction: CanvasInteraction) -> bool:
@@ -191,6 +200,10 @@ class Gateway:
             "edit": self._edit,
             "resolve_action": self._resolve_action,
             "forget": self._forget,
+            "curations": self._curations,
+            "observations": self._observations,
+            "chat": self._chat,
+            "health": self._health,
         }
         return await operations[request.op](request)
 
@@ -219,8 +232,33 @@ class Gateway:
         )
 
     async def _learnings(self, request: MemoryRequest) -> MemoryResult:
-        rows = await self._view.learnings(_row_id(request.after or 0), request.limit or 100)
+        limit = request.limit or PAGE_ROWS
+        if request.newest or request.before is not None:
+            rows = await self._view.newest_learnings(_below(request), limit)
+        else:
+            rows = await self._view.learnings(_row_id(request.after or 0), limit)
         return MemoryResult(request.op, learnings=rows)
+
+    async def _curations(self, request: MemoryRequest) -> MemoryResult:
+        rows = await self._view.curations(_below(request), request.limit or PAGE_ROWS)
+        return MemoryResult(request.op, curations=rows)
+
+    async def _observations(self, request: MemoryRequest) -> MemoryResult:
+        rows = await self._view.observations(_below(request), request.limit or PAGE_ROWS)
+        return MemoryResult(request.op, observations=rows)
+
+    async def _chat(self, request: MemoryRequest) -> MemoryResult:
+        limit = max(1, min(request.limit or PAGE_ROWS, CHAT_LIMIT))
+        result = MemoryResult(request.op, chat=shown(await self._workspace.chat(limit, _below(request))))
+        while isinstance(result.chat, list) and len(result.chat) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+            # The older half is asked for again.
+            result.chat = result.chat[len(result.chat) // 2 :]
+        return result
+
+    async def _health(self, request: MemoryRequest) -> MemoryResult:
+        facts = await self._view.health()
+        facts |= {"daily_cap_usd": self._settings.daily_usd, "last_error": self._processor.last_error}
+        return MemoryResult(request.op, health=facts)
 
     async def _turn(self, request: MemoryRequest) -> MemoryResult:
         return MemoryResult(request.op, turn=await self._view.turn(_row_id(_given(request.id, "id"))))
@@ -230,7 +268,7 @@ class Gateway:
 
     async def _edit(self, request: MemoryRequest) -> MemoryResult:
         name = _given(request.name, "name")
-        self._publish(await self._projection.edit(name, _given(request.content, "content")))
+        self._publish(await self._projection.edit(name, _given(request.content, "content"), request.version))
         content, number = await self._view.file(name)
         return MemoryResult(request.op, name=name, content=content, version=number)
 
@@ -266,6 +304,10 @@ def _given(value: _T | None, name: str) -> _T:
     if value is None:
         raise PeerError(f"{name!r} is missing.", code="bad_payload")
     return value
+
+
+def _below(request: MemoryRequest) -> int | None:
+    return None if request.before is None else _row_id(request.before)
 
 
 def _row_id(value: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sprite.errors import PeerError
 from sprite.feed import Feed
 from sprite.memory.turn_buffer import Discreet, shown_input
-from sprite.protocol import PermissionRequest
+from sprite.protocol import PermissionRequest, PermissionResolved
 
 Decision = Literal["allow", "deny", "always"]
 ANSWER_TIMEOUT_SECONDS = 600.0
@@ -29,6 +29,11 @@ class PermissionDesk:
         self._feed = feed
         self._discreet = discreet
         self._open: dict[str, asyncio.Future[Decision]] = {}
+        self._requests: dict[str, PermissionRequest] = {}
+
+    def questions(self) -> list[PermissionRequest]:
+        """The questions that are open, oldest first."""
+        return list(self._requests.values())
 
     async def ask(self, mission_id: str | None, tool: str, tool_input: dict[str, Any]) -> Literal["allow", "always"]:
         """Waits for a person's word. DeniedError on "deny", with nobody there, or without an answer in time."""
@@ -38,14 +43,19 @@ class PermissionDesk:
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._open[request_id] = answer
         # Shown cut like anything else of a tool call: the question must fit a frame whatever the input is.
-        self._feed.publish(PermissionRequest(request_id, mission_id, tool, shown_input(tool_input, self._discreet)))
+        request = PermissionRequest(request_id, mission_id, tool, shown_input(tool_input, self._discreet))
+        self._requests[request_id] = request
+        self._feed.publish(request)
+        decision: Decision | None = None
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 decision = await answer
         except TimeoutError:
             raise DeniedError("Nobody answered within 10 minutes. Go on without it, or ask again later.") from None
         finally:
-            del self._open[request_id]
+            del self._open[request_id], self._requests[request_id]
+            # Every page that shows the question takes it down, whoever answered.
+            self._feed.publish(PermissionResolved(request_id, decision))
         if decision == "deny":
             raise DeniedError("The person said no to this. Ask what they would prefer.")
         return decision

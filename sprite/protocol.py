@@ -35,6 +35,8 @@ UPLOAD_CHUNK_BYTES = 512 * 1024
 MAX_UPLOAD_BYTES = 100 * 1024 * 1024
 #: The newest chat messages a client gets in `state_sync`.
 CHAT_LIMIT = 200
+#: A single chat line is shown whole up to here; the turn in memory has all of it.
+CHAT_TEXT_CHARS = 20_000
 
 
 class Payload(Struct, omit_defaults=True):
@@ -134,6 +136,10 @@ MemoryOp = Literal[
     "edit",
     "resolve_action",
     "forget",
+    "curations",
+    "observations",
+    "chat",
+    "health",
 ]
 
 
@@ -145,9 +151,14 @@ class MemoryRequest(Payload):
     query: str | None = None
     after: int | None = None
     limit: int | None = None
+    #: Newest first, below an id where one is given: `curations`, `observations` and `chat` always, `learnings` when
+    #: this or `newest` is set. Pages end with an empty one.
+    before: int | None = None
+    newest: bool = False
     id: int | None = None
     content: str | None = None
     status: str | None = None
+    #: Of `file`: which one to show. Of `edit`: the one that was edited; another one by now is a `conflict`.
     version: int | None = None
     #: To forget: exactly one of text, turn, session and learning; `preview` only says what would go.
     text: str | None = None
@@ -299,13 +310,21 @@ class Error(Payload, omit_defaults=False):
 
 
 class StateSync(Payload, omit_defaults=False):
-    """Everything a client needs to draw itself."""
+    """Everything a client needs to draw itself.
+
+    `permissions` are the questions that are open, `running` what the mission under way has shown so far, `queued` the
+    ids of the missions that wait, in order, `model` the agent's (null until it is known).
+    """
 
     stacks: list[Stack]
     cards: list[Card]
     chat: list[ChatMessage]
     session: SessionState
     memory: MemoryState
+    permissions: list[PermissionRequest] = []
+    running: Running | None = None
+    queued: list[str] = []
+    model: str | None = None
 
 
 class Gap(Payload, omit_defaults=False):
@@ -358,6 +377,23 @@ class AgentEvent(Payload):
     retryable: bool | UnsetType = UNSET
 
 
+class Running(Payload, omit_defaults=False):
+    """What a mission has shown so far: its durable events (the newest, if they are many), then text still growing."""
+
+    mission_id: str
+    events: list[AgentEvent]
+    partial: str
+
+
+class ChatSaid(Payload, omit_defaults=False):
+    """A person's message was taken, from whichever client; `at` in Unix seconds. Its reply comes as agent events."""
+
+    mission_id: str
+    role: Literal["user"]
+    text: str
+    at: float
+
+
 CanvasCommand = Literal["create_card", "update_card", "close_card"]
 
 
@@ -388,6 +424,14 @@ class CanvasUpdate(Payload):
         )
 
 
+class StackUpdate(Payload, omit_defaults=False):
+    """A stack as it now is: made, renamed, archived or restored."""
+
+    stack_id: str
+    name: str
+    archived: bool
+
+
 class MemoryUpdate(Payload, omit_defaults=False):
     """Memory changed: the names of the files rewritten, the learnings added, by which curation."""
 
@@ -411,6 +455,10 @@ class MemoryResult(Payload):
     learnings: list[dict[str, Any]] | UnsetType = UNSET
     actions: list[dict[str, Any]] | UnsetType = UNSET
     turn: dict[str, Any] | UnsetType = UNSET
+    curations: list[dict[str, Any]] | UnsetType = UNSET
+    observations: list[dict[str, Any]] | UnsetType = UNSET
+    chat: list[ChatMessage] | UnsetType = UNSET
+    health: dict[str, Any] | UnsetType = UNSET
     curation_id: int | UnsetType = UNSET
     forgotten: dict[str, Any] | UnsetType = UNSET
     done: bool | UnsetType = UNSET
@@ -425,6 +473,13 @@ class PermissionRequest(Payload, omit_defaults=False):
     input: dict[str, Any]
 
 
+class PermissionResolved(Payload, omit_defaults=False):
+    """A question is not open any more; `decision` is null where nobody answered in time."""
+
+    request_id: str
+    decision: Literal["allow", "deny", "always"] | None
+
+
 ServerPayload = (
     AuthOk
     | Ack
@@ -437,6 +492,9 @@ ServerPayload = (
     | MemoryUpdate
     | MemoryResult
     | PermissionRequest
+    | PermissionResolved
+    | ChatSaid
+    | StackUpdate
 )
 
 SERVER_TYPES: dict[str, type[ServerPayload]] = {
@@ -451,6 +509,9 @@ SERVER_TYPES: dict[str, type[ServerPayload]] = {
     "memory_update": MemoryUpdate,
     "memory_result": MemoryResult,
     "permission_request": PermissionRequest,
+    "permission_resolved": PermissionResolved,
+    "chat_said": ChatSaid,
+    "stack_update": StackUpdate,
 }
 _TYPE_NAMES: dict[type[Any], str] = {cls: name for name, cls in (CLIENT_TYPES | SERVER_TYPES).items()}
 

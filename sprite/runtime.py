@@ -25,7 +25,7 @@ from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.recorder import TurnRecorder
 from sprite.permissions import PermissionDesk
-from sprite.protocol import AgentEvent, SessionState
+from sprite.protocol import CHAT_TEXT_CHARS, AgentEvent, ChatSaid, SessionState
 
 if TYPE_CHECKING:
     from sprite.agent import Agent
@@ -140,6 +140,10 @@ class AgentRuntime:
         self._delta: AgentEvent | None = None
         self._delta_timer: asyncio.TimerHandle
         self._stopping = False
+        #: Waiting missions that a person took back: each ends as interrupted when its turn comes.
+        self._taken_back: set[str] = set()
+        #: The agent's model, as set or as the CLI says; None until either is known.
+        self.model: str | None = settings.model
 
     # --- what the gateway asks for ---
 
@@ -159,14 +163,22 @@ class AgentRuntime:
             queued=queued,
         )
 
+    def queued(self) -> list[str]:
+        """The missions that wait, in order, without those that were taken back."""
+        waiting = [item.id for item in self._inbox if isinstance(item, StoredMission)]
+        return [mission_id for mission_id in waiting if mission_id not in self._taken_back]
+
     async def submit(self, mission_id: str, text: str, stack_id: str | None) -> int | None:
         """Takes a mission, durably; returns how many are before it, or None if its id is known already."""
         if len(self._inbox) >= MAX_QUEUED:
             raise PeerError(f"{MAX_QUEUED} missions wait already; send this one again later.", code="queue_full")
         # The agent gets the words as they are; what is written down, and would run after a crash, is discreet.
         self._discretion.hear(text)
-        if not await self._workspace.accept_mission(mission_id, self._discretion.text(text), stack_id):
+        shown = self._discretion.text(text)
+        if not await self._workspace.accept_mission(mission_id, shown, stack_id):
             return None
+        # Other people's screens follow.
+        self._feed.publish(ChatSaid(mission_id, "user", shown[:CHAT_TEXT_CHARS], time.time()))
         before = len(self._inbox) + (self._turn is not None)
         self._put(StoredMission(mission_id, text, stack_id, "queued", None))
         return before
@@ -196,8 +208,11 @@ class AgentRuntime:
         return await errand.done
 
     def interrupt(self, mission_id: str | None) -> str:
-        """Stops the running mission; returns its id. PeerError if it is not running."""
+        """Stops the running mission, or takes back the named one that waits; its id. PeerError if there is none."""
         turn = self._turn
+        if mission_id is not None and mission_id in self.queued():
+            self._taken_back.add(mission_id)
+            return mission_id
         if turn is None or (mission_id is not None and mission_id != turn.mission.id):
             raise PeerError("Nothing is running that could be stopped.", code="not_running")
         turn.interrupted.set()
@@ -279,6 +294,9 @@ class AgentRuntime:
     async def _run_mission(self, mission: StoredMission) -> None:
         turn = _Turn(mission, str(uuid.uuid4()), asyncio.get_running_loop().create_future())
         self._turn = turn
+        if mission.id in self._taken_back:
+            self._taken_back.discard(mission.id)
+            turn.interrupted.set()
         try:
             await self._begin_session()
             self._feed.publish(
@@ -329,6 +347,9 @@ class AgentRuntime:
             stopping.cancel()
 
     async def _ask(self, turn: _Turn) -> None:
+        if turn.interrupted.is_set():
+            turn.ended.set_result(None)
+            return
         conversation = await self._connected()
         # A turn of the CLI's own would swallow the mission: one observation each needs one turn each.
         quiet = asyncio.create_task(self._recorder.quiet(BACKGROUND_TURN_SECONDS), name="quiet")
@@ -514,7 +535,8 @@ class AgentRuntime:
             self._feed.publish(self._delta, durable=False)
             self._delta = None
 
-    async def _on_cli_session(self, cli_session_id: str) -> None:
+    async def _on_cli_session(self, cli_session_id: str, model: str | None) -> None:
+        self.model = model or self.model
         if self._session_id is None:
             return
         self._cli_session_id = cli_session_id

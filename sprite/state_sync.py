@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from sprite.database.workspace import WorkspaceDB
+from sprite.feed import Feed
 from sprite.memory.view import MemoryView
-from sprite.protocol import CHAT_LIMIT, MAX_FRAME_BYTES, ChatMessage, SessionState, StateSync, encode
+from sprite.permissions import PermissionDesk
+from sprite.protocol import CHAT_LIMIT, CHAT_TEXT_CHARS, MAX_FRAME_BYTES, ChatMessage, StateSync, encode
+from sprite.runtime import AgentRuntime
 
-#: A single chat line is shown whole up to here; the turn in memory has all of it.
-CHAT_TEXT_CHARS = 20_000
 
-
-async def state_sync(workspace: WorkspaceDB, view: MemoryView, session: SessionState) -> StateSync:
-    """Stacks, cards, the newest chat, session and memory, cut so that it fits one frame."""
+async def state_sync(
+    workspace: WorkspaceDB, view: MemoryView, feed: Feed, desk: PermissionDesk, runtime: AgentRuntime
+) -> StateSync:
+    """Everything a client needs to draw itself, cut so that it fits one frame."""
     sync = StateSync(
         stacks=await workspace.stacks(),
         cards=await workspace.cards(),
-        chat=[_shown(message) for message in await workspace.chat(CHAT_LIMIT)],
-        session=session,
+        chat=shown(await workspace.chat(CHAT_LIMIT)),
+        session=runtime.session_state(),
         memory=await view.state(),
+        permissions=desk.questions(),
+        running=feed.underway.shown(),
+        queued=runtime.queued(),
+        model=runtime.model,
     )
     # Old lines go first, then archived cards, then the oldest cards: what is on screen stays longest.
     while len(encode(sync)) > MAX_FRAME_BYTES:
         if len(sync.chat) > 1:
             sync.chat = sync.chat[(len(sync.chat) + 1) // 2 :]
+        elif sync.running is not None and sync.running.events:
+            sync.running.events = sync.running.events[(len(sync.running.events) + 1) // 2 :]
         elif any(card.archived for card in sync.cards):
             sync.cards = [card for card in sync.cards if not card.archived]
         elif sync.cards:
@@ -32,7 +40,9 @@ async def state_sync(workspace: WorkspaceDB, view: MemoryView, session: SessionS
     return sync
 
 
-def _shown(message: ChatMessage) -> ChatMessage:
-    if len(message.text) > CHAT_TEXT_CHARS:
-        message.text = f"{message.text[:CHAT_TEXT_CHARS]} […]"
-    return message
+def shown(chat: list[ChatMessage]) -> list[ChatMessage]:
+    """Lines of chat as they travel: a very long one is cut."""
+    for message in chat:
+        if len(message.text) > CHAT_TEXT_CHARS:
+            message.text = f"{message.text[:CHAT_TEXT_CHARS]} […]"
+    return chat

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from sprite.commands.output import day_and_time, dollars, say, say_json
 from sprite.commands.stores import Stores, open_stores
 from sprite.config import Settings
-from sprite.memory.health import last_error, seconds_since_midnight
+from sprite.memory.health import last_error
 
 GAUGE_CELLS = 20
-DAYS_SHOWN = 7
-SESSIONS_SHOWN = 5
 
 
 async def status(settings: Settings, *, as_json: bool) -> int:
@@ -27,45 +24,12 @@ async def status(settings: Settings, *, as_json: bool) -> int:
 
 
 async def _facts(settings: Settings, stores: Stores) -> dict[str, Any]:
-    state = await stores.view.state()
-    spend = await stores.transcript.spend()
-    calls, unpriced, newest = await stores.transcript.curation_counts()
-    curated = state.turns - state.waiting
-    tokens_read, tokens_written = await stores.transcript.tokens()
     address = settings.run / "address"
     return {
         "workspace": str(settings.workspace),
         "running": address.read_text().strip() if address.exists() else None,
-        "sessions": await stores.transcript.session_count(),
-        "turns": state.turns,
-        "waiting": state.waiting,
-        "learnings": state.learnings,
-        "unverified": await stores.memory.unverified_count(),
-        "open_actions": len(await stores.memory.actions("pending")),
-        "curations": calls,
-        "last_curation_at": newest,
-        "files": [
-            {"name": f.name, "lines": f.lines, "limit": f.limit, "managed": f.managed, "updated_at": f.updated_at}
-            for f in state.files
-        ],
-        "spend_today_usd": await stores.transcript.spend(since=time.time() - seconds_since_midnight()),
-        "spend_usd": spend,
-        "usd_per_100_turns": spend / curated * 100 if curated else None,
-        "calls_of_unknown_price": unpriced,
-        "tokens_read": tokens_read,
-        "tokens_written": tokens_written,
-        "spend_by_day": [
-            {"day": day, "usd": usd, "calls": calls_}
-            for day, usd, calls_ in await stores.transcript.spend_by_day(DAYS_SHOWN)
-        ],
-        "spend_by_session": [
-            {"session_id": session, "started_at": at, "turns": turns, "usd": usd}
-            for session, at, turns, usd in await stores.transcript.spend_by_session(SESSIONS_SHOWN)
-        ],
+        **await stores.view.health(),
         "daily_cap_usd": settings.daily_usd,
-        "refusals": [
-            {"curation_id": r.curation_id, "kind": r.kind, "detail": r.detail} for r in await stores.memory.reports(5)
-        ],
         "last_error": last_error(settings.run),
     }
 
@@ -84,6 +48,15 @@ def _print(facts: dict[str, Any]) -> None:
         filled = min(GAUGE_CELLS, round(GAUGE_CELLS * file["lines"] / file["limit"]))
         gauge = "█" * filled + "·" * (GAUGE_CELLS - filled)
         say(f"    {file['name']:<11} {gauge} {file['lines']:>3} of {file['limit']} lines")
+    _print_spend(facts)
+    if facts["unverified"]:
+        say(f"  unverified  {facts['unverified']} learning(s) whose evidence is not in the turn they name")
+    for refusal in facts["refusals"]:
+        say(f"  refused     curation {refusal['curation_id']}: {refusal['detail']}")
+    say(f"  last error  {facts['last_error'] or 'none'}")
+
+
+def _print_spend(facts: dict[str, Any]) -> None:
     per_100 = facts["usd_per_100_turns"]
     say(
         f"  spend       {dollars(facts['spend_today_usd'])} today, {dollars(facts['spend_usd'])} in all"
@@ -91,6 +64,8 @@ def _print(facts: dict[str, Any]) -> None:
     )
     if facts["calls_of_unknown_price"]:
         say(f"              and {facts['calls_of_unknown_price']} call(s) to a model whose price is not known")
+    if facts["lost_calls"]:
+        say(f"              {facts['lost_calls']} call(s) gave no usable answer: {dollars(facts['lost_usd'])} of it")
     if facts["tokens_read"]:
         say(f"              {facts['tokens_read']:,} tokens read, {facts['tokens_written']:,} written")
     if facts["daily_cap_usd"] is not None:
@@ -101,8 +76,3 @@ def _print(facts: dict[str, Any]) -> None:
         for session in facts["spend_by_session"]:
             started, cost = day_and_time(session["started_at"]), dollars(session["usd"])
             say(f"    session {session['session_id'][:8]}, {started}  {session['turns']} turn(s)  {cost}")
-    if facts["unverified"]:
-        say(f"  unverified  {facts['unverified']} learning(s) whose evidence is not in the turn they name")
-    for refusal in facts["refusals"]:
-        say(f"  refused     curation {refusal['curation_id']}: {refusal['detail']}")
-    say(f"  last error  {facts['last_error'] or 'none'}")

@@ -366,6 +366,18 @@ class MemoryDB:
         """Learnings above an id, oldest first."""
         return await self._learnings("WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
 
+    async def learnings_before(self, before: int | None, limit: int) -> list[Learning]:
+        """The newest learnings (below an id), superseded ones included, newest first."""
+        return await self._learnings("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (before, limit))
+
+    async def learning_counts(self, first: int, last: int) -> dict[int, int]:
+        """How many learnings each curation of an inclusive id range taught; those that taught none are left out."""
+        rows = await self._db.fetch_all(
+            "SELECT curation_id, count(*) FROM learnings WHERE curation_id BETWEEN ? AND ? GROUP BY curation_id",
+            (first, last),
+        )
+        return {row[0]: row[1] for row in rows}
+
     async def unverified_count(self) -> int:
         """How many learnings rest on no evidence that could be found."""
         return int(await self._db.fetch_value("SELECT count(*) FROM learnings WHERE origin = 'none'"))
@@ -435,6 +447,14 @@ class MemoryDB:
         )
         return [FileVersion(**dict(row)) for row in rows]
 
+    async def versions_made(self, first: int, last: int) -> list[tuple[int, str, int]]:
+        """(curation, file, version) of every version that the curations of an inclusive id range made."""
+        rows = await self._db.fetch_all(
+            "SELECT curation_id, name, version FROM file_versions WHERE curation_id BETWEEN ? AND ? ORDER BY id",
+            (first, last),
+        )
+        return [(row[0], row[1], row[2]) for row in rows]
+
     async def _version(self, where: str, parameters: Sequence[Any]) -> FileVersion | None:
         sql = f"SELECT {_VERSION} FROM file_versions {where}"  # noqa: S608 - our columns, our clause
         row = await self._db.fetch_one(sql, parameters)
@@ -453,6 +473,13 @@ class MemoryDB:
             await self._db.execute("INSERT OR REPLACE INTO written_files VALUES (?, ?)", (name, sha256))
 
     # --- reports ---
+
+    async def reports_of(self, first: int, last: int) -> list[Report]:
+        """The refusals of an inclusive range of curations."""
+        rows = await self._db.fetch_all(
+            "SELECT curation_id, kind, detail FROM reports WHERE curation_id BETWEEN ? AND ? ORDER BY id", (first, last)
+        )
+        return [Report(**dict(row)) for row in rows]
 
     async def reports(self, limit: int = 20) -> list[Report]:
         """The newest refusals, newest first."""

@@ -104,6 +104,24 @@ SCHEMA = Schema(
         BEGIN SELECT RAISE(ABORT, 'curations are never replaced'); END;
         """  # noqa: S608 - our own schema
         + TURN_INDEX,
+        """
+        -- Calls that were paid for and gave no curation: cut off, empty, or asked once more.
+        CREATE TABLE lost_calls (
+            id INTEGER PRIMARY KEY,
+            created_at REAL NOT NULL,
+            model TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            usage_json TEXT NOT NULL,
+            cost_usd REAL
+        );
+        CREATE TRIGGER lost_calls_stay BEFORE DELETE ON lost_calls
+        BEGIN SELECT RAISE(ABORT, 'lost calls are never deleted'); END;
+        CREATE TRIGGER lost_calls_frozen BEFORE UPDATE ON lost_calls
+        BEGIN SELECT RAISE(ABORT, 'lost calls are never changed'); END;
+        CREATE VIEW model_calls AS
+            SELECT created_at, usage_json, cost_usd FROM curations WHERE kind = 'batch'
+            UNION ALL SELECT created_at, usage_json, cost_usd FROM lost_calls;
+        """,
     ],
 )
 
@@ -363,6 +381,12 @@ class TranscriptDB:
         """Turns above an id, oldest first."""
         return await self._observations("WHERE id > ? ORDER BY id LIMIT ?", (observation_id, limit))
 
+    async def observations_before(self, observation_id: int | None, limit: int) -> list[Observation]:
+        """The newest turns (below an id), newest first."""
+        return await self._observations(
+            "WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (observation_id, limit)
+        )
+
     async def observations_of_session(self, session_id: str) -> list[Observation]:
         """Every turn of a session, oldest first."""
         return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
@@ -441,6 +465,13 @@ class TranscriptDB:
 
         return await self._db.transact(write)
 
+    async def append_lost_call(self, model: str, reason: str, usage: Mapping[str, Any], cost_usd: float | None) -> None:
+        """Logs a call that gave no curation, so that its cost is known; `usage` in tokens."""
+        await self._db.execute(
+            "INSERT INTO lost_calls (created_at, model, reason, usage_json, cost_usd) VALUES (?, ?, ?, ?, ?)",
+            (time.time(), model, reason, _json(usage), cost_usd),
+        )
+
     async def append_extraction(self, curation: NewCuration) -> Curation:
         """Logs a batch of a re-extraction; its turns are curated already, and memory follows when all are done."""
         curation_id = await self._db.transact(lambda tx: _append(tx, curation))
@@ -454,6 +485,10 @@ class TranscriptDB:
     async def curations_after(self, curation_id: int, limit: int = 100) -> list[Curation]:
         """The events above a cursor, oldest first, of every generation."""
         return await self._curations("WHERE id > ? ORDER BY id LIMIT ?", (curation_id, limit))
+
+    async def curations_before(self, curation_id: int | None, limit: int) -> list[Curation]:
+        """The newest events (below an id) of every generation, newest first."""
+        return await self._curations("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (curation_id, limit))
 
     async def activation(self) -> tuple[int, int]:
         """(curation, generation) of the extraction that memory is made of: (0, 0) for the first."""
@@ -512,17 +547,23 @@ class TranscriptDB:
         return int(await self._db.fetch_value("SELECT count(*) FROM curations"))
 
     async def curation_counts(self) -> tuple[int, int, float | None]:
-        """(calls to a model, those of unknown price, when the last one was)."""
+        """(curated batches, calls of unknown price, when the last batch was)."""
         row = await self._db.fetch_one(
-            "SELECT count(*), count(*) - count(cost_usd), max(created_at) FROM curations WHERE kind = 'batch'"
+            "SELECT count(*), (SELECT count(*) - count(cost_usd) FROM model_calls), max(created_at) "
+            "FROM curations WHERE kind = 'batch'"
         )
         return (row[0], row[1], row[2]) if row else (0, 0, None)
+
+    async def lost_calls(self) -> tuple[int, float]:
+        """(calls that were paid for and gave nothing, what they cost in US dollars as far as prices are known)."""
+        row = await self._db.fetch_one("SELECT count(*), coalesce(sum(cost_usd), 0.0) FROM lost_calls")
+        return (int(row[0]), float(row[1])) if row else (0, 0.0)
 
     async def spend(self, since: float = 0.0) -> float:
         """What curation has cost since a time, in US dollars, as far as prices are known."""
         return float(
             await self._db.fetch_value(
-                "SELECT coalesce(sum(cost_usd), 0.0) FROM curations WHERE created_at >= ?", (since,)
+                "SELECT coalesce(sum(cost_usd), 0.0) FROM model_calls WHERE created_at >= ?", (since,)
             )
         )
 
@@ -532,15 +573,16 @@ class TranscriptDB:
             "SELECT coalesce(sum(coalesce(json_extract(usage_json, '$.input_tokens'), 0) "
             "+ coalesce(json_extract(usage_json, '$.cache_creation_input_tokens'), 0) "
             "+ coalesce(json_extract(usage_json, '$.cache_read_input_tokens'), 0)), 0), "
-            "coalesce(sum(json_extract(usage_json, '$.output_tokens')), 0) FROM curations WHERE json_valid(usage_json)"
+            "coalesce(sum(json_extract(usage_json, '$.output_tokens')), 0) FROM model_calls "
+            "WHERE json_valid(usage_json)"
         )
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
     async def spend_by_day(self, days: int) -> list[tuple[str, float, int]]:
-        """(day in UTC, US dollars, calls) of the newest days on which something was curated, newest first."""
+        """(day in UTC, US dollars, calls) of the newest days on which a model was called, newest first."""
         rows = await self._db.fetch_all(
-            "SELECT date(created_at, 'unixepoch') AS day, coalesce(sum(cost_usd), 0.0), count(*) FROM curations "
-            "WHERE kind = 'batch' GROUP BY day ORDER BY day DESC LIMIT ?",
+            "SELECT date(created_at, 'unixepoch') AS day, coalesce(sum(cost_usd), 0.0), count(*) FROM model_calls "
+            "GROUP BY day ORDER BY day DESC LIMIT ?",
             (days,),
         )
         return [(str(row[0]), float(row[1]), int(row[2])) for row in rows]

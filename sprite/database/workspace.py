@@ -245,6 +245,11 @@ class WorkspaceDB:
         rows = await self._db.fetch_all("SELECT stack_id, name, archived FROM stacks ORDER BY created_at, rowid")
         return [Stack(row[0], row[1], archived=bool(row[2])) for row in rows]
 
+    async def stack(self, stack_id: str) -> Stack | None:
+        """One stack."""
+        row = await self._db.fetch_one("SELECT stack_id, name, archived FROM stacks WHERE stack_id = ?", (stack_id,))
+        return Stack(row[0], row[1], archived=bool(row[2])) if row else None
+
     async def create_stack(self, name: str) -> str:
         """Adds a stack; returns its id."""
         stack_id = str(uuid.uuid4())
@@ -299,10 +304,12 @@ class WorkspaceDB:
 
     # --- chat ---
 
-    async def chat(self, limit: int) -> list[ChatMessage]:
-        """The newest lines of chat, oldest first."""
+    async def chat(self, limit: int, before: int | None = None) -> list[ChatMessage]:
+        """The newest lines of chat (below an id), oldest first."""
         rows = await self._db.fetch_all(
-            "SELECT id, role, text, at, mission_id FROM chat_messages ORDER BY id DESC LIMIT ?", (limit,)
+            "SELECT id, role, text, at, mission_id FROM chat_messages WHERE ?2 IS NULL OR id < ?2 "
+            "ORDER BY id DESC LIMIT ?1",
+            (limit, before),
         )
         return [ChatMessage(**dict(row)) for row in reversed(rows)]
 

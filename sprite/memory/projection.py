@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from sprite.database.memory import MemoryDB, Projected
@@ -68,8 +69,17 @@ class Projection:
         async with self._lock:
             return await self._settle()
 
-    async def edit(self, name: str, content: str) -> list[Change]:
-        """A person's new content for a curated file: logged, then applied. PeerError if it may not be."""
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[Callable[[], Awaitable[list[Change]]]]:
+        """Nobody's edit comes in while the block runs; yields what settles inside it."""
+        async with self._lock:
+            yield self._settle
+
+    async def edit(self, name: str, content: str, base: int | None = None) -> list[Change]:
+        """A person's new content for a curated file: logged, then applied. PeerError if it may not be.
+
+        `base` is the version that was edited: another one by now is a conflict.
+        """
         if name not in CURATED:
             raise PeerError(f"{name[:80]!r} cannot be edited here; curated files are {', '.join(CURATED)}.")
         if reason := over_limit(name, content):
@@ -77,6 +87,11 @@ class Projection:
         async with self._lock:
             # What a hand has written meanwhile comes first, or it would pass for newer than this edit.
             changes = await self._settle()
+            latest = await self._memory.latest_version(name)
+            if base is not None and base != (latest.version if latest else 0):
+                raise PeerError(
+                    f"{name} has changed since you opened it: look at the newest version first.", code="conflict"
+                )
             await self._transcript.append_edit({"name": name, "content": content})
             return changes + await self._settle()
 

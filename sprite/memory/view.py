@@ -6,18 +6,26 @@ Read-only. The gateway, the command line and the state a client gets all look th
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
+
+import msgspec
 
 from sprite.database.memory import FileVersion, MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by
+from sprite.memory.health import seconds_since_midnight
 from sprite.memory.hits import Found
 from sprite.memory.search import DEFAULT_LIMIT, search
+from sprite.memory.timeline import Made, curation_row, turn_row
 from sprite.protocol import FileState, MemoryState
 
-#: Rows of one answer; a client asks again with `after`.
+#: Rows of one answer; a client asks again with `after` or `before`.
 MAX_ROWS = 500
+DAYS_SHOWN = 7
+SESSIONS_SHOWN = 5
+REFUSALS_SHOWN = 5
 
 
 class MemoryView:
@@ -85,6 +93,70 @@ class MemoryView:
         """Learnings above an id as rows, oldest first."""
         rows = await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
         return [dataclasses.asdict(row) for row in rows]
+
+    async def newest_learnings(self, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Learnings (below an id) as rows, newest first."""
+        rows = await self._memory.learnings_before(before, max(1, min(limit, MAX_ROWS)))
+        return [dataclasses.asdict(row) for row in rows]
+
+    async def curations(self, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """What changed memory (below an id), newest first: see `timeline.curation_row`."""
+        curations = await self._transcript.curations_before(before, max(1, min(limit, MAX_ROWS)))
+        if not curations:
+            return []
+        span = (curations[-1].id, curations[0].id)
+        made = Made(
+            await self._memory.learning_counts(*span),
+            await self._memory.versions_made(*span),
+            await self._memory.reports_of(*span),
+        )
+        _, generation = await self._transcript.activation()
+        return [curation_row(curation, made, generation) for curation in curations]
+
+    async def observations(self, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Turns (below an id), newest first: see `timeline.turn_row`."""
+        turns = await self._transcript.observations_before(before, max(1, min(limit, MAX_ROWS)))
+        return [turn_row(turn) for turn in turns]
+
+    async def health(self) -> dict[str, Any]:
+        """Memory and what it costs, in numbers; spend in US dollars, as far as prices are known."""
+        state = await self.state()
+        spend = state.spend_usd
+        calls, unpriced, newest = await self._transcript.curation_counts()
+        curated = state.turns - state.waiting
+        lost_calls, lost_usd = await self._transcript.lost_calls()
+        tokens_read, tokens_written = await self._transcript.tokens()
+        return {
+            "sessions": await self._transcript.session_count(),
+            "turns": state.turns,
+            "waiting": state.waiting,
+            "learnings": state.learnings,
+            "unverified": await self._memory.unverified_count(),
+            "open_actions": len(await self._memory.actions("pending")),
+            "curations": calls,
+            "last_curation_at": newest,
+            "files": msgspec.to_builtins(state.files),
+            "spend_today_usd": await self._transcript.spend(since=time.time() - seconds_since_midnight()),
+            "spend_usd": spend,
+            "usd_per_100_turns": spend / curated * 100 if curated else None,
+            "calls_of_unknown_price": unpriced,
+            "lost_calls": lost_calls,
+            "lost_usd": lost_usd,
+            "tokens_read": tokens_read,
+            "tokens_written": tokens_written,
+            "spend_by_day": [
+                {"day": day, "usd": usd, "calls": calls_}
+                for day, usd, calls_ in await self._transcript.spend_by_day(DAYS_SHOWN)
+            ],
+            "spend_by_session": [
+                {"session_id": session, "started_at": at, "turns": turns, "usd": usd}
+                for session, at, turns, usd in await self._transcript.spend_by_session(SESSIONS_SHOWN)
+            ],
+            "refusals": [
+                {"curation_id": r.curation_id, "kind": r.kind, "detail": r.detail}
+                for r in await self._memory.reports(REFUSALS_SHOWN)
+            ],
+        }
 
     async def actions(self) -> list[dict[str, Any]]:
         """Every action as a row, most urgent first."""

@@ -14,10 +14,10 @@ from typing import Any
 from claude_agent_sdk import SdkMcpTool, tool
 
 from sprite.database.workspace import CardSaved, Effect, WorkspaceDB
-from sprite.protocol import Block, CanvasUpdate, Card, well_formed
+from sprite.protocol import Block, CanvasUpdate, Card, StackUpdate, well_formed
 from sprite.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks, read_json
 
-Publish = Callable[[CanvasUpdate, Sequence[Effect]], Awaitable[None]]
+Publish = Callable[[CanvasUpdate | StackUpdate, Sequence[Effect]], Awaitable[None]]
 MAX_TITLE_CHARS = 200
 
 _BLOCKS_SCHEMA = {
@@ -68,7 +68,7 @@ def canvas_tools(
             check_size(blocks)
         except BlockError as error:
             return _wrong(error)
-        stack_id = await workspace.stack_for(args.get("stack_id") or current_stack())
+        stack_id = await _stack(workspace, args.get("stack_id") or current_stack(), publish)
         card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks)
         await publish(CanvasUpdate.of("create_card", card), [CardSaved(card)])
         return _done(card)
@@ -117,6 +117,15 @@ def canvas_tools(
         return {"content": [{"type": "text", "text": json.dumps({"card_id": card.card_id, "closed": True})}]}
 
     return [create_card, update_card, close_card]
+
+
+async def _stack(workspace: WorkspaceDB, wanted: str | None, publish: Publish) -> str:
+    """The stack a card goes to; one that had to be made for it is announced before the card."""
+    known = {stack.stack_id for stack in await workspace.stacks()}
+    stack_id = await workspace.stack_for(wanted)
+    if stack_id not in known and (stack := await workspace.stack(stack_id)) is not None:
+        await publish(StackUpdate(stack_id, stack.name, stack.archived), [])
+    return stack_id
 
 
 async def _open_card(workspace: WorkspaceDB, card_id: Any) -> Card:

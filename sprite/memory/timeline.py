@@ -1,0 +1,117 @@
+"""How memory grew, as rows of a list: turns, and the events that changed memory (pure)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sprite.database.memory import Report
+from sprite.database.transcript import Curation, Observation
+
+#: A list shows how a turn begins; the turn itself has the rest.
+EXCERPT_CHARS = 400
+#: What a list says of an edit or a forget: never what was written or forgotten.
+_TOLD = (
+    "name",
+    "source",
+    "action_id",
+    "status",
+    "generation",
+    "by",
+    "turns",
+    "learnings",
+    "curations",
+    "lines",
+    "cards",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What curations made: learnings by curation, (curation, file, version), and what was refused."""
+
+    learnings: Mapping[int, int]
+    versions: Sequence[tuple[int, str, int]]
+    reports: Sequence[Report]
+
+
+def curation_row(curation: Curation, made: Made, generation: int) -> dict[str, Any]:
+    """One event as a row.
+
+    `{id, at, kind: batch|edit|forget, model, first_turn, last_turn, turns, learnings, files: [{name, version}],
+    cost_usd, tokens: {input, output}, rejected: [{kind, detail}], detail, active}`; `detail` is what an edit or a
+    forget was about, `active` is false where a later extraction has replaced it.
+    """
+    first, last = curation.first_observation_id, curation.last_observation_id
+    usage = _object(curation.usage_json)
+    return {
+        "id": curation.id,
+        "at": curation.created_at,
+        "kind": curation.kind,
+        "model": curation.model,
+        "first_turn": first,
+        "last_turn": last,
+        "turns": last - first + 1 if first is not None and last is not None else 0,
+        "learnings": made.learnings.get(curation.id, 0),
+        "files": [
+            {"name": name, "version": version} for made_by, name, version in made.versions if made_by == curation.id
+        ],
+        "cost_usd": curation.cost_usd,
+        "tokens": {"input": usage.get("input_tokens"), "output": usage.get("output_tokens")},
+        "rejected": [
+            {"kind": report.kind, "detail": report.detail}
+            for report in made.reports
+            if report.curation_id == curation.id
+        ],
+        "detail": _detail(curation),
+        "active": curation.kind != "batch" or curation.generation == generation,
+    }
+
+
+def turn_row(turn: Observation) -> dict[str, Any]:
+    """One turn as a row.
+
+    `{id, at, session_id, sequence_num, user_message, agent_response (both cut), tools, outcome, trigger, mission_id,
+    curated}`; `tools` are the names of what was called.
+    """
+    return {
+        "id": turn.id,
+        "at": turn.timestamp,
+        "session_id": turn.session_id,
+        "sequence_num": turn.sequence_num,
+        "user_message": _excerpt(turn.user_message),
+        "agent_response": _excerpt(turn.agent_response),
+        "tools": _tools(turn.tool_calls),
+        "outcome": turn.outcome,
+        "trigger": turn.trigger,
+        "mission_id": turn.mission_id,
+        "curated": turn.processed,
+    }
+
+
+def _detail(curation: Curation) -> dict[str, Any]:
+    if curation.kind == "batch":
+        return {}
+    return {name: value for name, value in _object(curation.response).items() if name in _TOLD}
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    """A JSON object, empty where a row holds anything else."""
+    try:
+        found = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= EXCERPT_CHARS else f"{text[:EXCERPT_CHARS]}…"
+
+
+def _tools(calls: Any) -> list[str]:
+    """The names of the tools called: any JSON may stand there, if another program wrote it."""
+    if not isinstance(calls, list):
+        return []
+    return [str(call["name"]) for call in calls if isinstance(call, dict) and call.get("name")][:50]
