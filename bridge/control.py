@@ -1,0 +1,108 @@
+"""The way to a running bridge for programs of its owner on the same machine: a Unix socket only they can open.
+
+`DATA/run/bridge.sock`, mode 0600 in a folder of mode 0700: who can open it owns the data anyway, so it asks for no
+token, and none has to be on disk. It speaks HTTP:
+
+    GET    /ws?person=NAME      the WebSocket of `GET /ws`, as that person (default: local)
+    GET    /status              {"sprites": [...]}, see status.py
+    GET    /users               {"users": [...]}
+    POST   /users/NAME          {"link", "token"}: adds a person        /users/NAME/restore: the same, after a revoke
+    POST   /users/NAME/link     {"link"}
+    DELETE /users/NAME          {}
+    POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
+
+A refusal is `{"error": {"code", "message"}}`, its message for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bridge.errors import BridgeError
+
+#: The kernel's limit for the path of a Unix socket is 108 bytes (104 elsewhere), its end included.
+_LONGEST_PATH = 100
+_CONNECT_SECONDS = 5.0
+_BASE_URL = "http://bridge"
+
+
+class ControlError(BridgeError):
+    """The running bridge refuses, or there is none; the words are for people."""
+
+
+class NoBridgeError(ControlError):
+    """No bridge runs on this data folder."""
+
+
+def socket_of(run: Path) -> Path:
+    """Where the socket is; a link stands in for it where the folder's own path is too long for one."""
+    path = run / "bridge.sock"
+    return path.readlink() if path.is_symlink() else path
+
+
+@contextmanager
+def listening_socket(run: Path) -> Iterator[socket.socket]:
+    """The socket to serve on, gone at the end. The caller owns the folder, so what is there is stale."""
+    path = run / "bridge.sock"
+    _remove(path)
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        # A folder of mode 0700 with a short name.
+        path.symlink_to(Path(tempfile.mkdtemp(prefix="bridge-")) / "sock")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Whoever comes before chmod has to get through the folder, which is ours alone.
+        listener.bind(str(socket_of(run)))
+        socket_of(run).chmod(0o600)
+        listener.listen(128)
+        listener.setblocking(False)
+        yield listener
+    finally:
+        listener.close()
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():
+        shutil.rmtree(path.readlink().parent, ignore_errors=True)
+    path.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def control_session(run: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """An HTTP session whose every address below http://bridge/ leads to the running bridge.
+
+    NoBridgeError when none answers.
+    """
+    path = socket_of(run)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            _, writer = await asyncio.open_unix_connection(str(path))
+            writer.close()
+    except (OSError, TimeoutError) as error:
+        raise NoBridgeError(f"No bridge answers on {run.parent}. Start one with `python -m bridge serve`.") from error
+    # A session is long (a chat), its requests are bounded by whoever makes them.
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+    async with aiohttp.ClientSession(_BASE_URL, connector=aiohttp.UnixConnector(str(path)), timeout=timeout) as session:
+        yield session
+
+
+async def ask(session: aiohttp.ClientSession, method: str, path: str, *, seconds: float = 30.0) -> Any:
+    """One request and its JSON answer; ControlError with the bridge's words when it refuses."""
+    try:
+        async with asyncio.timeout(seconds), session.request(method, path) as response:
+            answer = await response.json()
+            if not response.ok:
+                raise ControlError(answer["error"]["message"])
+            return answer
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ControlError("The bridge stopped answering.") from error

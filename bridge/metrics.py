@@ -1,0 +1,71 @@
+"""What is counted, for Prometheus. Names and numbers only; each bridge has a registry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+#: From a cached file to a long streamed answer of a model, in seconds.
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+#: Where the figures of a module come from: asked at each scrape. `{name: value}`, counted since the start.
+Figures = Callable[[], Mapping[str, float]]
+
+
+class Metrics:
+    """The counters of HTTP, and what other modules can tell when asked."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._requests = Counter(
+            "bridge_http_requests",
+            "Requests answered.",
+            ("method", "route", "status"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "bridge_http_request_seconds",
+            "From a request's head to the end of its answer.",
+            ("route",),
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Counts one request."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def add_gauge(self, name: str, words: str, label: str, figures: Figures) -> None:
+        """A figure that goes up and down, one for each `label`."""
+        self._registry.register(_Told(lambda: GaugeMetricFamily(name, words, labels=(label,)), figures))
+
+    def add_counter(self, name: str, words: str, label: str, figures: Figures) -> None:
+        """A figure that only grows, one for each `label`."""
+        self._registry.register(_Told(lambda: CounterMetricFamily(name, words, labels=(label,)), figures))
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _Told(Collector):
+    def __init__(self, make: Callable[[], GaugeMetricFamily | CounterMetricFamily], figures: Figures) -> None:
+        self._make = make
+        self._figures = figures
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._make()]
+
+    def collect(self) -> Iterable[Metric]:
+        family = self._make()
+        for label, value in self._figures().items():
+            family.add_metric([label], value)
+        yield family
