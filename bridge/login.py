@@ -64,16 +64,15 @@ class Doorkeeper:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return await self._people.of_bearer(token.strip())
-        session_id = self._session_id(request)
+        session_id = self.session_of(request)
         return None if session_id is None else await self._people.of_session(session_id)
 
-    async def person_of_socket(self, request: web.Request) -> str | None:
-        """Whose WebSocket it would be; a cookie counts only where the page that opens it is ours."""
-        if "Authorization" not in request.headers and not self.is_same_origin(request):
-            return None
-        return await self.person(request)
+    def is_forged(self, request: web.Request) -> bool:
+        """Whether a page that is not ours may have sent it; programs with a Bearer token are no page."""
+        return "Authorization" not in request.headers and not self.is_same_origin(request)
 
-    def _session_id(self, request: web.Request) -> str | None:
+    def session_of(self, request: web.Request) -> str | None:
+        """The browser's session, as its cookie has it; whether it is still good, `person` tells."""
         cookie = request.cookies.get(self._cookie)
         if cookie is None:
             return None
@@ -147,7 +146,7 @@ class Doorkeeper:
         """POST /logout: the session is over, here and in the browser."""
         if not self.is_same_origin(request):
             return foreign_origin(request)
-        session_id = self._session_id(request)
+        session_id = self.session_of(request)
         if session_id is not None:
             await self._people.end_session(session_id)
         response = _to_the_page()
