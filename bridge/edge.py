@@ -85,9 +85,9 @@ class Edge:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if not self._doorkeeper.is_known_host(request) and _route(request) not in _ANY_HOST:
             return login.foreign_host(request)
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            return _refusal(request, web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES))
         try:
-            if (request.content_length or 0) > MAX_BODY_BYTES:
-                raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
             return await handler(request)
         except web.HTTPException as refused:
             return _refusal(request, refused)
@@ -139,7 +139,7 @@ def _give_up(request: web.Request) -> None:
 
 
 def _refusal(request: web.Request, refused: web.HTTPException) -> web.Response:
-    """aiohttp's own refusals, and handlers', in our words."""
+    """Refusals of aiohttp's own and of handlers, in our words."""
     if isinstance(refused, web.HTTPNotFound):
         return messages.page(request, 404, "There is nothing here", code="not_found")
     if isinstance(refused, web.HTTPRequestEntityTooLarge):

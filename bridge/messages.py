@@ -41,14 +41,16 @@ def page(
     code: str,
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """Say it as a page to a browser, as `{"error": {"code", "message"}}` to anything else.
+    """Say it as a page to a browser, as JSON to anything else: `{"error": {"code", "message"}}`.
+
+    The JSON has the shape of the Messages API's errors as well (`type`), since its clients meet it here, too.
 
     In a paragraph, text between backquotes is something to type.
     """
     headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
     if "text/html" not in request.headers.get("Accept", ""):
         message = " ".join((f"{title}.", *paragraphs))
-        body = msgspec.json.encode({"error": {"code": code, "message": message}})
+        body = msgspec.json.encode({"type": "error", "error": {"type": code, "code": code, "message": message}})
         return web.Response(status=status, body=body, content_type="application/json", headers=headers)
     text = _PAGE.format(
         title=html.escape(title), style=_STYLE, paragraphs="".join(f"<p>{_marked(words)}</p>" for words in paragraphs)
