@@ -1,0 +1,98 @@
+"""What is shipped into a VM: the sprite's code and its requirements, as one archive that is the same for the same code.
+
+Knows files and hashes; knows neither a network nor what the code does.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import re
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: What Python writes beside the code by itself.
+_LEFT_OUT = "__pycache__"
+_SUFFIXES = frozenset({".py", ".md", ".json"})
+_DIGEST_CHARS = 12
+#: Far above what is shipped: what a VM sends for comparison is not trusted to be small.
+_MAX_ARCHIVE_BYTES = 64 * 1024 * 1024
+_VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A release. `digest` names the code and the requirements, `environment` the requirements alone (hex, 12)."""
+
+    version: str
+    digest: str
+    environment: str
+    #: Each file's SHA-256 by its path in the archive.
+    hashes: Mapping[str, str] = field(repr=False)
+    #: A gzipped tar, the same bytes for the same files.
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, root: Path) -> Archive:
+        """Builds it from a checkout: `sprite/`, its requirements, and the versions they were tested with."""
+        contents = {
+            path.relative_to(root).as_posix(): path.read_bytes()
+            for path in sorted((root / "sprite").rglob("*"))
+            if path.suffix in _SUFFIXES and _LEFT_OUT not in path.parts
+        }
+        contents["requirements.txt"] = (root / "sprite" / "requirements.txt").read_bytes()
+        contents["constraints.txt"] = (root / "constraints.txt").read_bytes()
+        found = _VERSION.search(contents["sprite/__init__.py"].decode())
+        hashes = {name: _sha256(content) for name, content in contents.items()}
+        return cls(
+            version=found[1] if found else "0",
+            digest=_digest_of(hashes),
+            environment=_digest_of({name: hashes[name] for name in ("requirements.txt", "constraints.txt")}),
+            hashes=hashes,
+            data=_packed(contents),
+        )
+
+
+def contents_of(archive: bytes) -> dict[str, bytes]:
+    """The files of a plain tar that a VM sent; without links and devices; ValueError if it is damaged."""
+    if len(archive) > _MAX_ARCHIVE_BYTES:
+        raise ValueError("The VM sent far more than the code can be.")
+    contents: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            for member in tar:
+                if member.isreg() and (stream := tar.extractfile(member)) is not None:
+                    contents[member.name.removeprefix("./")] = stream.read()
+    except (tarfile.TarError, EOFError) as error:
+        raise ValueError(f"The VM's files cannot be read: {error}") from error
+    return contents
+
+
+def hashes_of(contents: Mapping[str, bytes], folder: str) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by its path there."""
+    prefix = f"{folder}/"
+    found = {name.removeprefix(prefix): data for name, data in contents.items() if name.startswith(prefix)}
+    return {name.removeprefix("./"): _sha256(data) for name, data in found.items()}
+
+
+def _packed(contents: Mapping[str, bytes]) -> bytes:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in contents.items():
+            # Nothing of this machine, its clock or its users goes in.
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o644
+            tar.addfile(member, io.BytesIO(content))
+    return gzip.compress(plain.getvalue(), mtime=0)
+
+
+def _digest_of(hashes: Mapping[str, str]) -> str:
+    lines = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
+    return _sha256(lines.encode())[:_DIGEST_CHARS]
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

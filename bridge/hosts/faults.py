@@ -1,0 +1,118 @@
+"""What the SDK's errors mean: in words for people, whether to ask again, and when. Some of it is only in their text."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import sprites
+import websockets
+from sprites.exceptions import APIError
+
+_TOO_MANY, _SERVER_FAULT, _NOT_FOUND = 429, 500, 404
+_REFUSED = frozenset({401, 403})
+_TOKEN_WORDS = "The Sprites API refuses the token: check SPRITES_TOKEN."  # noqa: S105 - no token
+_DISK_WORDS = "The VM's disk is full. Free some space there (its owner can ask the agent to), then try again."
+_STATUS_IN_TEXT = re.compile(r"\(status (\d{3})\)(?::\s*(.*))?$", re.DOTALL)
+_LONGEST_WORDS = 300
+#: Nobody is asked to wait longer than this without being told.
+_LONGEST_ASKED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`again`: the same call may succeed soon; `retryable`: the whole may, later. `after`: seconds the API asks for."""
+
+    words: str
+    status: int | None = None
+    after: float | None = None
+    again: bool = False
+    retryable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An HTTP answer that is an error; `after` as its header asked, in seconds."""
+
+    status: int
+    body: str = ""
+    after: float | None = None
+
+
+def fault_of(error: Exception, what: str, seconds: float) -> Fault:
+    """The meaning of an error met while `what` was done, within a bound of so many seconds."""
+    if isinstance(error, TimeoutError):
+        # Asked again at once, a slow call would only be slow again.
+        return Fault(f"{sentence(what)} took longer than {seconds:.0f} seconds.")
+    if isinstance(error, sprites.FilesystemError):
+        return _filesystem_fault(error, what)
+    answer = _answer(error)
+    if answer is None:
+        return Fault(f"{sentence(what)} failed: the Sprites API cannot be reached.", again=True)
+    return _status_fault(answer, what)
+
+
+def sentence(what: str) -> str:
+    """The same with a capital, to begin a sentence."""
+    return what[:1].upper() + what[1:]
+
+
+def is_full_disk(words: str) -> bool:
+    """Whether somebody complains of a full disk."""
+    return "ENOSPC" in words or "no space left" in words.lower()
+
+
+def _filesystem_fault(error: sprites.FilesystemError, what: str) -> Fault:
+    words = str(error)
+    if is_full_disk(words):
+        return Fault(_DISK_WORDS, retryable=False)
+    # Its network errors and busy answers come without a code.
+    return Fault(f"{sentence(what)} failed: {_short(words)}", again=not error.code)
+
+
+def _answer(error: Exception) -> _Answer | None:
+    """The HTTP answer behind an error, None where none came."""
+    if isinstance(error, sprites.AuthenticationError):
+        return _Answer(401)
+    if isinstance(error, sprites.NotFoundError):
+        return _Answer(_NOT_FOUND, "there is no such thing")
+    if isinstance(error, APIError) and error.status_code is not None:
+        return _Answer(error.status_code, error.response or "", error.get_retry_after_seconds())
+    if isinstance(error, websockets.InvalidStatus):
+        asked = error.response.headers.get("retry-after", "")
+        body = (error.response.body or b"").decode(errors="replace")
+        return _Answer(error.response.status_code, body, int(asked) if asked.isdecimal() else None)
+    found = _STATUS_IN_TEXT.search(str(error))
+    return _Answer(int(found[1]), found[2] or "") if found else None
+
+
+def _status_fault(answer: _Answer, what: str) -> Fault:
+    status, body = answer.status, answer.body
+    said = _said(body)
+    asked = answer.after or said.get("retry_after_seconds")
+    after = min(float(asked), _LONGEST_ASKED_SECONDS) if isinstance(asked, int | float) and asked > 0 else None
+    if status == _TOO_MANY:
+        wait = f" It asks to wait {after:.0f} seconds." if after else ""
+        return Fault(f"{sentence(what)} failed: the Sprites API is too busy (429).{wait}", status, after, again=True)
+    if status >= _SERVER_FAULT:
+        if is_full_disk(body):
+            return Fault(_DISK_WORDS, status, retryable=False)
+        return Fault(f"{sentence(what)} failed: the Sprites API has a fault ({status}).", status, after, again=True)
+    if status in _REFUSED:
+        return Fault(_TOKEN_WORDS, status, retryable=False)
+    words = _short(str(said.get("message") or said.get("error") or body))
+    return Fault(f"{sentence(what)} was refused ({status}){': ' + words if words else ''}.", status, retryable=False)
+
+
+def _said(body: str) -> dict[str, Any]:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _short(words: str) -> str:
+    return " ".join(words.split())[:_LONGEST_WORDS].rstrip(".")

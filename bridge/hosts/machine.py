@@ -1,0 +1,323 @@
+"""One VM, through the official SDK: its calls with retries, bounds and errors in words; and the stream into it.
+
+Knows the Sprites API and nothing of what is installed on the VM. The organisation's token stays here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, TypeVar
+from urllib.parse import quote, urlencode
+
+import httpx
+import sprites
+import websockets
+from sprites.exceptions import FileNotFoundError_
+from sprites.services import ServiceStream
+from websockets.asyncio.client import connect as dial
+
+from bridge.hosts import HostError
+from bridge.hosts.faults import fault_of, sentence
+from bridge.hosts.proxy import ProxyChannel
+
+if TYPE_CHECKING:
+    # In collections.abc from Python 3.12 on.
+    from typing_extensions import Buffer
+
+_T = TypeVar("_T")
+Status = Literal["running", "warm", "cold", "absent"]
+
+#: One call's bound; what is known to take longer has one of its own.
+_CALL_SECONDS = 30.0
+_CONNECT_SECONDS = 20.0
+_CHECKPOINT_SECONDS = 120.0
+#: A sprite stops within a minute by itself: it interrupts its turn, stores it and flushes.
+_STOP_SECONDS = 65.0
+#: How long a new service is watched for an early end.
+_WATCH_SECONDS = 3.0
+#: A busy API is asked again, this often and this long; above that people are told.
+_ATTEMPTS = 5
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 20.0
+_PATIENCE_SECONDS = 90.0
+_LAST_LINES = 12
+_MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+_MAX_KEPT_CHARS = 8000
+#: What the API and the way to it may raise; anything else is a fault of ours.
+_PASSING = (sprites.SpriteError, httpx.HTTPError, websockets.WebSocketException, OSError, TimeoutError)
+_MAX_FRAME_BYTES = 16 * 1024 * 1024
+#: A cut that nobody announced (a frozen VM) is noticed within twice this.
+_PING_SECONDS = 10.0
+_CLOSE_SECONDS = 2.0
+
+_NOT_FOUND, _TAKEN = 404, frozenset({400, 409})
+
+
+class CommandError(HostError):
+    """A command on the VM ended with an error; the words hold its last lines."""
+
+
+class Machine:
+    """The VM of one name, whether it exists or not. Each method is at least one API call, bounded and retried."""
+
+    def __init__(self, client: sprites.AsyncSpritesClient, name: str) -> None:
+        self.name = name
+        self._client = client
+        self._sprite = client.sprite(name)
+
+    # --- the VM ---
+
+    async def status(self) -> Status:
+        """How it is; wakes nothing."""
+
+        async def ask() -> Status:
+            try:
+                found = (await self._client.get_sprite(self.name)).status
+            except sprites.NotFoundError:
+                return "absent"
+            return "running" if found == "running" else "warm" if found == "warm" else "cold"
+
+        return await self._call("asking for the VM", ask)
+
+    async def create(self) -> None:
+        """Creates it. One that exists already (an answer that was lost, another bridge) is as good."""
+        try:
+            await self._call("creating the VM", lambda: self._client.create_sprite(self.name), seconds=120.0)
+        except _StatusError as error:
+            if error.status not in _TAKEN or await self.status() == "absent":
+                raise
+
+    async def restrict(self, allowed: Sequence[str]) -> None:
+        """Lets it reach these domains and no others."""
+        rules = [sprites.PolicyRule(domain=domain, action="allow") for domain in allowed]
+        # An empty list would mean everything; the last rule makes it mean nothing else.
+        policy = sprites.NetworkPolicy([*rules, sprites.PolicyRule(domain="*", action="deny")])
+        await self._call("setting the network policy", lambda: self._sprite.update_network_policy(policy))
+
+    async def checkpoint(self, comment: str) -> None:
+        """Keeps the whole VM as it is now."""
+        stream = await self._call(
+            "making a checkpoint",
+            lambda: self._sprite.create_checkpoint(comment, timeout=_CHECKPOINT_SECONDS),
+            seconds=_CHECKPOINT_SECONDS,
+        )
+        errors = [message.error for message in stream if message.type == "error"]
+        if errors:
+            raise HostError(f"The checkpoint could not be made: {errors[-1]}")
+
+    # --- files ---
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        """Writes a file, and the folders above it."""
+        await self._call(f"writing {path}", lambda: self._path(path).write_bytes(data, mode=mode))
+
+    async def read(self, path: str) -> bytes | None:
+        """A file's bytes, None if there is none."""
+
+        async def read() -> bytes | None:
+            with suppress(FileNotFoundError_):
+                return await self._path(path).read_bytes()
+            return None
+
+        return await self._call(f"reading {path}", read)
+
+    def _path(self, path: str) -> sprites.AsyncSpritePath:
+        return self._sprite.filesystem() / path
+
+    # --- processes ---
+
+    async def run(self, script: str, what: str, *, seconds: float, tell: Callable[[str], None] | None = None) -> bytes:
+        """Runs a shell script; its output. CommandError with its last lines. `tell` hears each line as it comes.
+
+        The script's text travels in an address: no secrets in it. It may run twice, so it must not mind.
+        """
+
+        async def run() -> bytes:
+            output, errors = _Output(tell), _Output(tell)
+            try:
+                await self._sprite.command("/bin/sh", "-c", script, stdout=output, stderr=errors).run()
+            except sprites.NetworkError:
+                if output.is_too_much or errors.is_too_much:
+                    raise CommandError("The VM says far more than was asked for.") from None
+                raise
+            except sprites.ExecError as error:
+                said = _last_lines((output.getvalue() + errors.getvalue()).decode(errors="replace"))
+                raise CommandError(f"{sentence(what)} failed. It said:\n{said}") from error
+            return output.getvalue()
+
+        return await self._call(what, run, seconds=seconds)
+
+    async def detach(self, script: str) -> None:
+        """Starts a process that outlives this connection, for where services are not to be had."""
+        query = [("cmd", "/bin/sh"), ("cmd", "-c"), ("cmd", script), ("path", "/bin/sh")]
+        query += [("stdin", "true"), ("max_run_after_disconnect", "0")]
+
+        async def start() -> None:
+            async with self._dial(f"exec?{urlencode(query)}") as socket:
+                # Its first words, or a while without: then it runs by itself.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_WATCH_SECONDS):
+                        async for frame in socket:
+                            if _is_exit(frame):
+                                raise CommandError("The sprite's process ended at once.")
+
+        await self._call("starting the process", start)
+
+    # --- services ---
+
+    async def serve(self, name: str, command: Sequence[str], directory: str) -> None:
+        """Defines the service and sees it running; CommandError if it ends at once, with its last lines."""
+        defined = await self._service(
+            f"starting the service {name}",
+            lambda: self._sprite.create_service(
+                name, command[0], list(command[1:]), dir=directory, duration=_WATCH_SECONDS
+            ),
+        )
+        if not any(event.type == "started" for event in defined):
+            # A definition that was there before starts nothing.
+            await self.start(name)
+
+    async def start(self, name: str) -> None:
+        """Starts a service that is defined; CommandError if it ends at once. One that runs is left alone."""
+        with suppress(_ConflictError):
+            await self._service(
+                f"starting the service {name}", lambda: self._sprite.start_service(name, duration=_WATCH_SECONDS)
+            )
+
+    async def stop(self, name: str) -> None:
+        """Stops a service and lets it end well; one that does not run, or does not exist, is as good."""
+        try:
+            await self._call(
+                f"stopping the service {name}",
+                lambda: self._sprite.stop_service(name, timeout=_STOP_SECONDS),
+                seconds=_STOP_SECONDS + _CALL_SECONDS,
+            )
+        except _StatusError as error:
+            if error.status not in {_NOT_FOUND, *_TAKEN}:
+                raise
+
+    async def _service(self, what: str, call: Callable[[], Awaitable[ServiceStream]]) -> list[sprites.ServiceLogEvent]:
+        try:
+            events = list(await self._call(what, call, seconds=_WATCH_SECONDS + _CALL_SECONDS))
+        except _StatusError as error:
+            raise _ConflictError(str(error)) if error.status in _TAKEN else error from error
+        ends = [event for event in events if event.type in {"exit", "error"}]
+        if ends:
+            said = "".join(event.data or "" for event in events if event.type in {"stdout", "stderr", "error"})
+            code = "" if ends[-1].exit_code is None else f" (with {ends[-1].exit_code})"
+            raise CommandError(f"The sprite ended as soon as it was started{code}. It said:\n{_last_lines(said)}")
+        return events
+
+    # --- the stream into it ---
+
+    async def connect(self, port: int) -> ProxyChannel:
+        """A byte stream to a TCP port of the VM; a sleeping VM wakes. HostError if nobody listens there."""
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                socket = await self._dial("proxy")
+                try:
+                    await socket.send(json.dumps({"host": "localhost", "port": port}))
+                    answer = await socket.recv()
+                    if not isinstance(answer, str) or json.loads(answer).get("status") != "connected":
+                        raise HostError("Nobody listens on the VM yet.")  # noqa: TRY301 - the socket is closed below
+                except BaseException:
+                    await socket.close()
+                    raise
+        except websockets.InvalidStatus as error:
+            raise HostError(f"The VM cannot be reached ({error.response.status_code}).") from error
+        except (OSError, TimeoutError, websockets.WebSocketException, ValueError, AttributeError) as error:
+            raise HostError("The VM cannot be reached at the moment.") from error
+        return ProxyChannel(socket)
+
+    def _dial(self, rest: str) -> dial:
+        base = re.sub(r"^http", "ws", self._client.base_url)
+        return dial(
+            f"{base}/v1/sprites/{quote(self.name, safe='')}/{rest}",
+            additional_headers={"Authorization": f"Bearer {self._client.token}"},
+            # A proxy on the way out is for browsers; and it would be asked even for loopback.
+            proxy=None,
+            compression=None,
+            open_timeout=_CONNECT_SECONDS,
+            ping_interval=_PING_SECONDS,
+            ping_timeout=_PING_SECONDS,
+            close_timeout=_CLOSE_SECONDS,
+            max_size=_MAX_FRAME_BYTES,
+        )
+
+    # --- calls ---
+
+    async def _call(self, what: str, call: Callable[[], Awaitable[_T]], *, seconds: float = _CALL_SECONDS) -> _T:
+        """Makes one call, again while the API is busy or out of reach; HostError once that lasts."""
+        began = asyncio.get_running_loop().time()
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                async with asyncio.timeout(seconds):
+                    return await call()
+            except HostError:
+                raise
+            except (
+                sprites.SpriteError,
+                httpx.HTTPError,
+                websockets.WebSocketException,
+                OSError,
+                TimeoutError,
+            ) as error:
+                fault = fault_of(error, what, seconds)
+                pause = fault.after or random.uniform(0.5, 1.0) * min(  # noqa: S311 - no secret
+                    _LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt
+                )
+                lasted = asyncio.get_running_loop().time() - began
+                if not fault.again or attempt == _ATTEMPTS or lasted + pause > _PATIENCE_SECONDS:
+                    raise _StatusError(fault.words, fault.status, retryable=fault.retryable) from error
+            await asyncio.sleep(pause)
+        raise AssertionError(what)
+
+
+class _StatusError(HostError):
+    """An answer of the API that is an error; `status` is its HTTP status where it had one."""
+
+    def __init__(self, words: str, status: int | None, *, retryable: bool) -> None:
+        super().__init__(words, retryable=retryable)
+        self.status = status
+
+
+class _ConflictError(HostError):
+    """What was asked of a service is so already."""
+
+
+class _Output(io.BytesIO):
+    """What a command says, kept up to a bound, each line told as it comes. The SDK only ever writes to it."""
+
+    def __init__(self, tell: Callable[[str], None] | None) -> None:
+        super().__init__()
+        self.is_too_much = False
+        self._tell = tell
+        self._line = b""
+
+    def write(self, data: Buffer, /) -> int:
+        """Takes a piece."""
+        piece = bytes(data)
+        if self.tell() + len(piece) > _MAX_OUTPUT_BYTES:
+            self.is_too_much = True
+            # The SDK takes it for a broken connection, and closes that.
+            raise ValueError("too much")
+        if self._tell is not None:
+            *lines, self._line = (self._line + piece).split(b"\n")
+            for line in lines:
+                self._tell(line.decode(errors="replace").strip())
+        return super().write(piece)
+
+
+def _last_lines(said: str) -> str:
+    lines = [line.rstrip() for line in said[-_MAX_KEPT_CHARS:].splitlines() if line.strip()]
+    return "\n".join(lines[-_LAST_LINES:]) or "(nothing)"
+
+
+def _is_exit(frame: str | bytes) -> bool:
+    return frame[:1] == b"\x03" if isinstance(frame, bytes) else '"exit"' in frame
