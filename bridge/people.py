@@ -126,6 +126,10 @@ class People:
 
         return await self._database.write(insert)
 
+    async def require(self, name: str) -> None:
+        """PeopleError with words unless the person may come in."""
+        await self._database.read(lambda db: _require(db, name))
+
     async def revoke(self, name: str) -> None:
         """End every session, link and token of a person; open connections are the caller's to end."""
 
