@@ -13,12 +13,13 @@ from pathlib import Path
 
 from benchmarks.report import line
 from sprite.memory.redaction import prepare, redact, secrets_in
-from tests.ordinary import ordinary
+from tests.ordinary import HOSTILE, ordinary
 from tests.planted import ALL_FORMATS, TWENTY, leaks, planted
 
 SEEDS = range(1, 6)
 ORDINARY = 10_000
 PIECE = 2000
+SIZES = (50_000, 200_000)
 SHORT = "Please look at the shop's backend and tell me why the login form is slow."
 SOURCES = {".py", ".js", ".ts", ".json", ".md", ".txt", ".toml", ".yaml", ".yml", ".css", ".html", ".c", ".h", ".sh"}
 
@@ -64,6 +65,16 @@ def cost() -> None:
     line("a million characters of code", f"{large:.0f} ms", "<= 2,000 ms", ok=large <= 2000)
 
 
+def hostile() -> None:
+    """Time for texts made to be slow: in proportion to their length, four times the text takes four times as long."""
+    grown = []
+    for piece in HOSTILE:
+        short, long = (statistics.median(_milliseconds(piece * (n // len(piece))) for _ in range(3)) for n in SIZES)
+        grown.append(long / short)
+    value = f"{statistics.median(grown):.1f} x, at most {max(grown):.1f} x"
+    line("four times a hostile text takes", value, "<= 9 x, a square 16 x", ok=max(grown) <= 9)
+
+
 def _milliseconds(text: str) -> float:
     started = time.perf_counter()
     redact(text)
@@ -90,5 +101,6 @@ if __name__ == "__main__":
     caught()
     spoiled()
     cost()
+    hostile()
     for argument in sys.argv[1:]:
         real(Path(argument))

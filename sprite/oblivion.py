@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,33 +50,38 @@ class Oblivion:
         self._projection = projection
 
     async def preview(self, target: Target) -> dict[str, Any]:
-        """What a forget would touch, in numbers."""
-        return (await plan(target, self._transcript, self._memory)).summary()
+        """What a forget would touch, in numbers; `remains` names the deployed files that say it, too."""
+        made = await plan(target, self._transcript, self._memory)
+        return {**made.summary(), "remains": self._remains(made)}
 
     async def forget(self, target: Target, *, sure: bool) -> dict[str, Any]:
         """Forgets, and says in numbers what went. PeerError if nothing matches, or too much and `sure` is not set."""
-        # What hands have written meanwhile has to be in the log, or it would be taken for theirs afterwards.
-        await self._projection.settle()
-        made = await plan(target, self._transcript, self._memory)
-        if len(made.observations) > MANY_TURNS and not sure:
-            raise PeerError(
-                f"That would forget {len(made.observations)} turns. If you are sure, say so (--yes).", code="too_much"
-            )
-        (self._settings.run / _MARKER).touch()
-        await self._workspace.forget(made.missions, made.cards, made.scrubber.value)
-        self._sweep(made)
-        await self._transcript.forget(list(made.observations.values()), made.curations, made.summary())
-        await self._finish()
-        return made.summary()
+        # An edit between the plan and its writing would bring back what is being forgotten.
+        async with self._projection.held() as settle:
+            # What hands have written meanwhile has to be in the log, or it would be taken for theirs afterwards.
+            await settle()
+            made = await plan(target, self._transcript, self._memory)
+            if len(made.observations) > MANY_TURNS and not sure:
+                raise PeerError(
+                    f"That would forget {len(made.observations)} turns. If you are sure, say so (--yes).",
+                    code="too_much",
+                )
+            (self._settings.run / _MARKER).touch()
+            await self._workspace.forget(made.missions, made.cards, made.scrubber.value)
+            self._sweep(made)
+            await self._transcript.forget(list(made.observations.values()), made.curations, made.summary())
+            await self._finish(settle)
+        return {**made.summary(), "remains": self._remains(made)}
 
     async def finish_interrupted(self) -> None:
         """Completes what a killed process had begun."""
         if (self._settings.run / _MARKER).exists():
             log.warning("a forget was cut off and is finished now")
-            await self._finish()
+            async with self._projection.held() as settle:
+                await self._finish(settle)
 
-    async def _finish(self) -> None:
-        await self._projection.settle()
+    async def _finish(self, settle: Callable[[], Awaitable[object]]) -> None:
+        await settle()
         await self._transcript.purge()
         await self._memory.purge()
         await self._workspace.purge()
@@ -92,6 +98,11 @@ class Oblivion:
                 derived = path.parent == self._settings.memory
                 if derived or _has(path, made):
                     path.unlink(missing_ok=True)
+
+    def _remains(self, made: Plan) -> list[str]:
+        """Deployed files are not memory and are not scrubbed: the person is told which of them have the words."""
+        paths = [self._settings.memory / name for name in DEPLOYED]
+        return [path.name for path in paths if path.exists() and made.scrubber.finds(path.read_text(errors="replace"))]
 
     def _keeps(self, path: Path) -> bool:
         """Whether a file is scrubbed row by row, or is none of what memory made."""

@@ -197,3 +197,11 @@ def ordinary(count: int = 1000, seed: int = 1) -> list[str]:
     makers = list(MADE.values())
     made = [makers[number % len(makers)](rng) for number in range(max(0, count - len(WRITTEN)))]
     return [*WRITTEN, *made][:count]
+
+
+#: Repeated many thousand times, these would keep a careless pattern busy for ever.
+HOSTILE = (
+    "password=", "password: ", "key:", "secret_", "eyJ", "://a:", "-----BEGIN PRIVATE KEY-----", "AKIA" + "A" * 16,
+    "PuTTY-User-Key-File-2", "authorization: ", "<private>", "</private>", "a1", "sk-", "sk-a-", "mysql -p", "\\n",
+    "pwd:'", "name: password value: ", "M" * 24 + ".", "1234567890:",
+)  # fmt: skip

@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bridge.offline_model import OfflineModel
 from tests.harness import Client, observations, running_sprite
-from tests.witness import chat, curations, eventually, learnings, memory, memory_file, seen
+from tests.witness import chat, curations, eventually, learnings, memory, memory_file, seen, transcript
 
 FACT = "My name is Ada Lovelace."
 
@@ -46,7 +48,7 @@ async def test_a_call_that_fails_is_tried_again_and_waits_as_long_as_the_server_
         assert (await client.ask("system", {"action": "status"}))["payload"]["last_error"] is None
 
 
-async def test_an_answer_that_is_cut_off_splits_the_batch_and_an_empty_one_is_asked_for_again(
+async def test_an_answer_that_is_cut_off_splits_the_batch_an_empty_one_is_asked_for_again_both_count(
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.curator({"stop_reason": "max_tokens"}, {"raw_text": ""})
@@ -58,6 +60,13 @@ async def test_an_answer_that_is_cut_off_splits_the_batch_and_an_empty_one_is_as
         await eventually(lambda: _waiting(workspace) == 0, "all turns are curated in the end")
         ranges = [(c["first_observation_id"], c["last_observation_id"]) for c in curations(workspace)]
         assert ranges == [(1, 2), (3, 4)]
+        lost = transcript(workspace, "SELECT reason, usage_json, cost_usd FROM lost_calls ORDER BY id")
+        assert [call["reason"] for call in lost] == ["cut off", "empty"]
+        # What they cost is part of the spend, and so of the daily cap.
+        spent = (await client.ask("system", {"action": "status"}))["payload"]["memory"]["spend_usd"]
+        every = [*(c["cost_usd"] for c in curations(workspace)), *(call["cost_usd"] for call in lost)]
+        assert min(every) > 0
+        assert spent == pytest.approx(sum(every))
         assert sum("Ada Lovelace" in content for content in learnings(workspace)) == 1
 
 
@@ -71,6 +80,8 @@ async def test_prose_instead_of_an_answer_is_asked_for_once_more_then_kept_and_r
         assert status["memory"]["waiting"] == 0
         assert [r.kind for r in model.requests].count("curator") == 2
         assert curations(workspace)[0]["response"] == "Certainly! I would say all is well."
+        (lost,) = transcript(workspace, "SELECT reason FROM lost_calls")
+        assert lost["reason"] == "not in the format"
         assert learnings(workspace) == []
         reports = memory(workspace, "SELECT kind, detail FROM reports")
         assert any("all is well" in report["detail"] for report in reports)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -108,6 +109,7 @@ async def test_a_tombstone_says_when_and_how_much_and_not_what(
 ) -> None:
     await forget(workspace, text="Quibblewort")
     summary = json.loads(capsys.readouterr().out)
+    assert summary.pop("remains") == []
     assert summary == {"by": "text", "turns": [2, 6], "learnings": 1, "curations": 3, "lines": 3, "cards": 0}
     tombstone = curations(workspace)[-1]
     assert (tombstone["kind"], json.loads(tombstone["response"])) == ("forget", summary)
@@ -440,6 +442,29 @@ async def test_copies_that_were_set_aside_go_as_well(stores: Stores) -> None:
     await forget_in(stores, text="parrot is Zebedee")
     assert traces(stores.folder.parent.parent, "Zebedee") == []
     assert (system / "run/other.log").exists()
+
+
+async def test_a_deployed_file_stays_and_is_named(stores: Stores) -> None:
+    await stores.turn("My parrot is Zebedee")
+    stores.path("soul.md").write_text("# Soul\n\nYou look after Zebedee.\n")
+    assert (await forget_in(stores, text="Zebedee"))["remains"] == ["soul.md"]
+    assert "Zebedee" in stores.path("soul.md").read_text()
+
+
+async def test_an_edit_comes_before_a_forget_or_after_it_and_never_into_it(stores: Stores) -> None:
+    for wait in range(20):
+        name = f"Zebedee{wait}"
+        await stores.turn(f"My parrot is {name}")
+
+        async def edit(name: str = name, wait: int = wait) -> None:
+            for _ in range(wait):
+                await asyncio.sleep(0.001)
+            await stores.projection.edit("user.md", f"# User\n- The parrot is {name}.\n")
+
+        await asyncio.gather(forget_in(stores, text=name), edit())
+        kinds = {c.id: (c.kind, name in c.response) for c in await stores.transcript.curations_after(0)}
+        newest_forget = max(id_ for id_, (kind, _) in kinds.items() if kind == "forget")
+        assert not any(has for id_, (_, has) in kinds.items() if id_ < newest_forget)
 
 
 async def test_only_the_persons_words_as_such_are_found_not_their_tombstones(stores: Stores) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -331,7 +330,6 @@ def test_a_file_of_100_megabytes_is_read_as_a_stream(recorded: Recorded, tmp_pat
     with log.open("a") as stream:
         for _ in range((100_000_000 - size) // len(noise) + 1):
             stream.write(noise)
-    started = time.monotonic()
     program = (
         "import re, sys; from sprite.__main__ import main; code = main(sys.argv[1:]); "
         "print(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())[1], file=sys.stderr); sys.exit(code)"
@@ -347,4 +345,3 @@ def test_a_file_of_100_megabytes_is_read_as_a_stream(recorded: Recorded, tmp_pat
     assert done.returncode == 0, done.stderr
     assert len(observations(workspace)) == 2
     assert int(done.stderr.split()[-1]) < 100_000
-    assert time.monotonic() - started < 30

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import random
-import statistics
-import time
 from io import StringIO
 
 import pytest
@@ -15,9 +13,9 @@ from hypothesis import strategies as st
 
 from sprite.memory.discreet_log import DiscreetFilter
 from sprite.memory.discretion import Discretion
-from sprite.memory.redaction import discreet, discreet_value, prepare, redact, without_private
+from sprite.memory.redaction import discreet, discreet_value, redact, without_private
 from sprite.memory.turn_buffer import MAX_STRING, cut, cut_value
-from tests.ordinary import WRITTEN, ordinary
+from tests.ordinary import HOSTILE, WRITTEN, ordinary
 from tests.planted import ALL_FORMATS, TOKENS, TWENTY, leaks, password, planted
 
 
@@ -90,35 +88,10 @@ def test_texts_full_of_what_it_looks_for_do_not_make_it_raise(text: str) -> None
     assert redact(redact(text)) == redact(redact(redact(text)))
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "password=", "password: ", "key:", "secret_", "eyJ", "://a:", "-----BEGIN PRIVATE KEY-----", "AKIA" + "A" * 16,
-        "PuTTY-User-Key-File-2", "authorization: ", "<private>", "</private>", "a1", "sk-", "sk-a-", "mysql -p", "\\n",
-        "pwd:'", "name: password value: ", "M" * 24 + ".", "1234567890:",
-    ],
-)  # fmt: skip
-def test_a_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
-    prepare()
-
-    def seconds(length: int) -> float:
-        text = (piece * (length // len(piece) + 1))[:length]
-        started = time.perf_counter()
-        redact(text)
-        return time.perf_counter() - started
-
-    # Four times the text: the square would take sixteen times as long. Noise is bounded by the constant.
-    assert seconds(200_000) <= 9 * seconds(50_000) + 0.2
-
-
-def test_two_thousand_characters_take_less_than_a_millisecond() -> None:
-    prepare()
-    text, samples = "\n".join(ordinary(2000)), []
-    for begin in range(0, 200_000, 2000):
-        started = time.perf_counter()
-        redact(text[begin : begin + 2000])
-        samples.append(time.perf_counter() - started)
-    assert statistics.median(samples) < 0.001
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_text_full_of_what_it_looks_for_is_read_to_its_end(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    assert isinstance(redact(f"{text} the end"), str)
 
 
 # --- what is said in private ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -142,13 +143,14 @@ async def test_a_learning_keeps_its_number_whatever_becomes_of_those_before_it(s
 async def test_the_curator_is_shown_the_open_learnings_nearest_to_its_turns(stores: Stores, tmp_path: Path) -> None:
     from sprite.config import Settings
     from sprite.memory.curator_model import CuratorModel
-    from sprite.memory.extraction import Extractor
+    from sprite.memory.extraction import Extractor, log_lost_call
 
     await stores.learn('FACT [t] Reports are in EUR. | "reports are in EUR"', "reports are in EUR")
     await stores.learn('CORRECTION [t] supersedes L1: Reports are in SEK. | "in SEK"', "no, reports are in SEK")
     await stores.learn('FACT [t] Ada keeps bees. | "keep bees"', "I keep bees")
     turn = await stores.turn("Which currency do the reports use?")
-    extractor = Extractor(stores.memory, stores.files, CuratorModel(Settings(tmp_path)))
+    model = CuratorModel(Settings(tmp_path), partial(log_lost_call, stores.transcript))
+    extractor = Extractor(stores.memory, stores.files, model)
     prompt, _ = await extractor.prompt(await stores.transcript.observations_between(turn, turn))
     assert '<learning id="2" type="CORRECTION" turn="2">Reports are in SEK.</learning>' in prompt.user
     assert 'id="1"' not in prompt.user

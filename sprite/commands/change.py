@@ -26,6 +26,8 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
     preview = await _forget(settings, target, preview=True, sure=False)
     if not arguments.json:
         say(f"Forgetting this by its {preview['by']} takes away for good: {_words(preview)}.")
+        for name in preview["remains"]:
+            say(f"{name} says it, too, and stays as it is: it is deployed, not learned. Change it there.")
     many = len(preview["turns"]) > MANY_TURNS
     if many and not arguments.yes:
         raise PeerError(f"That is more than {MANY_TURNS} turns. If you are sure, say so: --yes", code="too_much")

@@ -156,18 +156,22 @@ class BatchFold:
     async def _rewrite(self, name: str, content: str) -> None:
         version = await self._tx.latest_content(name)
         old = template(name) if version is None else version
-        new, refused = without_foreign_lines(old, content, await self._sources(name, old, content))
+        # As the curator gave it, so that what is too long is refused and not cut to fit.
+        reason = over_limit(name, with_pins_of(old, content)) or await self._overtaken(name)
+        if reason is not None:
+            await self._refuse(name, reason)
+            return
+        sources = await self._sources(name, old, content)
+        kept, refused = without_foreign_lines(old, content, sources, personal=name == "user.md")
         for line in refused:
             await self._report("line_refused", f"{name}: nobody here said this: {line}")
-        new = with_pins_of(old, new)
+        new = with_pins_of(old, kept)
         if new == old or not new.strip():
             return
-        reason = over_limit(name, new) or await self._overtaken(name)
-        if reason is None and version is not None:
-            # What the file was shipped with is scaffolding: it may all go.
-            reason = drops_too_much(old, new, self._retired)
-        if reason is not None:
-            await self._report("file_refused", f"{name}: {reason}; the old file stays")
+        # What the file was shipped with is scaffolding: it may all go.
+        dropping = None if version is None else drops_too_much(old, new, self._retired)
+        if dropping is not None:
+            await self._refuse(name, dropping)
             return
         await self._tx.add_version(
             name,
@@ -178,6 +182,9 @@ class BatchFold:
             source="curator",
         )
         self.files.append(name)
+
+    async def _refuse(self, name: str, reason: str) -> None:
+        await self._report("file_refused", f"{name}: {reason}; the old file stays")
 
     async def _overtaken(self, name: str) -> str | None:
         """Why a rewrite comes too late: a person changed the file while the curator was at work on it."""

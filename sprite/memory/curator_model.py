@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 #: Room for four rewritten files at the limits people reach, with the learnings.
 MAX_ANSWER_TOKENS = 20_000
 CALL_TIMEOUT_SECONDS = 180.0
+CUT_OFF = "cut off"
 
 
 class CutOffError(ModelError):
@@ -40,10 +42,11 @@ class Answer:
 
 
 class CuratorModel:
-    """Asks the curator's model; close it at the end."""
+    """Asks the curator's model; close it at the end. `on_lost` is told of every answer that was paid for in vain."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_lost: Callable[[Answer, str], Awaitable[None]]) -> None:
         self._settings = settings
+        self._on_lost = on_lost
         self._client: AsyncAnthropic | None = None
 
     async def close(self) -> None:
@@ -54,15 +57,20 @@ class CuratorModel:
     async def ask(self, prompt: CuratorPrompt) -> Answer:
         """An answer worth logging. ModelError for a call that fails or is empty, CutOffError for half an answer."""
         answer = await self._call(prompt)
-        if answer.stop_reason == "max_tokens":
-            raise CutOffError
-        if not answer.text.strip():
-            raise ModelError("the curator's answer was empty")
+        if (reason := _unusable(answer)) is not None:
+            await self._on_lost(answer, reason)
+            if reason == CUT_OFF:
+                raise CutOffError
+            raise ModelError(f"the curator's answer was {reason}")
         if not parse_response(answer.text).usable:
             # Once more, since models slip; what comes then is kept in the log as it is.
             log.warning("the curator's answer was not in the format; asking once more")
             second = await self._call(prompt)
-            if second.stop_reason != "max_tokens" and second.text.strip():
+            # One of the two was in vain.
+            if (reason := _unusable(second)) is not None:
+                await self._on_lost(second, reason)
+            else:
+                await self._on_lost(answer, "not in the format")
                 answer = second
         return answer
 
@@ -102,6 +110,13 @@ class CuratorModel:
                 max_retries=0,  # retried here, where the wait can be seen and interrupted
             )
         return self._client
+
+
+def _unusable(answer: Answer) -> str | None:
+    """Why nothing can be made of an answer, or None."""
+    if answer.stop_reason == "max_tokens":
+        return CUT_OFF
+    return None if answer.text.strip() else "empty"
 
 
 def _seconds(header: str | None) -> float | None:

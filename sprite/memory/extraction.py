@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sprite.database.memory import MemoryDB
-from sprite.database.transcript import NewCuration, Observation
+from sprite.database.transcript import NewCuration, Observation, TranscriptDB
 from sprite.memory.curator import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
-from sprite.memory.curator_model import CuratorModel
+from sprite.memory.curator_model import Answer, CuratorModel
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles
 from sprite.memory.pricing import cost_usd
 from sprite.memory.query import any_of, significant
@@ -22,6 +22,11 @@ PROMPT_BUDGET_TOKENS = 64_000
 NEAREST_LEARNINGS = 20
 #: The batch's words by which they are found.
 NEAREST_TERMS = 48
+
+
+async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str) -> None:
+    """Keeps in the log what an answer cost that no curation came of."""
+    await transcript.append_lost_call(answer.model, reason, answer.usage, cost_usd(answer.model, answer.usage))
 
 
 class Extractor:

@@ -5,6 +5,7 @@ The prompt asks for all of this; here it is made so, whatever the model answers.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -22,6 +23,9 @@ MAX_FOREIGN = 1 / 3
 RESTS_ON = 0.5
 #: A text that has so many of a line's words says it, in whatever order.
 SAYS_IT = 0.8
+
+#: A mail or web address: where somebody else's stands in a line, the rest of the line does not excuse it.
+_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]", re.IGNORECASE)
 
 PIN = "<!-- pin -->"
 UNPIN = "<!-- /pin -->"
@@ -44,6 +48,19 @@ class Sources:
     def own(self, words: AbstractSet[str]) -> bool:
         """Whether strangers' words make up too much of these."""
         return len(words & self._strange) > MAX_FOREIGN * len(words)
+
+    def touch(self, words: AbstractSet[str]) -> bool:
+        """Whether any of these is a stranger's alone."""
+        return not words.isdisjoint(self._strange)
+
+    def carry(self, line: str) -> bool:
+        """Whether somebody trusted carries a line, in one sentence of theirs."""
+        return rests_on(line, self._trusted)
+
+    def gave_address(self, line: str) -> bool:
+        """Whether a mail or web address in this line is a stranger's, and nobody's here."""
+        given = [found.casefold() for found in _ADDRESS.findall(line)]
+        return any(_mentions(self._foreign, found) and not _mentions(self._trusted, found) for found in given)
 
     def say(self, text: str) -> bool:
         """Whether somebody trusted said this: then it does not matter any more who else did, and in the same words."""
@@ -149,16 +166,19 @@ def with_pins_of(old: str, new: str) -> str:
 # --- strangers' words ---
 
 
-def without_foreign_lines(old: str, new: str, sources: Sources) -> tuple[str, list[str]]:
+def without_foreign_lines(old: str, new: str, sources: Sources, *, personal: bool) -> tuple[str, list[str]]:
     """The new file without lines that rest on nobody's word here, and those lines.
 
-    Lines the file already had are not asked again; where no stranger has spoken, none is asked.
+    Lines the file already had are not asked again; where no stranger has spoken, none is asked. In a `personal` file
+    a line with any word of a stranger's needs a sentence of the person's that carries it, so that a page cannot be
+    reworded into it.
     """
     if not sources.foreign:
         return new, []
     lines = new.split("\n")
     asked = new_lines(old, new)
-    refused = {at for at, line in asked.items() if sources.own(content_words(line))} | _copied(asked, sources)
+    refused = {at for at, line in asked.items() if _foreign(line, sources, personal=personal)}
+    refused |= _copied(asked, sources)
     kept = [line for at, line in enumerate(lines) if at not in refused]
     return "\n".join(kept).rstrip("\n") + "\n", [asked[at].strip() for at in sorted(refused)]
 
@@ -173,6 +193,17 @@ def rests_on(line: str, texts: Iterable[Text]) -> bool:
     """Whether one of these texts alone carries a line."""
     words = content_words(line)
     return any(share(words, text.words) >= RESTS_ON for text in texts)
+
+
+def _foreign(line: str, sources: Sources, *, personal: bool) -> bool:
+    words = content_words(line)
+    if sources.own(words) or sources.gave_address(line):
+        return True
+    return personal and sources.touch(words) and not sources.carry(line)
+
+
+def _mentions(texts: Iterable[Text], address: str) -> bool:
+    return any(address in text.text.casefold() for text in texts)
 
 
 def _copied(asked: Mapping[int, str], sources: Sources) -> set[int]:

@@ -12,13 +12,14 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import ModelError, SpriteError
 from sprite.memory.curator_model import CuratorModel, CutOffError
-from sprite.memory.extraction import Extractor
+from sprite.memory.extraction import Extractor, log_lost_call
 from sprite.memory.files import MemoryFiles
 from sprite.memory.health import last_error, note_error, seconds_since_midnight
 from sprite.memory.pricing import price_of
@@ -57,7 +58,7 @@ class ObservationProcessor:
         self._one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._flushes: set[asyncio.Task[None]] = set()
-        self._model = CuratorModel(settings)
+        self._model = CuratorModel(settings, partial(log_lost_call, transcript))
         self._extractor = Extractor(memory, files, self._model)
         self._batch_turns = settings.batch_turns
         #: In words, what went wrong last; None once all is well again. Known here also where the disk refuses.

@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sprite.config import Settings
 from sprite.database.memory import open_memory
 from sprite.database.transcript import Curation, Observation, TranscriptDB
 from sprite.memory.curator_model import CuratorModel, CutOffError
-from sprite.memory.extraction import Extractor
+from sprite.memory.extraction import Extractor, log_lost_call
 from sprite.memory.files import DEPLOYED, MemoryFiles
 from sprite.memory.pricing import Price, price_of
 from sprite.memory.processor import check_budget
@@ -136,7 +137,7 @@ class Reextraction:
         folder = self._settings.run / "re-extract"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        model = CuratorModel(self._settings)
+        model = CuratorModel(self._settings, partial(log_lost_call, self._transcript))
         try:
             files, live = MemoryFiles(folder), MemoryFiles(self._settings.memory)
             for name in DEPLOYED:
