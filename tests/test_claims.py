@@ -83,7 +83,7 @@ CLAIMS: dict[str, list[str]] = {
     "Cost": [
         (
             "test_commands::test_status_says_the_same_to_programs "
-            "test_curation_failures::test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_for_again_and_both_count "
+            "test_curation_failures::test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_again_and_both_count "
             "test_curation_failures::test_at_the_spending_cap_curation_says_so_and_capture_goes_on"
         ),
         "test_commands::test_an_unknown_price_is_said_to_be_unknown_and_counts_as_nothing",

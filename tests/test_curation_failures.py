@@ -48,7 +48,7 @@ async def test_a_call_that_fails_is_tried_again_and_waits_as_long_as_the_server_
         assert (await client.ask("system", {"action": "status"}))["payload"]["last_error"] is None
 
 
-async def test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_for_again_and_both_count(
+async def test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_again_and_both_count(
     model: OfflineModel, workspace: Path
 ) -> None:
     model.script.curator({"stop_reason": "max_tokens"}, {"raw_text": ""})
