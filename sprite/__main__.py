@@ -113,7 +113,7 @@ async def _mcp(settings: Settings, _arguments: argparse.Namespace) -> int:
 async def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
     from sprite.commands.doctor import doctor
 
-    return await doctor(settings, as_json=arguments.json)
+    return await doctor(settings, as_json=arguments.json, ask_model=not arguments.without_model)
 
 
 # --- the arguments ---
@@ -171,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     mcp.set_defaults(command=_mcp)
 
     doctor = commands.add_parser("doctor", parents=[here, printed], help="check this machine and say what to do")
+    doctor.add_argument("--without-model", action="store_true", help="do not ask the model: it has no key here yet")
     doctor.set_defaults(command=_doctor)
     return parser
 

@@ -30,11 +30,12 @@ class Finding:
     words: str
 
 
-async def doctor(settings: Settings, *, as_json: bool) -> int:
-    """Prints every finding; exit code 1 if something has to be done."""
+async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -> int:
+    """Prints every finding; exit code 1 if something has to be done. `ask_model`: one small question, not billed."""
     checks: list[Callable[[Settings], Finding]] = [_python, _sqlite, _sdk, _cli, _workspace, _databases, _token]
     findings = [check(settings) for check in checks]
-    findings.append(await _model(settings))
+    if ask_model:
+        findings.append(await _model(settings))
     if as_json:
         say_json([{"check": f.name, "ok": f.ok, "detail": f.words} for f in findings])
     else:
