@@ -11,6 +11,7 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,29 @@ async def test_the_curator_is_asked_about_every_turn_and_its_old_answers_stay_in
     await restarted(workspace)
     assert whole(workspace) == before
     assert calls(model) == 5
+
+
+async def test_what_was_known_before_another_extraction_is_still_shown_as_of_then(
+    workspace: Path, model: OfflineModel
+) -> None:
+    # Once another extraction has taken over, only the log knows what was made of the first.
+    moments = [str(c["id"]) for c in curations(workspace)]
+    moments += [datetime.fromtimestamp(c["created_at"], UTC).isoformat() for c in curations(workspace)]
+
+    async def shown() -> list[str]:
+        return [
+            (await command(workspace, "memory", "file", name, "--as-of", moment))[1]
+            for moment in moments
+            for name in ("user.md", "context.md")
+        ]
+
+    before = await shown()
+    assert len(set(before)) > 3
+    model.script.curator(lambda _body: {"raw_text": "CONTEXT_MD_UPDATE:\n# Anew\n"})
+    await rebuild(workspace, model, **BATCH)
+    assert "# Anew" in memory_file(workspace, "context.md")
+    assert await shown() == before
+    assert not list((workspace / ".os/run").glob("as-of-*"))
 
 
 async def test_a_persons_edit_stays_in_its_place_between_the_turns(workspace: Path, model: OfflineModel) -> None:

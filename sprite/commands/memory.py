@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import tempfile
 from datetime import UTC, datetime
+from pathlib import Path
 
 from sprite.commands.output import day_and_time, say, say_json
 from sprite.commands.stores import Stores, open_stores
 from sprite.config import Settings
 from sprite.database.connection import LARGEST_ROW_ID
-from sprite.database.memory import FileVersion
+from sprite.database.memory import open_memory
 from sprite.errors import PeerError
 from sprite.memory.files import template
 from sprite.memory.hits import Hit
+from sprite.memory.rebuild import replay_aside
 from sprite.memory.view import known_file
 
 SNIPPET_CHARS = 200
@@ -52,7 +55,7 @@ async def file(settings: Settings, arguments: argparse.Namespace) -> int:
     async with open_stores(settings) as stores:
         content, version = await stores.view.file(arguments.name)
         if arguments.as_of is not None:
-            content, version = await _as_of(stores, arguments.name, arguments.as_of)
+            content, version = await _as_of(settings, stores, arguments.name, arguments.as_of)
     if arguments.json:
         say_json({"name": arguments.name, "version": version, "content": content})
     else:
@@ -60,12 +63,18 @@ async def file(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _as_of(stores: Stores, name: str, moment: str) -> tuple[str, int]:
-    found: FileVersion | None
-    if moment.isdecimal():
-        found = await stores.memory.version_at(name, curation_id=min(int(moment), LARGEST_ROW_ID))
+async def _as_of(settings: Settings, stores: Stores, name: str, moment: str) -> tuple[str, int]:
+    log = stores.transcript
+    until = min(int(moment), LARGEST_ROW_ID) if moment.isdecimal() else await log.newest_event(_time(moment))
+    if await log.activation(until) == await log.activation():
+        found = await stores.memory.version_after(known_file(name), until)
     else:
-        found = await stores.memory.version_at(name, time=_time(moment))
+        # Another extraction was in force then, and memory.db no longer has what that one made: the log does.
+        with tempfile.TemporaryDirectory(dir=settings.run, prefix="as-of-") as folder:
+            path = Path(folder) / "memory.db"
+            await replay_aside(log, path, lambda: None, until=until)
+            async with open_memory(path) as memory:
+                found = await memory.latest_version(known_file(name))
     return (found.content, found.version) if found else (template(name), 0)
 
 

@@ -429,14 +429,10 @@ class MemoryDB:
         """One version of a curated file."""
         return await self._version("WHERE name = ? AND version = ?", (name, number))
 
-    async def version_at(
-        self, name: str, *, time: float | None = None, curation_id: int | None = None
-    ) -> FileVersion | None:
-        """The version that stood at a time, or right after a curation."""
+    async def version_after(self, name: str, curation_id: int) -> FileVersion | None:
+        """The version that stood right after an event."""
         return await self._version(
-            "WHERE name = ?1 AND (?2 IS NULL OR created_at <= ?2) AND (?3 IS NULL OR curation_id <= ?3) "
-            "ORDER BY version DESC LIMIT 1",
-            (name, time, curation_id),
+            "WHERE name = ? AND curation_id <= ? ORDER BY version DESC LIMIT 1", (name, curation_id)
         )
 
     async def versions(self, name: str) -> list[FileVersion]:

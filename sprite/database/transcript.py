@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sprite.database.connection import Database, Schema, open_database, open_reader, row_id
+from sprite.database.connection import LARGEST_ROW_ID, Database, Schema, open_database, open_reader, row_id
 from sprite.database.turn_index import REINDEX, TURN_INDEX, TurnIndex
 
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
@@ -490,18 +490,26 @@ class TranscriptDB:
         """The newest events (below an id) of every generation, newest first."""
         return await self._curations("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (curation_id, limit))
 
-    async def activation(self) -> tuple[int, int]:
-        """(curation, generation) of the extraction that memory is made of: (0, 0) for the first."""
+    async def activation(self, until: int = LARGEST_ROW_ID) -> tuple[int, int]:
+        """(curation, generation) of the extraction that memory was made of at an event: (0, 0) for the first."""
         row = await self._db.fetch_one(
-            "SELECT id, json_extract(response, '$.generation') FROM curations WHERE kind = 'edit' "
-            "AND json_valid(response) AND json_type(response, '$.generation') = 'integer' ORDER BY id DESC LIMIT 1"
+            "SELECT id, json_extract(response, '$.generation') FROM curations WHERE kind = 'edit' AND id <= ? "
+            "AND json_valid(response) AND json_type(response, '$.generation') = 'integer' ORDER BY id DESC LIMIT 1",
+            (until,),
         )
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
-    async def fold(self, curation_id: int, generation: int, limit: int = 100) -> list[Curation]:
-        """The events above a cursor that memory is made of, oldest first."""
+    async def fold(self, above: int, until: int, generation: int, limit: int = 100) -> list[Curation]:
+        """The events above a cursor, up to one and with it, that memory is made of, oldest first."""
         return await self._curations(
-            "WHERE id > ? AND (kind <> 'batch' OR generation = ?) ORDER BY id LIMIT ?", (curation_id, generation, limit)
+            "WHERE id > ? AND id <= ? AND (kind <> 'batch' OR generation = ?) ORDER BY id LIMIT ?",
+            (above, until, generation, limit),
+        )
+
+    async def newest_event(self, at: float) -> int:
+        """The last event that had changed memory by a time, 0 if none had."""
+        return int(
+            await self._db.fetch_value("SELECT coalesce(max(id), 0) FROM curations WHERE created_at <= ?", (at,))
         )
 
     async def extraction(self, generation: int, before: int) -> list[Curation]:

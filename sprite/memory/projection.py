@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.memory import MemoryDB, Projected
 from sprite.database.transcript import Curation, TranscriptDB
 from sprite.errors import PeerError
@@ -112,10 +113,10 @@ class Projection:
         await self.write_files()
         return changes
 
-    async def replay(self, on_change: Callable[[Change], None]) -> None:
-        """Applies what is above the cursor, one curation after another; touches no file."""
+    async def replay(self, on_change: Callable[[Change], None], *, until: int = LARGEST_ROW_ID) -> None:
+        """Applies what is above the cursor, one curation after another, up to one and with it; touches no file."""
         cursor = await self._memory.cursor()
-        activation, generation = await self._transcript.activation()
+        activation, generation = await self._transcript.activation(until)
         # Begun anew where rows below the cursor have changed: words were forgotten, or another extraction took over.
         if cursor < activation or (cursor and await self._transcript.forgotten_after(cursor)):
             await self._memory.start_over()
@@ -125,7 +126,7 @@ class Projection:
                 # The cursor stays at the beginning until all of it is in: cut off, it is begun anew.
                 on_change(await self.apply(curation, cursor=0))
             await self._memory.move_cursor(activation)
-        while curations := await self._transcript.fold(await self._memory.cursor(), generation):
+        while curations := await self._transcript.fold(await self._memory.cursor(), until, generation):
             for curation in curations:
                 on_change(await self.apply(curation, cursor=curation.id))
 

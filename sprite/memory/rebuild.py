@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from sprite.config import Settings
+from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.memory import open_memory
 from sprite.database.transcript import Curation, Observation, TranscriptDB
 from sprite.memory.curator_model import CuratorModel, CutOffError
@@ -29,11 +30,13 @@ ANSWER_TOKENS = 800
 _AFTER_ALL = 2**62
 
 
-async def replay_aside(transcript: TranscriptDB, path: Path, on_step: Callable[[], None]) -> None:
-    """Makes a new projection at `path` from the whole log; `on_step` is told of every curation applied."""
+async def replay_aside(
+    transcript: TranscriptDB, path: Path, on_step: Callable[[], None], *, until: int = LARGEST_ROW_ID
+) -> None:
+    """Makes a new projection at `path` from the log up to an event; `on_step` is told of every curation applied."""
     remove_database(path)
     async with open_memory(path) as memory:
-        await Projection(transcript, memory, MemoryFiles(path.parent)).replay(lambda _: on_step())
+        await Projection(transcript, memory, MemoryFiles(path.parent)).replay(lambda _: on_step(), until=until)
 
 
 def swap_in(new: Path, live: Path) -> None:
