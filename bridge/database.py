@@ -55,8 +55,35 @@ CREATE TABLE person_tokens (
 CREATE TABLE cookie_key (key BLOB NOT NULL) STRICT;
 """
 
+_SPEND = """
+CREATE TABLE sprite_tokens (
+    sprite TEXT PRIMARY KEY,
+    token_sha256 BLOB NOT NULL UNIQUE,
+    created_at REAL NOT NULL
+) STRICT;
+CREATE TABLE model_calls (
+    id INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    sprite TEXT NOT NULL,
+    model TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    status INTEGER,
+    request_id TEXT,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    cache_write_1h_tokens INTEGER NOT NULL,
+    web_searches INTEGER NOT NULL,
+    usd REAL,
+    is_estimate INTEGER NOT NULL,
+    duration_ms REAL
+) STRICT;
+CREATE INDEX model_calls_at ON model_calls(at);
+"""
+
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
-MIGRATIONS: tuple[str, ...] = (_PEOPLE,)
+MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND)
 
 
 class Database:
