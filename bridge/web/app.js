@@ -1,0 +1,106 @@
+// The page's composition root: makes the parts, hands them to each other, and starts the connection.
+
+import { createConnection } from './connection.js';
+import { mountCanvas } from './canvas/canvas.js';
+import { mountChat } from './chat/chat.js';
+import { createOutbox } from './outbox.js';
+import { createCommands } from './shell/commands.js';
+import { confirm, dialog, prompt } from './shell/dialogs.js';
+import { createLayout } from './shell/layout.js';
+import { createPalette } from './shell/palette.js';
+import { showShortcuts } from './shell/shortcuts.js';
+import { createToasts } from './shell/toasts.js';
+import { applyTheme, cycleTheme } from './shell/theme.js';
+import { mountTopBar } from './shell/top_bar.js';
+import { createStore } from './store.js';
+
+const STATUS_AFTER_MS = 400;
+const byId = (id) => document.getElementById(id);
+
+applyTheme();
+const store = createStore();
+const connection = createConnection(store);
+const outbox = createOutbox(store, connection);
+const commands = createCommands();
+const palette = createPalette(commands);
+const announce = createAnnounce(byId('announce'));
+const toast = createToasts(byId('toasts'), announce);
+const panels = { chat: byId('chat'), canvas: byId('canvas'), memory: byId('memory') };
+const layout = createLayout({
+  root: byId('split'),
+  panels,
+  tabs: Object.fromEntries(Object.keys(panels).map((name) => [name, [...document.querySelectorAll(`[data-panel=${name}]`)]])),
+  divider: byId('divider'),
+  announce,
+});
+
+let stackId = null;
+let memory = null;
+const page = {
+  store, connection, outbox, commands, announce, toast, confirm, prompt, dialog,
+  stackId: () => stackId,
+  setStack: (id) => { stackId = id; },
+  openPanel: (name) => layout.open(name, { focus: true }),
+  unread: (name) => layout.unread(name),
+  draft: (text) => { layout.open('chat'); chat.draft(text); },
+  openTurn: async (id) => { layout.open('memory'); (await loadMemory()).openTurn(id); },
+  openFile: async (name) => { layout.open('memory'); (await loadMemory()).openFile(name); },
+  openLearning: async (id) => { layout.open('memory'); (await loadMemory()).openLearning(id); },
+  searchMemory: async (query = '') => { layout.open('memory'); (await loadMemory()).search(query); },
+  openCard: (id) => { layout.open('canvas'); canvas.openCard(id); },
+  openMission: (id) => { layout.open('chat'); return chat.openMission(id); },
+};
+
+const chat = mountChat(panels.chat, page);
+const canvas = mountCanvas(panels.canvas, page);
+layout.attach('chat', chat);
+layout.attach('canvas', canvas);
+layout.attach('memory', { shown: () => void loadMemory().then((module) => layout.isShown('memory') && module.shown()), hidden: () => memory?.then((module) => module.hidden()) });
+mountTopBar({ state: byId('top-state'), actions: byId('top-actions') }, page, { palette, chat });
+
+/** Memory is not part of the first load: it comes when somebody looks. */
+function loadMemory() {
+  memory ??= import('./memory/memory.js')
+    .then(({ mountMemory }) => mountMemory(panels.memory, page))
+    .catch((error) => {
+      memory = null;
+      toast({ kind: 'error', text: 'The memory view could not be loaded. Is the bridge running?', action: { label: 'Try again', run: () => void loadMemory() } });
+      throw error;
+    });
+  return memory;
+}
+
+commands.add({ id: 'palette', title: 'Open the command palette', group: 'Everywhere', keys: 'Mod+k', run: () => palette.open() });
+commands.add({ id: 'search', title: 'Search memory', group: 'Everywhere', keys: '/', run: () => void page.searchMemory() });
+commands.add({ id: 'shortcuts', title: 'Show keyboard shortcuts', group: 'Everywhere', keys: '?', run: () => showShortcuts(commands) });
+commands.add({ id: 'next-region', title: 'Next region', group: 'Everywhere', keys: 'F6', run: () => layout.cycle(1) });
+commands.add({ id: 'previous-region', title: 'Previous region', group: 'Everywhere', keys: 'Shift+F6', run: () => layout.cycle(-1) });
+commands.add({ id: 'go-chat', title: 'Go to the chat', group: 'Go to', keys: 'g c', run: () => page.openPanel('chat') });
+commands.add({ id: 'go-canvas', title: 'Go to the canvas', group: 'Go to', keys: 'g v', run: () => page.openPanel('canvas') });
+commands.add({ id: 'go-memory', title: 'Go to memory', group: 'Go to', keys: 'g m', run: () => page.openPanel('memory') });
+commands.add({ id: 'theme', title: 'Change between light, dark and the system’s theme', group: 'Everywhere', run: () => toast({ text: `Theme: ${cycleTheme()}.` }) });
+
+// The numbers (session, memory, spend) after what changes them, asked for once when it has calmed down.
+let statusClock = 0;
+function refreshStatus() {
+  clearTimeout(statusClock);
+  statusClock = setTimeout(() => connection.ask('system', { action: 'status' }).catch(() => null), STATUS_AFTER_MS);
+}
+store.listen('memory_update', refreshStatus);
+store.listen('state_sync', refreshStatus);
+store.listen('agent_event', (event) => ['complete', 'interrupted', 'error'].includes(event.event) && refreshStatus());
+store.listen('agent_event', (event) => event.event === 'complete' && layout.unread('chat'));
+store.listen('canvas_update', () => layout.unread('canvas'));
+store.listen('memory_update', () => layout.unread('memory'));
+
+layout.start();
+connection.start();
+
+/** Says a thing to a screen reader; the same words twice are said twice. */
+function createAnnounce(region) {
+  let last = '';
+  return (text) => {
+    last = text === last ? `${text}\u00a0` : text;
+    region.textContent = last;
+  };
+}

@@ -1,0 +1,135 @@
+// One exchange on the page: what the person said, and below it all that followed, drawn piece by piece as it comes.
+
+import { copyText, h } from '../dom.js';
+import { duration, iso, money, when } from '../format.js';
+import { iconElement } from '../icons.js';
+import { Question } from './question.js';
+import { TextPart } from './text_part.js';
+import { ToolRow } from './tool_row.js';
+
+/** A longer message of the person's is folded. */
+const FOLD_CHARS = 1400;
+const STATES = { queued: 'Waits for its turn', sent: 'Sent' };
+
+export class ExchangeView {
+  #version = -1;
+  #text = null;
+  #parts = new Map();
+  #said = h('div', { class: 'said' });
+  #body = h('div', { class: 'reply-body' });
+  #foot = h('div', { class: 'reply-foot' });
+  #footShown = '';
+
+  constructor(entry, page) {
+    this.entry = entry;
+    this.page = page;
+    this.reply = h('div', { class: 'reply' }, h('h3', { class: 'visually-hidden' }, 'Sprite'), this.#body, this.#foot);
+    this.element = h('article', { class: 'exchange', tabIndex: -1, 'aria-label': 'Message and reply' }, this.#said, this.reply);
+  }
+
+  update(entry) {
+    this.entry = entry;
+    if (entry.version === this.#version) return;
+    this.#version = entry.version;
+    this.element.dataset.status = entry.status;
+    if (entry.missionId) this.element.dataset.mission = entry.missionId;
+    this.#drawSaid(entry);
+    this.#drawParts(entry);
+    this.#drawFoot(entry);
+    this.reply.hidden = entry.parts.length === 0 && this.#foot.childElementCount === 0;
+  }
+
+  #drawSaid(entry) {
+    const shown = `${entry.text}|${entry.status in STATES ? entry.status : ''}`;
+    if (this.#text === shown) return;
+    this.#text = shown;
+    this.#said.hidden = entry.text === null;
+    if (entry.text === null) return;
+    const text = h('div', { class: 'bubble-text' }, entry.text);
+    const bubble = h('div', { class: 'bubble' }, text);
+    if (entry.text.length > FOLD_CHARS) {
+      text.classList.add('folded');
+      const more = h('button', { class: 'button quiet small', type: 'button', 'aria-expanded': 'false' }, 'Show all of it');
+      more.onclick = () => {
+        const folded = text.classList.toggle('folded');
+        more.textContent = folded ? 'Show all of it' : 'Show less';
+        more.setAttribute('aria-expanded', String(!folded));
+      };
+      bubble.append(more);
+    }
+    const time = h('time', { class: 'visually-hidden', dateTime: iso(entry.at) }, when(entry.at));
+    this.#said.replaceChildren(h('h3', { class: 'visually-hidden' }, 'You, ', time), bubble, ...this.#queueTools(entry));
+  }
+
+  #queueTools(entry) {
+    if (entry.status !== 'queued') return [];
+    const takeBack = async (edit) => {
+      try {
+        await this.page.outbox.takeBack(entry.missionId);
+        if (edit) this.page.draft(entry.text);
+        else this.page.announce('Message removed.');
+      } catch (problem) {
+        this.page.toast({ kind: 'error', text: problem.code === 'not_running' ? 'It is being worked on already. Stop it instead.' : problem.message });
+      }
+    };
+    return [
+      h('div', { class: 'queue-tools row' },
+        h('span', { class: 'chip' }, iconElement('clock', true), STATES.queued),
+        h('button', { class: 'button quiet small', type: 'button', dataset: { act: 'edit' }, onclick: () => void takeBack(true) }, 'Edit'),
+        h('button', { class: 'button quiet small', type: 'button', onclick: () => void takeBack(false) }, 'Remove')),
+    ];
+  }
+
+  #drawParts(entry) {
+    const keys = new Set(entry.parts.map((part) => part.key));
+    for (const [key, view] of this.#parts) {
+      if (keys.has(key)) continue;
+      view.element.remove();
+      this.#parts.delete(key);
+    }
+    let at = null;
+    for (const part of entry.parts) {
+      let view = this.#parts.get(part.key);
+      if (!view) {
+        view = part.kind === 'tool' ? new ToolRow(part, this.page) : part.kind === 'permission' ? new Question(part, this.page) : new TextPart();
+        this.#parts.set(part.key, view);
+        if (at) at.after(view.element);
+        else this.#body.prepend(view.element);
+      }
+      view.update(part);
+      at = view.element;
+    }
+  }
+
+  #drawFoot(entry) {
+    const shown = [entry.status, entry.error?.message, entry.ms, entry.compacting].join('|');
+    if (shown === this.#footShown) return;
+    this.#footShown = shown;
+    const pieces = [];
+    if (entry.compacting) pieces.push(h('p', { class: 'muted small-text' }, 'Making room: the older part of this conversation is being summed up.'));
+    if (entry.status === 'interrupted') pieces.push(h('p', { class: 'ended' }, iconElement('stop', true), 'Stopped.', this.#again(entry, 'Send again')));
+    if (entry.status === 'error') {
+      pieces.push(h('div', { class: 'problem', role: 'group', 'aria-label': 'Error' }, iconElement('alert', true), h('p', { class: 'grow' }, entry.error?.message ?? 'It could not be finished.'), this.#again(entry, 'Try again')));
+    }
+    if (entry.status === 'complete' && entry.parts.some((part) => part.kind === 'text')) pieces.push(this.#meta(entry));
+    this.#foot.replaceChildren(...pieces);
+  }
+
+  #again(entry, label) {
+    if (!entry.text || entry.error?.retryable === false) return null;
+    const again = () => {
+      const problem = this.page.outbox.submit(entry.text, this.page.stackId());
+      if (problem) this.page.toast({ kind: 'error', text: problem });
+    };
+    return h('button', { class: 'button small', type: 'button', onclick: again }, iconElement('retry', true), label);
+  }
+
+  #meta(entry) {
+    const said = () => entry.parts.filter((part) => part.kind === 'text').map((part) => part.text).join('\n\n');
+    const copy = async () => this.page.announce((await copyText(said())) ? 'Reply copied.' : 'It could not be copied.');
+    const figures = [when(entry.at), entry.ms !== null && entry.ms >= 1000 && duration(entry.ms), entry.cost > 0 && money(entry.cost)].filter(Boolean);
+    return h('div', { class: 'reply-meta row muted small-text tabular' },
+      h('button', { class: 'icon-button small', type: 'button', 'aria-label': 'Copy the reply', title: 'Copy the reply', onclick: () => void copy() }, iconElement('copy', true)),
+      figures.join(' · '));
+  }
+}

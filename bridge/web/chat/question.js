@@ -1,0 +1,57 @@
+// The agent asks before it acts: what it wants to do, and the person's three answers.
+
+import { h } from '../dom.js';
+import { iconElement } from '../icons.js';
+import { inputText, shortName, wants } from './tools.js';
+
+const ANSWERS = { allow: 'Allowed', always: 'Allowed from now on', deny: 'Not allowed', null: 'Nobody answered in time' };
+
+export class Question {
+  #decision;
+  #buttons = h('div', { class: 'row question-buttons' });
+
+  constructor(part, page) {
+    const id = `question-${part.key}`;
+    const answer = (decision) => void this.#answer(part, page, decision);
+    this.#buttons.append(
+      h('button', { class: 'button primary small', type: 'button', onclick: () => answer('allow') }, 'Allow once'),
+      h('button', { class: 'button small', type: 'button', onclick: () => answer('always') }, `Always allow ${shortName(part.tool)}`),
+      h('button', { class: 'button small danger', type: 'button', onclick: () => answer('deny') }, 'Don’t allow'),
+    );
+    this.state = h('p', { class: 'muted small-text', hidden: true });
+    this.element = h(
+      'div',
+      { class: 'question', role: 'group', 'aria-labelledby': id },
+      h('h4', { id }, iconElement('alert', true), `May Sprite ${wants(part.tool)}?`),
+      h('pre', { class: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'What it would do' }, inputText(part.tool, part.input)),
+      this.#buttons,
+      this.state,
+    );
+  }
+
+  update(part) {
+    if (this.#decision === part.decision) return;
+    this.#decision = part.decision;
+    const isOpen = part.decision === undefined;
+    this.element.classList.toggle('answered', !isOpen);
+    this.#buttons.hidden = !isOpen;
+    this.state.hidden = isOpen;
+    this.state.textContent = isOpen ? '' : ANSWERS[part.decision];
+  }
+
+  async #answer(part, page, decision) {
+    for (const button of this.#buttons.children) button.disabled = true;
+    try {
+      await page.connection.ask('permission', { request_id: part.request_id, decision });
+      page.store.conversation.resolved(part.request_id, decision);
+      page.store.state.permissions = page.store.conversation.openPermissions();
+      page.store.touch('chat', 'permissions');
+    } catch (problem) {
+      if (problem.code === 'not_found') page.store.conversation.resolved(part.request_id, null);
+      else page.toast({ kind: 'error', text: problem.message });
+      page.store.touch('chat', 'permissions');
+    } finally {
+      for (const button of this.#buttons.children) button.disabled = false;
+    }
+  }
+}

@@ -1,0 +1,110 @@
+// The one line that is always true: what the agent, the link or the person is being waited for. With Stop, until it has stopped.
+
+import { h } from '../dom.js';
+import { clock } from '../format.js';
+import { iconElement } from '../icons.js';
+import { doing } from './tools.js';
+
+const LINK = {
+  connecting: 'Connecting to your agent',
+  waking: 'Waking your agent’s computer',
+  updating: 'Updating your agent; the conversation goes on in a moment',
+  unavailable: 'Your agent cannot be reached',
+  offline: 'Reconnecting',
+  'signed-out': 'Signed out',
+};
+const TICK_MS = 1000;
+/** A connection that is back within this is not worth a word. */
+const PATIENCE_MS = 700;
+
+/** What is going on, from the state alone: `{kind, words, since}`; kinds: link, ask, busy, idle, bad. */
+export function runState({ link, loaded, chat, permissions, session }, stopping) {
+  if (link.state === 'unavailable') return { kind: 'bad', words: link.detail || LINK.unavailable, retry: true };
+  if (link.state === 'signed-out') return { kind: 'bad', words: 'Signed out' };
+  if (link.state === 'offline') return { kind: 'link', words: [LINK.offline, link.detail].filter(Boolean).join('. '), since: link.since, retry: true };
+  if (link.state !== 'ready') return { kind: 'link', words: link.detail || LINK[link.state] || LINK.connecting, since: link.since };
+  if (!loaded) return { kind: 'link', words: 'Opening the conversation', since: link.since };
+  const running = chat.findLast((entry) => entry.status === 'running');
+  if (permissions.length) return { kind: 'ask', words: 'Waiting for your answer', running: running ?? null };
+  if (!running) return session.running_mission_id ? { kind: 'busy', words: 'Working', running: null } : { kind: 'idle', words: '' };
+  if (stopping) return { kind: 'busy', words: 'Stopping', running };
+  const tool = running.parts.findLast((part) => part.kind === 'tool' && !part.endedAt);
+  if (tool) return { kind: 'busy', words: capital(doing(tool.name)), since: tool.startedAt, running };
+  if (running.compacting) return { kind: 'busy', words: 'Summing up the older part of the conversation', running };
+  const last = running.parts.at(-1);
+  if (last?.kind === 'text' && !last.done) return { kind: 'busy', words: 'Writing', running };
+  return { kind: 'busy', words: 'Thinking', since: last?.endedAt ?? running.startedAt, running };
+}
+
+export class RunStateLine {
+  #stopping = null;
+  #timer = 0;
+  #shown = '';
+
+  constructor(page) {
+    this.page = page;
+    this.dot = h('span', { class: 'run-dot', 'aria-hidden': 'true' });
+    this.words = h('span', { class: 'run-words' });
+    this.clock = h('span', { class: 'run-clock tabular' });
+    this.retry = h('button', { class: 'button small', type: 'button', hidden: true, onclick: () => page.connection.retry() }, 'Try now');
+    this.stop = h('button', { class: 'button small', type: 'button', hidden: true, onclick: () => void this.interrupt() }, iconElement('stop', true), 'Stop');
+    this.model = h('span', { class: 'run-model muted' });
+    this.element = h('div', { class: 'run-state', role: 'group', 'aria-label': 'State of the agent' }, this.dot, this.words, this.clock, h('span', { class: 'grow' }), this.model, this.retry, this.stop);
+  }
+
+  get isRunning() {
+    return this.page.store.state.session.running_mission_id !== null;
+  }
+
+  draw() {
+    const { state } = this.page.store;
+    if (this.#stopping && this.#stopping !== state.session.running_mission_id) this.#stopping = null;
+    const now = runState(state, this.#stopping);
+    const waited = now.since ? (Date.now() - now.since) / 1000 : 0;
+    const isFlash = state.link.state === 'offline' && Date.now() - state.link.since < PATIENCE_MS;
+    this.element.dataset.kind = isFlash ? 'idle' : now.kind;
+    this.words.textContent = isFlash ? '' : now.words;
+    this.clock.textContent = waited >= 1 && now.kind === 'busy' ? clock(waited) : '';
+    this.retry.hidden = !now.retry || (now.kind === 'link' && waited < 3);
+    this.stop.hidden = !(state.link.state === 'ready' && this.isRunning);
+    this.stop.disabled = this.#stopping !== null;
+    this.model.textContent = now.kind === 'idle' ? modelName(state) : '';
+    this.#say(now);
+    clearTimeout(this.#timer);
+    if (now.since) this.#timer = setTimeout(() => this.draw(), TICK_MS - ((Date.now() - now.since) % TICK_MS) + 5);
+  }
+
+  async interrupt() {
+    const id = this.page.store.state.session.running_mission_id;
+    if (!id || this.#stopping) return;
+    this.#stopping = id;
+    this.draw();
+    try {
+      await this.page.connection.ask('interrupt', { mission_id: id });
+    } catch (problem) {
+      this.#stopping = null;
+      if (problem.code !== 'not_running') this.page.toast({ kind: 'error', text: `It could not be stopped: ${problem.message}` });
+      this.draw();
+    }
+  }
+
+  /** A screen reader hears beginnings and ends, not every word in between. */
+  #say(now) {
+    const kind = now.kind === 'busy' ? 'busy' : `${now.kind} ${now.words}`;
+    if (kind === this.#shown) return;
+    const before = this.#shown;
+    this.#shown = kind;
+    if (now.kind === 'busy') this.page.announce('Sprite is working.');
+    else if (now.kind === 'idle' && before === 'busy') this.page.announce('Sprite has finished.');
+    else if (now.kind === 'ask') this.page.announce('Sprite asks for your permission.');
+    else if (now.kind === 'bad') this.page.announce(now.words);
+  }
+}
+
+/** What answers, where it is worth a word. */
+function modelName({ model }) {
+  if (!model) return '';
+  return /offline|stand-?in/i.test(model) ? 'Offline model: a built-in stand-in answers, by rules' : model;
+}
+
+const capital = (words) => words[0].toUpperCase() + words.slice(1);

@@ -1,0 +1,59 @@
+// A reply's text while it grows: finished blocks are drawn once and stay, only the last one is drawn again.
+
+import { h } from '../dom.js';
+import { renderMarkdown, renderToken, tokens } from '../markdown.js';
+
+/** A reference may be defined below its use: then the whole text is drawn once more at its end. */
+const DEFINES = /^ {0,3}\[[^\]]+\]:/m;
+
+export class TextPart {
+  element = h('div', { class: 'prose' });
+  #drawn = '';
+  #frozenTo = 0;
+  #tail = [];
+  #tailToken = null;
+  #done = false;
+
+  update({ text, done }) {
+    const source = text.includes('\r') ? text.replace(/\r\n?/g, '\n') : text;
+    if (source === this.#drawn && done === this.#done) return;
+    if (!source.startsWith(this.#drawn) || (done && DEFINES.test(source))) this.#restart(source);
+    else this.#grow(source);
+    this.#drawn = source;
+    this.#done = done;
+  }
+
+  #restart(source) {
+    this.element.replaceChildren(renderMarkdown(source));
+    this.#tail = [];
+    this.#tailToken = null;
+    this.#frozenTo = source.length;
+  }
+
+  #grow(source) {
+    const list = tokens(source.slice(this.#frozenTo));
+    const last = list.findLastIndex((token) => token.type !== 'space');
+    if (last < 0) return;
+    const token = list[last];
+    if (last === 0 && this.#growCode(token)) return;
+    for (const node of this.#tail) node.remove();
+    for (const finished of list.slice(0, last)) {
+      this.element.append(...renderToken(finished));
+      this.#frozenTo += finished.raw.length;
+    }
+    this.#tail = renderToken(token).map((node) => (node instanceof Node ? node : document.createTextNode(node)));
+    this.#tailToken = token;
+    this.element.append(...this.#tail);
+  }
+
+  /** A long block of code grows by its new characters alone. */
+  #growCode(token) {
+    const before = this.#tailToken;
+    if (before?.type !== 'code' || token.type !== 'code' || before.lang !== token.lang || !token.text.startsWith(before.text)) return false;
+    const code = this.#tail[0].querySelector('code');
+    if (code.firstChild) code.firstChild.appendData(token.text.slice(before.text.length));
+    else code.textContent = token.text;
+    this.#tailToken = token;
+    return true;
+  }
+}

@@ -1,0 +1,146 @@
+// The scrolling list of exchanges: draws what changed, follows only while the person follows, and pages backwards.
+
+import { h } from '../dom.js';
+import { iconElement } from '../icons.js';
+import { ExchangeView } from './exchange.js';
+import { NoticeView } from './notice.js';
+
+/** So many entries are in the document at first, and so many more each time. */
+const PAGE = 60;
+/** This near the end counts as at the end. */
+const NEAR_PX = 32;
+const HISTORY_ROWS = 200;
+const FLASH_MS = 1600;
+
+export class Thread {
+  #views = new Map();
+  #shown = PAGE;
+  #follows = true;
+  #lastTop = 0;
+  #loading = false;
+  #atStart = false;
+
+  constructor(page, { empty, unsent }) {
+    this.page = page;
+    this.#make(empty, unsent);
+    this.scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
+    // What grows by itself (a block laid out late, a row that opens) must not push the end out of sight.
+    new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.content);
+    new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.scroller);
+    new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && this.#earlierFor(true), { root: this.scroller, rootMargin: '400px 0px 0px' }).observe(this.earlier);
+  }
+
+  #make(empty, unsent) {
+    this.earlier = h('button', { class: 'button quiet small earlier', type: 'button', hidden: true, onclick: () => void this.#earlierFor(false) }, 'Earlier messages');
+    this.list = h('div', { class: 'thread-list' });
+    this.content = h('div', { class: 'thread-content' }, this.earlier, empty, this.list, unsent);
+    this.scroller = h('div', { class: 'thread scroll', tabIndex: 0, role: 'region', 'aria-label': 'Conversation' }, this.content);
+    this.jump = h('button', { class: 'button small jump', type: 'button', hidden: true, onclick: () => this.jumpToEnd() }, iconElement('down', true), 'Jump to latest');
+    this.element = h('div', { class: 'thread-frame' }, this.scroller, this.jump);
+  }
+
+  get entries() {
+    return this.page.store.state.chat;
+  }
+
+  draw() {
+    const entries = this.entries;
+    const from = Math.max(0, entries.length - this.#shown);
+    const visible = from ? entries.slice(from) : entries;
+    const keys = new Set(visible.map((entry) => entry.key));
+    for (const [key, view] of this.#views) {
+      if (keys.has(key)) continue;
+      view.element.remove();
+      this.#views.delete(key);
+    }
+    let at = null;
+    for (const entry of visible) {
+      let view = this.#views.get(entry.key);
+      if (!view) {
+        view = entry.kind === 'notice' ? new NoticeView(entry, this.page) : new ExchangeView(entry, this.page);
+        this.#views.set(entry.key, view);
+      }
+      const next = at ? at.nextElementSibling : this.list.firstElementChild;
+      if (next !== view.element) {
+        if (at) at.after(view.element);
+        else this.list.prepend(view.element);
+      }
+      view.update(entry);
+      at = view.element;
+    }
+    this.earlier.hidden = !this.page.store.state.loaded || (from === 0 && (this.#atStart || !this.page.store.conversation.oldestRow));
+    if (this.#follows) this.#toEnd();
+    else this.jump.hidden = false;
+  }
+
+  jumpToEnd() {
+    this.#follows = true;
+    this.#toEnd();
+    this.scroller.focus({ preventScroll: true });
+  }
+
+  /** The person has just sent something: what comes is what they want to see. */
+  follow() {
+    this.#follows = true;
+    this.#toEnd();
+  }
+
+  /** Shows the exchange of a mission; false where it is not among what is loaded. */
+  show(missionId) {
+    const index = this.entries.findIndex((entry) => entry.missionId === missionId);
+    if (index < 0) return false;
+    this.#follows = false;
+    this.#shown = Math.max(this.#shown, this.entries.length - index + 5);
+    this.draw();
+    const { element } = this.#views.get(this.entries[index].key);
+    element.scrollIntoView({ block: 'start' });
+    element.focus({ preventScroll: true });
+    element.classList.add('flash');
+    setTimeout(() => element.classList.remove('flash'), FLASH_MS);
+    return true;
+  }
+
+  // --- inside ---
+
+  #toEnd() {
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.#lastTop = this.scroller.scrollTop;
+    this.jump.hidden = true;
+  }
+
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    const isAtEnd = scrollHeight - scrollTop - clientHeight < NEAR_PX;
+    if (isAtEnd) this.#follows = true;
+    else if (scrollTop < this.#lastTop - 1) this.#follows = false;
+    this.#lastTop = scrollTop;
+    this.jump.hidden = this.#follows || isAtEnd;
+  }
+
+  /** More of what came before: from memory first, then from the sprite. Only scrolling there does it by itself. */
+  async #earlierFor(isScroll) {
+    if (this.#loading || this.earlier.hidden || (isScroll && this.#follows)) return;
+    this.#loading = true;
+    try {
+      if (this.#shown >= this.entries.length && !(await this.#fetch())) return;
+      const before = this.scroller.scrollHeight - this.scroller.scrollTop;
+      this.#shown += PAGE;
+      this.draw();
+      this.scroller.scrollTop = this.scroller.scrollHeight - before;
+      this.#lastTop = this.scroller.scrollTop;
+    } catch (problem) {
+      if (!isScroll) this.page.toast({ kind: 'error', text: problem.message });
+    } finally {
+      this.#loading = false;
+    }
+  }
+
+  async #fetch() {
+    const { conversation } = this.page.store;
+    const { chat } = await this.page.connection.ask('memory', { op: 'chat', before: conversation.oldestRow, limit: HISTORY_ROWS });
+    this.#atStart = chat.length === 0;
+    conversation.prepend(chat);
+    if (this.#atStart) this.draw();
+    return chat.length > 0;
+  }
+}

@@ -1,0 +1,53 @@
+// A tool call in words: what it did, with what, and what of it is worth a line.
+
+const CALLS = {
+  Bash: ['Ran a command', 'command'],
+  Read: ['Read a file', 'file_path'],
+  Write: ['Wrote a file', 'file_path'],
+  Edit: ['Edited a file', 'file_path'],
+  MultiEdit: ['Edited a file', 'file_path'],
+  NotebookEdit: ['Edited a notebook', 'notebook_path'],
+  Glob: ['Looked for files', 'pattern'],
+  Grep: ['Searched in files', 'pattern'],
+  LS: ['Listed a folder', 'path'],
+  WebFetch: ['Read a web page', 'url'],
+  WebSearch: ['Searched the web', 'query'],
+  Task: ['Asked a helper', 'description'],
+  Agent: ['Asked a helper', 'description'],
+  TodoWrite: ['Kept its list of steps', null],
+  search_memory: ['Searched memory', 'query'],
+  create_card: ['Drew a card', 'title'],
+  update_card: ['Changed a card', 'title'],
+  close_card: ['Closed a card', null],
+};
+const DOING = {
+  Bash: 'running a command', Read: 'reading a file', Write: 'writing a file', Edit: 'editing a file', MultiEdit: 'editing a file', Glob: 'looking for files',
+  Grep: 'searching in files', WebFetch: 'reading a web page', WebSearch: 'searching the web', Task: 'asking a helper', Agent: 'asking a helper',
+  search_memory: 'searching memory', create_card: 'drawing a card', update_card: 'changing a card', close_card: 'closing a card',
+};
+const WANTS = {
+  Bash: 'run a command', Write: 'write a file', Edit: 'edit a file', MultiEdit: 'edit a file', NotebookEdit: 'edit a notebook', WebFetch: 'read a web page',
+  WebSearch: 'search the web', Read: 'read a file',
+};
+
+/** A tool's own name, without the server that offers it: `mcp__sprite__create_card` is `create_card`. */
+export const shortName = (name) => name.split('__').at(-1);
+
+/** What a call did, and its most telling argument. */
+export function describeCall(name, input = {}) {
+  const short = shortName(name);
+  const [words, field] = CALLS[short] ?? [`Used ${short.replaceAll('_', ' ')}`, Object.keys(input).find((key) => typeof input[key] === 'string')];
+  const detail = field && typeof input[field] === 'string' ? input[field] : '';
+  return { words, detail: detail.split('\n', 1)[0].slice(0, 300) };
+}
+
+export const doing = (name) => DOING[shortName(name)] ?? `using ${shortName(name).replaceAll('_', ' ')}`;
+export const wants = (name) => WANTS[shortName(name)] ?? `use ${shortName(name).replaceAll('_', ' ')}`;
+
+/** A call's input as text to read: a command as it is, anything else as its fields. */
+export function inputText(name, input = {}) {
+  if (shortName(name) === 'Bash' && typeof input.command === 'string') return input.command;
+  const entries = Object.entries(input);
+  if (entries.every(([, value]) => typeof value !== 'object' || value === null)) return entries.map(([key, value]) => `${key}: ${value}`).join('\n');
+  return JSON.stringify(input, null, 2);
+}

@@ -1,0 +1,203 @@
+// The WebSocket to the bridge: one connection that comes back by itself, resumes where it was, and says how it stands.
+//
+// Knows frames, sequence numbers and answers by `reply_to`; what a message means is the store's business.
+
+const FIRST_WAIT_MS = 250;
+const LONGEST_WAIT_MS = 8000;
+const ANSWER_MS = 30_000;
+/** A connection that was asleep longer than this is asked whether it still lives. */
+const ASLEEP_MS = 20_000;
+const PROBE_MS = 5000;
+/** The bridge's word that this login is over: logged out, or revoked. */
+const SIGNED_OUT = 1008;
+
+/** What went wrong, in words for people; `code` for programs. */
+export class Problem extends Error {
+  constructor(code, message) {
+    super(message);
+    this.name = 'Problem';
+    this.code = code;
+  }
+}
+
+export function createConnection(store, { url = address() } = {}) {
+  let socket = null;
+  let epoch = null;
+  let lastSeq = 0;
+  let attempts = 0;
+  let timer = 0;
+  let heardAt = 0;
+  let over = false;
+  let everOpen = false;
+  const asked = new Map();
+
+  function open() {
+    clearTimeout(timer);
+    if (over || socket) return;
+    const mine = new WebSocket(url);
+    socket = mine;
+    mine.onopen = () => {
+      heardAt = Date.now();
+      everOpen = true;
+      mine.send(frame('resume', epoch ? { epoch, last_seq: lastSeq } : {}, crypto.randomUUID?.() ?? makeId()));
+    };
+    mine.onmessage = (event) => {
+      heardAt = Date.now();
+      take(event.data);
+    };
+    mine.onclose = (event) => {
+      if (socket === mine) lost(event.code);
+    };
+  }
+
+  function take(data) {
+    let message;
+    try {
+      message = JSON.parse(data);
+    } catch {
+      return;
+    }
+    if (message.seq !== undefined && message.seq !== null) {
+      if (message.seq <= lastSeq && message.type !== 'state_sync') return;
+      lastSeq = message.seq;
+    }
+    if (message.type === 'auth_ok') welcome(message.payload);
+    if (message.type === 'gap') return;
+    if (message.type === 'state_sync' && pendingSeq !== null) {
+      lastSeq = pendingSeq;
+      pendingSeq = null;
+    }
+    const waiting = message.reply_to && asked.get(message.reply_to);
+    store.apply(message);
+    if (waiting) answer(message, waiting);
+  }
+
+  /** Where the sequence stands: of another epoch, or nothing to resume, the coming state_sync stands for all up to here. */
+  let pendingSeq = null;
+  function welcome({ epoch: current, last_seq: newest }) {
+    attempts = 0;
+    if (current !== epoch || lastSeq > newest) lastSeq = 0;
+    pendingSeq = current === epoch && lastSeq > 0 ? null : newest;
+    epoch = current;
+    if (store.state.link.state !== 'ready') store.setLink('ready');
+  }
+
+  function answer(message, { resolve, reject, done }) {
+    done();
+    if (message.type === 'error') reject(new Problem(message.payload.code, message.payload.message));
+    else resolve(message.payload);
+  }
+
+  function lost(code) {
+    socket = null;
+    for (const { reject, done } of [...asked.values()]) {
+      done();
+      reject(new Problem('offline', 'The connection was lost before the answer came.'));
+    }
+    if (code === SIGNED_OUT) return end('signed-out');
+    void diagnose();
+  }
+
+  function end(state) {
+    over = true;
+    store.setLink(state);
+  }
+
+  async function diagnose() {
+    const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempts) * (0.6 + Math.random() * 0.8);
+    attempts += 1;
+    // One lost connection is quickly back; words about it would only flash.
+    if (attempts > 1 || !everOpen) {
+      try {
+        const response = await fetch('/', { method: 'HEAD', cache: 'no-store', redirect: 'manual' });
+        if (response.status === 401 || response.status === 403) return end('signed-out');
+        store.setLink('offline', 'The bridge is there, but the connection could not be opened.');
+      } catch {
+        store.setLink('offline', navigator.onLine ? 'The bridge does not answer. It may be restarting.' : 'This device is offline.');
+      }
+    } else {
+      store.setLink('offline', '');
+    }
+    timer = setTimeout(open, wait);
+  }
+
+  async function probe() {
+    if (!socket) {
+      attempts = 0;
+      open();
+      return;
+    }
+    if (socket.readyState !== WebSocket.OPEN || Date.now() - heardAt < ASLEEP_MS || store.state.link.state !== 'ready') return;
+    const mine = socket;
+    try {
+      await connection.ask('system', { action: 'status' }, { timeout: PROBE_MS });
+    } catch (problem) {
+      if (problem.code === 'timeout' && socket === mine) {
+        mine.onclose = null;
+        mine.close();
+        lost(0);
+      }
+    }
+  }
+
+  addEventListener('online', () => void probe());
+  document.addEventListener('visibilitychange', () => document.visibilityState === 'visible' && void probe());
+
+  const connection = {
+    start: open,
+    /** Tries again now, not in a while. */
+    retry() {
+      attempts = 0;
+      over = false;
+      if (!socket) open();
+    },
+    /** Whether a message sent now reaches the bridge. */
+    get ready() {
+      return socket?.readyState === WebSocket.OPEN;
+    },
+    /** Sends a message; returns its id, or null where there is no connection. */
+    send(type, payload = {}, id = makeId()) {
+      if (!connection.ready) return null;
+      socket.send(frame(type, payload, id));
+      return id;
+    },
+    /** Sends a message and waits for the payload of its answer. Rejects with a Problem. */
+    ask(type, payload = {}, { timeout = ANSWER_MS, signal, id = makeId() } = {}) {
+      return new Promise((resolve, reject) => {
+        if (signal?.aborted) return reject(new Problem('aborted', 'Cancelled.'));
+        if (!connection.ready) return reject(new Problem('offline', 'There is no connection at the moment. Try again when it is back.'));
+        const stop = (code, words) => {
+          done();
+          reject(new Problem(code, words));
+        };
+        const onAbort = () => stop('aborted', 'Cancelled.');
+        const clock = setTimeout(() => stop('timeout', 'No answer came in time. Try again.'), timeout);
+        const done = () => {
+          clearTimeout(clock);
+          signal?.removeEventListener('abort', onAbort);
+          asked.delete(id);
+        };
+        signal?.addEventListener('abort', onAbort);
+        asked.set(id, { resolve, reject, done });
+        socket.send(frame(type, payload, id));
+      });
+    },
+  };
+  return connection;
+}
+
+const frame = (type, payload, id) => JSON.stringify({ type, id, timestamp: Date.now(), payload });
+
+/** A UUID, also where the page is not served over TLS and `randomUUID` is missing. */
+export function makeId() {
+  if (crypto.randomUUID) return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
+}
+
+function address() {
+  return `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/ws`;
+}

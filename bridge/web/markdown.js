@@ -1,0 +1,157 @@
+// Markdown to DOM nodes: marked's lexer, and a walker of ours. There is no HTML anywhere: raw HTML becomes text, and addresses are allow-listed.
+
+import { Lexer } from './vendor/marked/marked.js';
+import { copyText, h } from './dom.js';
+import { iconElement } from './icons.js';
+
+const OUTSIDE = /^(https?:|mailto:)/i;
+/** A file of the workspace, as the agent names it. */
+const FILE = /^(?:\.?\/)?((?:documents|artifacts)\/[^?#]+)$/;
+const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', hellip: '…', mdash: '—', ndash: '–', copy: '©', rarr: '→', larr: '←', middot: '·', times: '×' };
+/** Past this many levels a nested list or quote is shown as its text. */
+const DEEPEST = 40;
+const COPIED_MS = 1500;
+
+/** A text as nodes; `heading` is the level of a first-level heading inside it. */
+export function renderMarkdown(text, { heading = 3 } = {}) {
+  const fragment = document.createDocumentFragment();
+  fragment.append(...blocks(tokens(text), { heading, depth: 0 }));
+  return fragment;
+}
+
+/** The tokens of a text. A text that the lexer cannot take is one paragraph of itself. */
+export function tokens(text) {
+  try {
+    return new Lexer({ gfm: true }).lex(text);
+  } catch {
+    return [{ type: 'paragraph', raw: text, tokens: [{ type: 'text', raw: text, text }] }];
+  }
+}
+
+/** One block-level token as nodes. */
+export const renderToken = (token, { heading = 3 } = {}) => blocks([token], { heading, depth: 0 });
+
+function blocks(list, context) {
+  if (context.depth > DEEPEST) return [list.map((token) => token.raw).join('')];
+  return list.flatMap((token) => block(token, { ...context, depth: context.depth + 1 }) ?? []);
+}
+
+function block(token, context) {
+  switch (token.type) {
+    case 'space':
+    case 'def':
+      return null;
+    case 'heading':
+      return h(`h${Math.min(6, token.depth + context.heading - 1)}`, null, inline(token.tokens, context));
+    case 'paragraph':
+      return h('p', null, inline(token.tokens, context));
+    case 'text':
+      return token.tokens ? inline(token.tokens, context) : [plain(token.text)];
+    case 'code':
+      return codeBlock(token);
+    case 'blockquote':
+      return h('blockquote', null, blocks(token.tokens, context));
+    case 'list':
+      return h(token.ordered ? 'ol' : 'ul', token.ordered && token.start > 1 ? { start: token.start } : null, token.items.map((item) => listItem(item, context)));
+    case 'table':
+      return table(token, context);
+    case 'hr':
+      return h('hr');
+    default:
+      return h('p', null, token.raw);
+  }
+}
+
+function listItem(item, context) {
+  const content = blocks(item.tokens.filter((token) => token.type !== 'checkbox'), context);
+  if (!item.task) return h('li', null, content);
+  const box = h('input', { type: 'checkbox', checked: item.checked, disabled: true, 'aria-label': item.checked ? 'Done' : 'To do' });
+  return h('li', { class: 'task' }, box, ' ', content);
+}
+
+function codeBlock(token) {
+  const code = h('code', token.lang ? { dataset: { lang: token.lang.split(/\s/)[0].slice(0, 40) } } : null, token.text);
+  const button = h('button', { class: 'icon-button small copy-code', type: 'button', 'aria-label': 'Copy code', title: 'Copy code' }, iconElement('copy', true));
+  button.addEventListener('click', async () => {
+    if (!(await copyText(code.textContent))) return;
+    button.replaceChildren(iconElement('check', true));
+    button.setAttribute('aria-label', 'Copied');
+    setTimeout(() => {
+      button.replaceChildren(iconElement('copy', true));
+      button.setAttribute('aria-label', 'Copy code');
+    }, COPIED_MS);
+  });
+  return h('div', { class: 'code' }, h('pre', { tabIndex: 0, role: 'region', 'aria-label': 'Code' }, code), button);
+}
+
+function table(token, context) {
+  const cell = (tag, content, index) => h(tag, { class: token.align[index] ?? '', ...(tag === 'th' && { scope: 'col' }) }, inline(content.tokens, context));
+  return h(
+    'div',
+    { class: 'table-scroll', tabIndex: 0, role: 'region', 'aria-label': 'Table' },
+    h(
+      'table',
+      null,
+      h('thead', null, h('tr', null, token.header.map((content, index) => cell('th', content, index)))),
+      h('tbody', null, token.rows.map((row) => h('tr', null, row.map((content, index) => cell('td', content, index))))),
+    ),
+  );
+}
+
+function inline(list, context) {
+  if (context.depth > DEEPEST) return [list.map((token) => token.raw).join('')];
+  const deeper = { ...context, depth: context.depth + 1 };
+  return (list ?? []).flatMap((token) => {
+    switch (token.type) {
+      case 'strong':
+      case 'em':
+      case 'del':
+        return h(token.type, null, inline(token.tokens, deeper));
+      case 'codespan':
+        return h('code', null, token.text);
+      case 'br':
+        return h('br');
+      case 'link':
+        return link(token.href, inline(token.tokens, deeper), token.raw);
+      case 'image':
+        return link(token.href, [`Image: ${plain(token.text) || token.href}`], token.raw);
+      case 'escape':
+        return token.text;
+      case 'text':
+        return token.tokens ? inline(token.tokens, deeper) : plain(token.text);
+      case 'checkbox':
+        return [];
+      default:
+        return token.raw;
+    }
+  });
+}
+
+/** A link where it leads somewhere harmless; else its source, as it was written. */
+function link(href, content, raw) {
+  const address = plain(href ?? '').trim();
+  if (OUTSIDE.test(address)) return h('a', { href: address, target: '_blank', rel: 'noopener noreferrer' }, content);
+  const file = FILE.exec(address);
+  if (file && !file[1].split('/').includes('..')) {
+    return h('a', { href: `/files/${decoded(file[1]).split('/').map(encodeURIComponent).join('/')}`, download: '' }, content);
+  }
+  return raw;
+}
+
+function decoded(path) {
+  try {
+    return decodeURIComponent(path);
+  } catch {
+    return path;
+  }
+}
+
+/** The lexer leaves entities as they are, for an HTML parser that we do not have. */
+function plain(text) {
+  if (!text.includes('&')) return text;
+  return text.replace(/&(?:#(\d{1,7})|#x([0-9a-f]{1,6})|([a-z]{2,8}));/gi, (whole, decimal, hex, name) => {
+    if (name) return ENTITIES[name.toLowerCase()] ?? whole;
+    const code = decimal ? Number(decimal) : parseInt(hex, 16);
+    return code > 0 && code <= 0x10ffff ? String.fromCodePoint(code) : whole;
+  });
+}

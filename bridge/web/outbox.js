@@ -1,0 +1,160 @@
+// What a person has sent and the sprite has not yet taken: seen, kept over a reload, sent under one id however often it goes out.
+//
+// An item is `{id, text, stackId, state: 'sending'|'failed', problem, at}`. Its id is the mission's, so that a resend after a cut never
+// runs twice. What a closed window left behind is shown as not sent; it never goes out by itself.
+
+import { makeId } from './connection.js';
+
+const PREFIX = 'sprite.outbox.';
+const TAB_KEY = 'sprite.tab';
+const LOCK_MS = 600;
+const ANSWER_MS = 10 * 60_000;
+const LEFT_BEHIND = 'This was written in a window that was closed before it could be sent.';
+
+export function createOutbox(store, connection) {
+  const items = [];
+  const inFlight = new Set();
+  let tab = sessionStorage.getItem(TAB_KEY) ?? newTab();
+
+  function newTab() {
+    const id = makeId();
+    sessionStorage.setItem(TAB_KEY, id);
+    return id;
+  }
+
+  function keep() {
+    const key = PREFIX + tab;
+    try {
+      if (items.length) localStorage.setItem(key, JSON.stringify(items));
+      else localStorage.removeItem(key);
+    } catch {
+      // A full or forbidden storage costs the copy that survives a reload, not the message.
+    }
+    store.touch('outbox');
+  }
+
+  function read(key) {
+    try {
+      return JSON.parse(localStorage.getItem(key)) ?? [];
+    } catch {
+      return [];
+    }
+  }
+
+  function drop(id) {
+    const index = items.findIndex((item) => item.id === id);
+    if (index < 0) return;
+    items.splice(index, 1);
+    keep();
+  }
+
+  async function transmit(item) {
+    if (inFlight.has(item.id) || !connection.ready) return;
+    inFlight.add(item.id);
+    try {
+      const payload = item.stackId ? { text: item.text, stack_id: item.stackId } : { text: item.text };
+      const ack = await connection.ask('mission', payload, { id: item.id, timeout: ANSWER_MS });
+      if (ack.status !== 'duplicate') {
+        const entry = store.conversation.said({ mission_id: item.id, text: item.text, at: Date.now() / 1000 });
+        if (entry.status === 'sent' && ack.status === 'queued') entry.status = 'queued';
+        store.touch('chat');
+      }
+      drop(item.id);
+    } catch (problem) {
+      // A lost connection leaves it on its way: it goes out again, under the same id, when the link is back.
+      if (problem.code !== 'offline') fail(item, problem.message);
+    } finally {
+      inFlight.delete(item.id);
+    }
+  }
+
+  function fail(item, words) {
+    Object.assign(item, { state: 'failed', problem: words });
+    keep();
+  }
+
+  function flush() {
+    for (const item of items) if (item.state === 'sending') void transmit(item);
+  }
+
+  /** A window of its own keeps its lock for as long as it lives; a copied tab finds it taken and gets a new name. */
+  async function claim() {
+    if (!navigator.locks) return;
+    const held = await hold(tab);
+    if (!held) {
+      tab = newTab();
+      items.length = 0;
+      await hold(tab);
+    }
+    const { held: locks } = await navigator.locks.query();
+    const alive = new Set(locks.map((lock) => lock.name));
+    for (const key of Object.keys(localStorage)) {
+      if (!key.startsWith(PREFIX) || key === PREFIX + tab || alive.has(key)) continue;
+      for (const item of read(key)) if (!items.some((known) => known.id === item.id)) items.push({ ...item, state: 'failed', problem: LEFT_BEHIND });
+      localStorage.removeItem(key);
+    }
+    keep();
+  }
+
+  function hold(name) {
+    const abort = new AbortController();
+    const clock = setTimeout(() => abort.abort(), LOCK_MS);
+    return new Promise((resolve) => {
+      navigator.locks
+        .request(PREFIX + name, { signal: abort.signal }, () => {
+          clearTimeout(clock);
+          resolve(true);
+          return new Promise(() => {});
+        })
+        .catch(() => resolve(false));
+    });
+  }
+
+  items.push(...read(PREFIX + tab));
+  void claim();
+  const taken = () => {
+    for (const item of [...items]) if (store.conversation.find(item.id)) drop(item.id);
+  };
+  store.listen('chat_said', taken);
+  store.listen('state_sync', taken);
+  store.listen('auth_ok', flush);
+
+  return {
+    items,
+    /** Sends a text; returns words if it cannot be sent at all. */
+    submit(text, stackId = null) {
+      const problem = refusal(text, store.state.limits);
+      if (problem) return problem;
+      const item = { id: makeId(), text, stackId, state: 'sending', problem: null, at: Date.now() / 1000 };
+      items.push(item);
+      keep();
+      void transmit(item);
+      return null;
+    },
+    retry(id) {
+      const item = items.find((each) => each.id === id);
+      if (!item) return;
+      Object.assign(item, { state: 'sending', problem: null });
+      keep();
+      void transmit(item);
+    },
+    remove: drop,
+    /** Takes back a message that waits at the sprite; rejects with a Problem where its turn has come. */
+    async takeBack(missionId) {
+      await connection.ask('interrupt', { mission_id: missionId });
+      store.conversation.remove(missionId);
+      store.touch('chat');
+    },
+  };
+}
+
+const encoder = new TextEncoder();
+
+function refusal(text, limits) {
+  if (text.length > limits.mission_chars) {
+    return `This message has ${text.length.toLocaleString()} characters; ${limits.mission_chars.toLocaleString()} fit. Shorten it, or send it as a file. Nothing was lost: it is still in the field.`;
+  }
+  // The envelope and the escapes need room beside the text.
+  if (encoder.encode(JSON.stringify(text)).length > limits.frame_bytes - 2048) return 'This message is too large to be sent. Shorten it, or send it as a file.';
+  return null;
+}

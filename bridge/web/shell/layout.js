@@ -1,0 +1,138 @@
+// Where things are: chat beside canvas or memory, a divider between them, one at a time on a narrow screen. Opens nothing by itself.
+
+import { h } from '../dom.js';
+
+const NARROW = '(max-width: 719.98px)';
+const SPLIT_KEY = 'sprite.split';
+const SIDE_KEY = 'sprite.side';
+const STEP = 24;
+const LEAST = 320;
+
+export function createLayout({ root, panels, tabs, divider, announce }) {
+  const narrow = matchMedia(NARROW);
+  const hooks = { chat: {}, canvas: {}, memory: {} };
+  const shown = new Set();
+  let side = localStorage.getItem(SIDE_KEY) === 'memory' ? 'memory' : 'canvas';
+  let single = 'chat';
+  let split = Number(localStorage.getItem(SPLIT_KEY)) || 0.44;
+
+  function apply() {
+    const visible = narrow.matches ? [single] : ['chat', side];
+    root.dataset.narrow = narrow.matches;
+    for (const [name, panel] of Object.entries(panels)) {
+      const now = visible.includes(name);
+      panel.hidden = !now;
+      for (const tab of tabs[name]) {
+        tab.setAttribute('aria-selected', String(now));
+        tab.tabIndex = now ? 0 : -1;
+        if (now) delete tab.dataset.unread;
+        tab.querySelector('.visually-hidden')?.remove();
+      }
+      if (now !== shown.has(name)) {
+        if (now) shown.add(name);
+        else shown.delete(name);
+        if (now) hooks[name].shown?.();
+        else hooks[name].hidden?.();
+      }
+    }
+    divider.hidden = narrow.matches;
+    place();
+  }
+
+  function place() {
+    const width = root.clientWidth || innerWidth;
+    const least = Math.min(LEAST / width, 0.45);
+    split = Math.max(least, Math.min(1 - least, split));
+    root.style.setProperty('--split', `${(split * 100).toFixed(2)}%`);
+    divider.setAttribute('aria-valuenow', String(Math.round(split * 100)));
+    divider.setAttribute('aria-valuetext', `Chat ${Math.round(split * 100)} percent wide`);
+  }
+
+  function moveTo(pixels) {
+    split = pixels / root.clientWidth;
+    place();
+  }
+
+  const keep = () => localStorage.setItem(SPLIT_KEY, String(split));
+
+  divider.addEventListener('pointerdown', (event) => {
+    divider.setPointerCapture(event.pointerId);
+    root.classList.add('dividing');
+  });
+  divider.addEventListener('pointermove', (event) => divider.hasPointerCapture(event.pointerId) && moveTo(event.clientX - root.getBoundingClientRect().left));
+  divider.addEventListener('lostpointercapture', () => {
+    root.classList.remove('dividing');
+    keep();
+  });
+  divider.addEventListener('dblclick', () => {
+    split = 0.44;
+    place();
+    keep();
+  });
+  divider.addEventListener('keydown', (event) => {
+    const width = root.clientWidth;
+    const target = { ArrowLeft: split * width - STEP, ArrowRight: split * width + STEP, Home: 0, End: width }[event.key];
+    if (target === undefined) return;
+    event.preventDefault();
+    moveTo(target);
+    keep();
+  });
+
+  for (const [name, buttons] of Object.entries(tabs)) {
+    for (const tab of buttons) {
+      tab.addEventListener('click', () => layout.open(name));
+      tab.addEventListener('keydown', (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step) return;
+        const all = [...tab.parentElement.querySelectorAll('[role=tab]')];
+        const next = all[(all.indexOf(tab) + step + all.length) % all.length];
+        next.click();
+        next.focus();
+      });
+    }
+  }
+  narrow.addEventListener('change', apply);
+  addEventListener('resize', place);
+
+  const layout = {
+    /** Shows a panel, because a person asked for it. */
+    open(name, { focus = false } = {}) {
+      if (name !== 'chat') {
+        side = name;
+        localStorage.setItem(SIDE_KEY, side);
+      }
+      single = name;
+      apply();
+      if (focus) layout.focus(name);
+    },
+    isShown: (name) => shown.has(name),
+    /** What a panel's module wants to hear: `{shown, hidden, focus}`. */
+    attach(name, module) {
+      hooks[name] = module;
+      if (shown.has(name)) module.shown?.();
+    },
+    /** Puts a dot on the tab of a panel that is not shown. */
+    unread(name) {
+      if (shown.has(name)) return;
+      for (const tab of tabs[name]) {
+        if (tab.dataset.unread) continue;
+        tab.dataset.unread = 'true';
+        tab.append(h('span', { class: 'visually-hidden' }, ' (new)'));
+      }
+    },
+    focus(name) {
+      if (hooks[name].focus) hooks[name].focus();
+      else panels[name].focus();
+    },
+    /** F6: the next region, and Shift-F6 the one before. */
+    cycle(step) {
+      const order = ['chat', 'canvas', 'memory'].filter((name) => shown.has(name));
+      const here = order.findIndex((name) => panels[name].contains(document.activeElement));
+      const next = order[(here + step + order.length) % order.length];
+      layout.focus(next);
+      announce(panels[next].getAttribute('aria-label'));
+    },
+    start: apply,
+  };
+  return layout;
+}

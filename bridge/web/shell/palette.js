@@ -1,0 +1,110 @@
+// Ctrl-K: everything that can be done or found, by typing. A combobox in a native dialog; one list, the arrows choose.
+
+import { h } from '../dom.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
+import { caps } from './commands.js';
+
+const MOST = 40;
+
+export function createPalette(commands) {
+  let rows = [];
+  let chosen = 0;
+  let asked = 0;
+
+  const input = h('input', {
+    class: 'input palette-input', type: 'text', role: 'combobox', placeholder: 'Type a command, or what to find', autocomplete: 'off', spellcheck: false,
+    'aria-label': 'Command', 'aria-expanded': 'true', 'aria-controls': 'palette-list', 'aria-autocomplete': 'list',
+  });
+  const list = h('div', { class: 'palette-list scroll', id: 'palette-list', role: 'listbox', 'aria-label': 'Commands', tabIndex: -1 });
+  const element = h('dialog', { class: 'palette', 'aria-label': 'Command palette' }, input, list);
+  document.body.append(element);
+
+  function draw() {
+    chosen = Math.min(chosen, Math.max(0, rows.length - 1));
+    const groups = Map.groupBy ? [...Map.groupBy(rows, (row) => row.group)] : grouped(rows);
+    let index = 0;
+    render(
+      rows.length === 0
+        ? html`<p class="palette-none muted">Nothing fits. Try a shorter word.</p>`
+        : groups.map(([group, members], number) => html`
+            <div role="group" aria-labelledby=${`palette-group-${number}`}>
+              <div class="palette-group" id=${`palette-group-${number}`} role="presentation">${group}</div>
+              ${members.map((row) => option(row, index++))}
+            </div>`),
+      list,
+    );
+    if (rows.length) input.setAttribute('aria-activedescendant', `palette-${chosen}`);
+    else input.removeAttribute('aria-activedescendant');
+    list.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest' });
+  }
+
+  const option = (row, index) => html`
+    <div class="palette-row" role="option" id=${`palette-${index}`} aria-selected=${index === chosen} @click=${() => run(row)}>
+      <span class="grow cut">${row.title}</span>
+      ${row.hint ? html`<span class="muted small-text cut">${row.hint}</span>` : ''}
+      ${row.keys ? html`<span class="keys">${caps([row.keys].flat()[0]).map((cap) => html`<kbd>${cap}</kbd>`)}</span>` : ''}
+    </div>`;
+
+  async function fill() {
+    asked += 1;
+    const mine = asked;
+    const query = input.value.trim();
+    const known = commands.all().filter((command) => fits(`${command.title} ${command.group}`, query));
+    rows = ordered(known).slice(0, MOST);
+    chosen = 0;
+    draw();
+    for (const { group, fn } of commands.providers) {
+      const found = await Promise.resolve(fn(query)).catch(() => []);
+      if (mine !== asked || !element.open) return;
+      rows = [...rows, ...found.map((row) => ({ group, ...row }))].slice(0, 2 * MOST);
+      draw();
+    }
+  }
+
+  function run(row) {
+    element.close();
+    row.run();
+  }
+
+  input.addEventListener('input', () => void fill());
+  element.addEventListener('click', (event) => event.target === element && element.close());
+  input.addEventListener('keydown', (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
+    if (step && rows.length) {
+      event.preventDefault();
+      chosen = Math.abs(step) === 1 ? (chosen + step + rows.length) % rows.length : Math.max(0, Math.min(rows.length - 1, chosen + step));
+      draw();
+    } else if (event.key === 'Enter' && rows[chosen] && !event.isComposing) {
+      event.preventDefault();
+      run(rows[chosen]);
+    }
+  });
+
+  return {
+    open(query = '') {
+      if (element.open) return;
+      input.value = query;
+      element.showModal();
+      input.focus();
+      void fill();
+    },
+  };
+}
+
+/** Whether every word of the query begins, or is in, a word of the text. */
+function fits(text, query) {
+  const where = text.toLowerCase();
+  return query.toLowerCase().split(/\s+/).every((word) => where.includes(word));
+}
+
+/** Commands of one group stand together, in the order in which the groups first appeared. */
+function ordered(commands) {
+  const order = [...new Set(commands.map((command) => command.group))];
+  return commands.toSorted((one, other) => order.indexOf(one.group) - order.indexOf(other.group));
+}
+
+function grouped(rows) {
+  const groups = new Map();
+  for (const row of rows) groups.set(row.group, [...(groups.get(row.group) ?? []), row]);
+  return [...groups];
+}

@@ -1,0 +1,17 @@
+// Light, dark, or what the system says: kept in this browser.
+
+const KEY = 'sprite.theme';
+const ORDER = ['system', 'light', 'dark'];
+
+export function applyTheme(theme = localStorage.getItem(KEY) ?? 'system') {
+  if (theme === 'system') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  return theme;
+}
+
+/** The next of the three; returns its name. */
+export function cycleTheme() {
+  const next = ORDER[(ORDER.indexOf(localStorage.getItem(KEY) ?? 'system') + 1) % ORDER.length];
+  localStorage.setItem(KEY, next);
+  return applyTheme(next);
+}

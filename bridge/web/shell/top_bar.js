@@ -1,0 +1,56 @@
+// The bar at the top: where the agent stands, a new session, everything else by the palette.
+
+import { plural } from '../format.js';
+import { icon } from '../icons.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
+import { caps } from './commands.js';
+
+const WORDS = {
+  ready: ['ok', 'Connected'],
+  connecting: ['warn', 'Connecting'],
+  waking: ['warn', 'Waking'],
+  updating: ['warn', 'Updating'],
+  offline: ['warn', 'Reconnecting'],
+  unavailable: ['bad', 'Unreachable'],
+  'signed-out': ['bad', 'Signed out'],
+};
+
+export function mountTopBar({ state, actions }, page, { palette, chat }) {
+  const { store } = page;
+
+  function draw() {
+    const { link, session, loaded } = store.state;
+    const [kind, words] = WORDS[link.state] ?? WORDS.connecting;
+    const turns = loaded && session.turns ? `Session of ${plural(session.turns, 'turn')}` : loaded ? 'New session' : '';
+    render(
+      html`<span class="link-dot" data-kind=${kind} title=${link.detail || words}></span><span class="link-words">${words}</span>
+        <span class="session-words muted">${turns}</span>`,
+      state,
+    );
+  }
+
+  render(
+    html`
+      <button class="button small" type="button" @click=${() => void chat.newSession()}>${icon('session', true)}<span class="wide-only">New session</span><span class="narrow-only visually-hidden">New session</span></button>
+      <button class="button small palette-button" type="button" aria-label="Search and commands" @click=${() => palette.open()}>
+        ${icon('search', true)}<span class="wide-only keys">${caps('Mod+k').map((cap) => html`<kbd>${cap}</kbd>`)}</span>
+      </button>`,
+    actions,
+  );
+  store.subscribe(['link', 'session', 'loaded'], draw);
+  draw();
+
+  page.commands.add({
+    id: 'sign-out',
+    title: 'Sign out of this browser',
+    group: 'Everywhere',
+    run: async () => {
+      const sure = await page.confirm({ title: 'Sign out?', body: 'Drafts kept in this browser are deleted. Your agent and its memory stay.', confirm: 'Sign out' });
+      if (!sure) return;
+      await fetch('/logout', { method: 'POST' }).catch(() => null);
+      sessionStorage.clear();
+      for (const key of Object.keys(localStorage)) if (key.startsWith('sprite.') && key !== 'sprite.theme') localStorage.removeItem(key);
+      location.reload();
+    },
+  });
+}

@@ -1,0 +1,167 @@
+// One plain observable state, fed by the messages of the wire. Knows no DOM and no socket.
+//
+// Whoever draws subscribes to topics and reads `store.state`; it is told at most once a frame. Whoever wants the single
+// message (a highlight, "this was just learned") listens to its type.
+
+import { Conversation } from './chat/conversation.js';
+
+/** Before the sprite has named its own. */
+const LIMITS = { frame_bytes: 1048576, mission_chars: 200_000, upload_chunk_bytes: 524_288, upload_bytes: 104_857_600 };
+/** A page in the background is told this often; nobody looks at it. */
+const HIDDEN_MS = 250;
+
+export function createStore() {
+  const conversation = new Conversation();
+  const state = {
+    link: { state: 'connecting', detail: '', since: Date.now() },
+    limits: LIMITS,
+    loaded: false,
+    session: { session_id: null, started_at: null, turns: 0, running_mission_id: null, queued: 0 },
+    status: null,
+    model: null,
+    stacks: [],
+    cards: new Map(),
+    memory: null,
+    chat: conversation.entries,
+    permissions: [],
+  };
+  const subscribers = new Set();
+  const listeners = new Map();
+  const changed = new Set();
+  let scheduled = false;
+
+  function touch(...topics) {
+    for (const topic of topics) changed.add(topic);
+    if (scheduled) return;
+    scheduled = true;
+    if (document.visibilityState === 'visible') requestAnimationFrame(tell);
+    else setTimeout(tell, HIDDEN_MS);
+  }
+
+  function tell() {
+    scheduled = false;
+    const topics = new Set(changed);
+    changed.clear();
+    for (const { wanted, fn } of [...subscribers]) if (wanted.some((topic) => topics.has(topic))) fn(topics);
+  }
+
+  // A frame that was asked for while the page was visible does not come once it is hidden.
+  document.addEventListener('visibilitychange', () => scheduled && tell());
+
+  const handlers = {
+    auth_ok(payload) {
+      state.limits = { ...LIMITS, ...payload.limits };
+      touch('link');
+    },
+    link(payload) {
+      store.setLink(payload.state, payload.detail ?? '');
+    },
+    state_sync(payload) {
+      state.stacks = payload.stacks;
+      state.cards = new Map(payload.cards.map((card) => [card.card_id, card]));
+      state.session = payload.session;
+      state.memory = payload.memory;
+      state.model = payload.model ?? null;
+      state.loaded = true;
+      conversation.sync(payload);
+      state.permissions = conversation.openPermissions();
+      touch('stacks', 'cards', 'session', 'memory', 'chat', 'permissions', 'loaded');
+    },
+    agent_event(payload, message) {
+      conversation.event(payload, message.timestamp);
+      if (payload.event === 'started') {
+        state.session = { ...state.session, running_mission_id: payload.mission_id };
+      } else if (isEnd(payload) && payload.mission_id === state.session.running_mission_id) {
+        state.session = { ...state.session, running_mission_id: null, turns: state.session.turns + 1 };
+      }
+      state.permissions = conversation.openPermissions();
+      touch('chat', 'session', 'permissions');
+    },
+    chat_said(payload) {
+      conversation.said(payload);
+      touch('chat');
+    },
+    permission_request(payload) {
+      conversation.permission(payload);
+      state.permissions = conversation.openPermissions();
+      touch('chat', 'permissions');
+    },
+    permission_resolved(payload) {
+      conversation.resolved(payload.request_id, payload.decision ?? null);
+      state.permissions = conversation.openPermissions();
+      touch('chat', 'permissions');
+    },
+    stack_update(payload) {
+      const known = state.stacks.some((stack) => stack.stack_id === payload.stack_id);
+      store.setStacks(known ? state.stacks.map((stack) => (stack.stack_id === payload.stack_id ? payload : stack)) : [...state.stacks, payload]);
+    },
+    canvas_update(payload) {
+      const { command, ...card } = payload;
+      const before = state.cards.get(card.card_id);
+      store.setCard({
+        ...card,
+        position: card.position ?? before?.position ?? null,
+        size: card.size ?? before?.size ?? null,
+        archived: command === 'close_card',
+      });
+    },
+    memory_update(payload, message) {
+      if (payload.learnings.length) {
+        conversation.notice('learned', { id: `curation-${payload.curation_id}`, at: message.timestamp / 1000, ...payload });
+        touch('chat');
+      }
+    },
+    status(payload) {
+      state.status = payload;
+      state.session = payload.session;
+      state.memory = payload.memory;
+      state.model = payload.model ?? state.model;
+      touch('status', 'session', 'memory');
+    },
+  };
+
+  const store = {
+    state,
+    conversation,
+    touch,
+
+    /** Calls `fn` after a change of one of the topics, at most once a frame; returns how to stop it. */
+    subscribe(topics, fn) {
+      const entry = { wanted: [topics].flat(), fn };
+      subscribers.add(entry);
+      return () => subscribers.delete(entry);
+    },
+
+    /** Calls `fn(payload, message)` for each message of a type, right after it was applied; returns how to stop it. */
+    listen(type, fn) {
+      if (!listeners.has(type)) listeners.set(type, new Set());
+      listeners.get(type).add(fn);
+      return () => listeners.get(type).delete(fn);
+    },
+
+    /** Applies a message of the server's. An unknown type changes nothing: an older page outlives a newer sprite. */
+    apply(message) {
+      handlers[message.type]?.(message.payload, message);
+      for (const fn of listeners.get(message.type) ?? []) fn(message.payload, message);
+    },
+
+    setLink(name, detail = '') {
+      const since = state.link.state === name ? state.link.since : Date.now();
+      state.link = { state: name, detail, since };
+      touch('link');
+    },
+
+    setCard(card) {
+      state.cards.set(card.card_id, card);
+      touch('cards');
+    },
+
+    setStacks(stacks) {
+      state.stacks = stacks;
+      touch('stacks');
+    },
+  };
+  return store;
+}
+
+const isEnd = (event) => ['complete', 'interrupted', 'error'].includes(event.event);
