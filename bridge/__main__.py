@@ -19,11 +19,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="bridge", description="Connects people to their sprites.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_chat, _add_model):
+    for add in (_add_serve, _add_chat, _add_deploy, _add_status, _add_users, _add_model):
         add(commands)
     chosen = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = chosen.run
     return run(chosen)
+
+
+def _add_serve(commands: "Commands") -> None:
+    from bridge import serve
+
+    command = commands.add_parser("serve", help="let people in, reach their sprites, and answer for the model")
+    serve.add_arguments(command)
+    command.set_defaults(run=serve.run)
+
+
+def _add_deploy(commands: "Commands") -> None:
+    from bridge import operate
+
+    command = commands.add_parser("deploy", help="bring a sprite to what it should be, with its steps")
+    operate.add_deploy_arguments(command)
+    command.set_defaults(run=operate.run)
+
+
+def _add_status(commands: "Commands") -> None:
+    from bridge import operate
+
+    command = commands.add_parser("status", help="every sprite: state, version, last seen, spend")
+    operate.add_status_arguments(command)
+    command.set_defaults(run=operate.run)
+
+
+def _add_users(commands: "Commands") -> None:
+    from bridge import operate
+
+    command = commands.add_parser("users", help="who may come in")
+    operate.add_users_arguments(command)
+    command.set_defaults(run=operate.run)
 
 
 def _add_chat(commands: "Commands") -> None:

@@ -48,6 +48,21 @@ def owned(settings: Settings) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_taken(settings: Settings) -> bool:
+    """Whether a bridge owns the folder right now."""
+    try:
+        descriptor = os.open(settings.run / "bridge.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def write_address(run: Path, url: str) -> None:
     """Note where the bridge listens; kept after its end, since links are made then, too."""
     (run / "address").write_text(f"{url}\n")

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from bridge import login, messages
 from bridge.login import Doorkeeper
@@ -56,7 +57,15 @@ class Edge:
         self._doorkeeper = doorkeeper
         self._metrics = metrics
         self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if is_secure else {})
-        self.middleware = web.middleware(self._around)
+
+    def middleware(self) -> Middleware:
+        """What the application is to be given."""
+
+        @web.middleware
+        async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._around(request, handler)
+
+        return around
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """An `on_response_prepare` signal; what the model proxy passes on stays as it came."""

@@ -1,0 +1,92 @@
+"""`python -m bridge serve`: a bridge until a signal ends it, and the lines that say where it is."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from bridge import logs
+from bridge.app import Bridge, running
+from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
+from bridge.errors import OperatorError
+
+BAD_USAGE = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `serve`."""
+    parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 picks a free one (default: {DEFAULT_PORT})")
+    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help="default: ./data")
+    parser.add_argument(
+        "--provider", choices=("local", "sprites"), default="local", help="where sprites live (default: local)"
+    )
+    parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether agents here ask before they act")
+    parser.add_argument("--daily-usd", metavar="USD", help="what each sprite's model may cost a day (UTC)")
+    parser.add_argument("--monthly-usd", metavar="USD", help="and a month")
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """The settings that flags and environment make; OperatorError names what is wrong."""
+    daily, monthly = arguments.daily_usd, arguments.monthly_usd
+    return from_environment(
+        data=arguments.data,
+        host=arguments.host,
+        port=arguments.port,
+        provider=arguments.provider,
+        permissions=arguments.permissions,
+        daily_usd=None if daily is None else dollars(daily, "--daily-usd"),
+        monthly_usd=None if monthly is None else dollars(monthly, "--monthly-usd"),
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal; the exit status."""
+    logs.set_up()
+    try:
+        asyncio.run(_serve(settings_of(arguments)))
+    except OperatorError as error:
+        sys.stderr.write(f"bridge: {error}\n")
+        return BAD_USAGE
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    end_on_signals(stop)
+    async with running(settings) as bridge:
+        _greet(settings, bridge)
+        await stop.wait()
+        sys.stderr.write("bridge: stopping; what is said is being stored (once more Ctrl-C ends at once)\n")
+
+
+def end_on_signals(stop: asyncio.Event) -> None:
+    """The first SIGINT or SIGTERM asks for an end in order, a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def end(number: int) -> None:
+        if stop.is_set():
+            # Local sprites notice that we are gone, and end by themselves.
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
+
+
+def _greet(settings: Settings, bridge: Bridge) -> None:
+    lines = [f"bridge listening on {bridge.address}"]
+    if settings.uses_offline_model:
+        lines.append("The model is the built-in offline stand-in, not Claude. Set ANTHROPIC_API_KEY for Claude.")
+    if bridge.login_token is not None:
+        lines.append("Open that address in your browser: it logs you in, once. Ctrl-C stops the bridge.")
+    try:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever started us does not read on; that is no reason to stop.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,233 @@
+"""What the bridge's tests share: a real `python -m bridge serve`, and a client of its WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+import aiohttp
+
+from tests.harness import PATIENCE, ROOT, Message
+
+_PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX")
+
+
+def bridge_environment(**extra: str) -> dict[str, str]:
+    """No key (the offline model answers), no proxy in between, and agents that retry nothing for long."""
+    keep = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
+    return {**keep, "CLAUDE_CODE_MAX_RETRIES": "0", "PYTHONUNBUFFERED": "1"} | extra
+
+
+class PageClient:
+    """A WebSocket of the bridge's, as a page or a terminal holds it; keeps everything it has received."""
+
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+        self.websocket = websocket
+        self.received: list[Message] = []
+
+    async def send(self, type_: str, payload: Message | None = None, message_id: str | None = None) -> str:
+        message_id = message_id or str(uuid.uuid4())
+        frame = {"type": type_, "id": message_id, "timestamp": 0, "payload": payload or {}}
+        await self.websocket.send_str(json.dumps(frame))
+        return message_id
+
+    async def next(self) -> Message | None:
+        """The next message, None at the end; `websocket.close_code` says how it ended."""
+        async with asyncio.timeout(PATIENCE):
+            frame = await self.websocket.receive()
+        if frame.type is not aiohttp.WSMsgType.TEXT:
+            return None
+        message: Message = json.loads(frame.data)
+        self.received.append(message)
+        return message
+
+    async def until(self, predicate: Callable[[Message], bool]) -> Message:
+        """Reads until a message fits."""
+        while (message := await self.next()) is not None:
+            if predicate(message):
+                return message
+        code = self.websocket.close_code
+        raise AssertionError(f"the connection ended ({code}); the last messages were {self.received[-5:]}")
+
+    async def type(self, type_: str) -> Message:
+        """Reads until a message of a type, and returns its payload."""
+        payload: Message = (await self.until(lambda m: m["type"] == type_))["payload"]
+        return payload
+
+    async def link(self, state: str) -> Message:
+        """Reads until the link to the sprite is in a state."""
+        return await self.until(lambda m: m["type"] == "link" and m["payload"]["state"] == state)
+
+    async def reply(self, message_id: str) -> Message:
+        """The answer to a message."""
+        return await self.until(lambda m: m.get("reply_to") == message_id)
+
+    async def ask(self, type_: str, payload: Message | None = None) -> Message:
+        """Sends a message and returns its answer."""
+        return await self.reply(await self.send(type_, payload))
+
+    async def end_of(self, mission_id: str) -> Message:
+        """The event that ends a mission, as its payload."""
+        message = await self.until(
+            lambda m: (
+                m["type"] == "agent_event"
+                and m["payload"]["mission_id"] == mission_id
+                and m["payload"]["event"] in {"complete", "interrupted", "error"}
+            )
+        )
+        payload: Message = message["payload"]
+        return payload
+
+    async def mission(self, text: str) -> Message:
+        """Sends a mission and waits for its end."""
+        return await self.end_of(await self.send("mission", {"text": text}))
+
+    async def closed(self) -> int | None:
+        """Reads to the end; the close code."""
+        while await self.next() is not None:
+            pass
+        return self.websocket.close_code
+
+
+class BridgeProcess:
+    """`python -m bridge serve` on a data folder; `greeting` is the first line it printed."""
+
+    def __init__(self, data: Path, process: asyncio.subprocess.Process, greeting: str, stderr: Path) -> None:
+        self.data = data
+        self.process = process
+        self.address = greeting.removeprefix("bridge listening on ").strip()
+        self.url = self.address.partition("/login")[0]
+        self.stderr = stderr
+
+    @property
+    def workspace(self) -> Path:
+        """The local person's."""
+        return self.data / "workspaces" / "local"
+
+    @property
+    def log(self) -> str:
+        return self.stderr.read_text()
+
+    @asynccontextmanager
+    async def http(self, **options: object) -> AsyncIterator[aiohttp.ClientSession]:
+        """A session with this bridge that follows no redirects by itself and keeps cookies of 127.0.0.1."""
+        jar = aiohttp.CookieJar(unsafe=True)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE)
+        async with aiohttp.ClientSession(self.url, cookie_jar=jar, timeout=timeout, **options) as session:  # type: ignore[arg-type]
+            yield session
+
+    async def login(self, address: str | None = None) -> str:
+        """Opens a login link, by default the one printed at the start; the Cookie header it leads to."""
+        async with self.http() as session, session.get(address or self.address, allow_redirects=False) as response:
+            assert response.status == 303, await response.text()
+            cookies = SimpleCookie(response.headers["Set-Cookie"])
+            return "; ".join(f"{name}={morsel.value}" for name, morsel in cookies.items())
+
+    @asynccontextmanager
+    async def page(
+        self,
+        cookie: str | None = None,
+        *,
+        token: str | None = None,
+        resume: Message | None = None,
+        origin: str | None = None,
+    ) -> AsyncIterator[PageClient]:
+        """A WebSocket by cookie (as a page of the bridge's own) or Bearer token, its `resume` sent."""
+        headers: dict[str, str] = {"Authorization": f"Bearer {token}"} if token else {"Origin": origin or self.url}
+        if cookie is not None:
+            headers["Cookie"] = cookie
+        async with (
+            self.http() as session,
+            session.ws_connect("/ws", headers=headers, max_msg_size=64 * 2**20) as websocket,
+        ):
+            client = PageClient(websocket)
+            await client.send("resume", resume or {})
+            yield client
+
+    async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+        """`python -m bridge ARGUMENTS --data` this folder: exit status, stdout, stderr."""
+        return await run_bridge(*arguments, "--data", str(self.data), environment=environment)
+
+    async def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.ended()
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(PATIENCE):
+            return await self.process.wait()
+
+
+async def run_bridge(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    """`python -m bridge ARGUMENTS` to its end: exit status, stdout, stderr."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bridge", *arguments),
+        cwd=ROOT,
+        env=bridge_environment() if environment is None else environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def running_bridge(
+    data: Path, *arguments: str, host: str = "127.0.0.1", port: int = 0, **environment: str
+) -> AsyncIterator[BridgeProcess]:
+    """A bridge that accepts connections; stopped, or killed if need be, at the end.
+
+    `arguments` are further flags, `environment` further variables. Agents may act without asking (`--permissions
+    bypass`) unless flags say otherwise; stderr goes to `data/../bridge-stderr.log`, the sprites' home is beside it.
+    """
+    data.parent.mkdir(parents=True, exist_ok=True)
+    home = data.parent / "home"
+    home.mkdir(exist_ok=True)
+    stderr = data.parent / "bridge-stderr.log"
+    if "--permissions" not in arguments:
+        arguments = (*arguments, "--permissions", "bypass")
+    with stderr.open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "bridge", "serve", "--host", host, "--port", str(port), "--data", str(data), *arguments),
+            cwd=ROOT,
+            env=bridge_environment(**{"HOME": str(home), "IS_SANDBOX": "1", **environment}),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+        )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            line = (await process.stdout.readline()).decode()
+        assert line.startswith("bridge listening on "), stderr.read_text()[-3000:]
+        bridge = BridgeProcess(data, process, line, stderr)
+        yield bridge
+        await bridge.stop()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
