@@ -1,0 +1,135 @@
+/**
+ * Blocks as elements: one type, one small function. Data comes from a model, so each takes only what it understands;
+ * text becomes text nodes, markdown goes through the page's own walker, and nothing here can run.
+ */
+
+import { h } from '../dom.js';
+import { renderMarkdown } from '../markdown.js';
+import { cellText } from './figures.js';
+import { downloadAddress, fileName } from './files.js';
+
+/** A card's title is an h3; headings inside begin below it. */
+const FIRST_HEADING = 4;
+const SHOWN_JSON = 4000;
+const VARIANTS = { default: 'info', success: 'ok', warning: 'warn', destructive: 'bad' };
+
+/** Types that stand beside each other where they follow each other. */
+export const SIDE_BY_SIDE = new Set(['stat', 'badge']);
+
+/** The element of one block; an unknown type, or data that does not fit, is said to be there rather than left out. */
+export function drawBlock({ type, data }) {
+  const draw = Object.hasOwn(DRAWINGS, type) ? DRAWINGS[type] : null;
+  if (draw === null) return undrawable(`A “${type}” block, which this page cannot draw yet`, data);
+  try {
+    return draw(data ?? {});
+  } catch {
+    return undrawable(`A ${type} block whose data does not fit`, data);
+  }
+}
+
+/** What stands in a block's place when it cannot be drawn, with the data for those who want to see it. */
+export function undrawable(words, data) {
+  const json = JSON.stringify(data, null, 2) ?? '';
+  const shown = json.length > SHOWN_JSON ? `${json.slice(0, SHOWN_JSON)}…` : json;
+  return h(
+    'details',
+    { class: 'undrawable' },
+    h('summary', null, words),
+    h('pre', { class: 'mono scroll', tabIndex: 0 }, shown),
+  );
+}
+
+/** Text or a number; a block without what it is about does not fit. */
+function words(value) {
+  if (value === null || value === undefined || (typeof value === 'object' && value !== null)) {
+    throw new TypeError('no text');
+  }
+  return cellText(value);
+}
+
+const optional = (value) => (value === null || value === undefined || value === '' ? null : words(value));
+
+function heading({ text, level = 2 }) {
+  const depth = Math.min(4, Math.max(1, Number(level) || 2));
+  return h(`h${Math.min(6, FIRST_HEADING + depth - 1)}`, { class: `block-heading level-${depth}` }, words(text));
+}
+
+function stat({ label, value, description }) {
+  const said = optional(description);
+  return h(
+    'dl',
+    { class: 'stat' },
+    h('dt', null, words(label)),
+    h('dd', { class: 'stat-value tabular' }, words(value)),
+    said && h('dd', { class: 'stat-description' }, said),
+  );
+}
+
+function keyValue({ pairs }) {
+  const listed = Array.isArray(pairs) ? pairs : Object.entries(pairs).map(([key, value]) => ({ key, value }));
+  const lines = listed.map(({ key, value }) =>
+    h('div', null, h('dt', null, words(key)), h('dd', { class: 'tabular' }, cellText(value))),
+  );
+  return h('dl', { class: 'pairs' }, ...lines);
+}
+
+function badge({ text, variant = 'default' }) {
+  const look = Object.hasOwn(VARIANTS, variant) ? VARIANTS[variant] : VARIANTS.default;
+  return h('span', { class: `badge ${look}` }, words(text));
+}
+
+function progress({ value, label }) {
+  const share = Math.min(100, Math.max(0, Number(value)));
+  if (!Number.isFinite(share)) throw new TypeError('no number');
+  const name = optional(label) ?? 'Progress';
+  const bar = h('progress', { max: '100', value: String(share), 'aria-label': name });
+  const percent = `${Number(share.toFixed(1))}%`;
+  return h(
+    'div',
+    { class: 'progress-block' },
+    h('div', { class: 'progress-words' }, h('span', null, name), h('span', { class: 'tabular' }, percent)),
+    bar,
+  );
+}
+
+function text({ content }) {
+  const element = h('div', { class: 'prose' });
+  element.append(renderMarkdown(words(content), { heading: FIRST_HEADING }));
+  return element;
+}
+
+const separator = () => h('hr');
+
+function note({ content }) {
+  return h('p', { class: 'note-block' }, words(content));
+}
+
+function file({ path, title, excerpt }) {
+  const where = words(path);
+  const address = downloadAddress(where);
+  const name = optional(title) ?? fileName(where) ?? where;
+  const said = optional(excerpt);
+  const link =
+    address === null
+      ? h('span', { class: 'file-name' }, name)
+      : h('a', { class: 'file-name', href: address, download: fileName(where) }, name);
+  return h(
+    'div',
+    { class: 'file-block' },
+    link,
+    h('span', { class: 'file-path mono' }, address === null ? `${where} (on the sprite's own disk)` : where),
+    said && h('p', { class: 'file-excerpt' }, said),
+  );
+}
+
+const DRAWINGS = {
+  heading,
+  stat,
+  'key-value': keyValue,
+  badge,
+  progress,
+  text,
+  separator,
+  document: file,
+  note,
+};

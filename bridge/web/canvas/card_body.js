@@ -1,0 +1,65 @@
+/**
+ * The blocks of one card: a block that did not change keeps its element, with its scroll place, order and selection.
+ */
+
+import { h } from '../dom.js';
+import { SIDE_BY_SIDE, drawBlock, undrawable } from './blocks.js';
+import { TableView } from './table.js';
+
+export class CardBody {
+  constructor(page) {
+    this._page = page;
+    this._drawn = new Map();
+    this.element = h('div', { class: 'card-body scroll' });
+  }
+
+  /** Draws the blocks; true if anything looks different from before. */
+  update(blocks, title) {
+    const before = this._drawn;
+    this._drawn = new Map();
+    let changed = before.size !== blocks.length;
+    let place = 0;
+    for (const block of blocks) {
+      const key = this._drawn.has(block.id) ? `${block.id}/${place}` : block.id;
+      const known = before.get(key);
+      const json = JSON.stringify(block);
+      const same = known?.json === json;
+      changed ||= !same || known.place !== place;
+      this._drawn.set(key, { json, place, type: block.type, ...(same ? known : this._draw(block, known, title)) });
+      this._drawn.get(key).place = place;
+      place += 1;
+    }
+    if (changed) this.element.replaceChildren(...this._grouped());
+    if (blocks.length === 0) this.element.replaceChildren(h('p', { class: 'muted' }, 'An empty card'));
+    return changed;
+  }
+
+  _draw(block, known, title) {
+    if (block.type !== 'table') return { element: drawBlock(block), table: null };
+    const table = known?.table ?? new TableView(this._page, `Table in ${title}`);
+    try {
+      table.update(block.data ?? {});
+    } catch {
+      return { element: undrawable('A table block whose data does not fit', block.data), table: null };
+    }
+    return { element: table.element, table };
+  }
+
+  /** Stats beside stats, badges beside badges, everything else below each other. */
+  _grouped() {
+    const rows = [];
+    let run = null;
+    for (const { type, element } of this._drawn.values()) {
+      if (!SIDE_BY_SIDE.has(type)) {
+        run = null;
+        rows.push(element);
+      } else if (run?.type === type) {
+        run.group.append(element);
+      } else {
+        run = { type, group: h('div', { class: `run ${type}s` }, element) };
+        rows.push(run.group);
+      }
+    }
+    return rows;
+  }
+}

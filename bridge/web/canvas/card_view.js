@@ -1,0 +1,130 @@
+// One card on the board: its frame, its handles, and where it stands. What moves it is for drag.js and nudge.js.
+
+import { h } from '../dom.js';
+import { iconElement } from '../icons.js';
+import { CardBody } from './card_body.js';
+
+const ICONS = { table: 'table', document: 'document', notes: 'note' };
+const FLASH_MS = 1800;
+/** Tables with more columns than this want two columns of the board. */
+const WIDE_TABLE = 5;
+
+let made = 0;
+
+export class CardView {
+  /** `archive(view)` is called when the person takes the card off the canvas. */
+  constructor(page, card, archive) {
+    made += 1;
+    const id = `card-title-${made}`;
+    this.card = card;
+    this.place = null;
+    /** Natural height in pixels and for what it was measured; asked again when either changes. */
+    this.measured = { height: 0, width: 0 };
+    this._body = new CardBody(page);
+    this._icon = h('span', { class: 'card-icon' });
+    this._title = h('h3', { id, class: 'cut' });
+    this.mover = this._button('move', 'icon-button small mover', 'Move');
+    this.sizer = this._button('resize', 'sizer', 'Resize');
+    const off = this._button('archive', 'icon-button small', 'Archive');
+    off.addEventListener('click', () => archive(this));
+    this._named = { Move: this.mover, Resize: this.sizer, Archive: off };
+    this.head = h('header', { class: 'card-head' }, this._icon, this._title, h('div', { class: 'card-tools' }, this.mover, off));
+    this.element = h(
+      'article',
+      { class: 'canvas-card', tabIndex: -1, 'aria-labelledby': id, dataset: { cardId: card.card_id } },
+      this.head,
+      this._body.element,
+      this.sizer,
+    );
+    this._drawFrame(card);
+    this._body.update(card.blocks, card.title);
+  }
+
+  _button(name, look, verb) {
+    const button = h('button', { type: 'button', class: look }, iconElement(name, true));
+    button.title = verb;
+    return button;
+  }
+
+  /** Draws the card as it now is; true if its content looks different (a new place alone is none). */
+  update(card) {
+    const before = this.card;
+    this.card = card;
+    const renamed = before.title !== card.title || before.card_type !== card.card_type;
+    if (renamed) this._drawFrame(card);
+    const changed = this._body.update(card.blocks, card.title) || renamed;
+    if (changed) this.measured.width = 0;
+    return changed;
+  }
+
+  _drawFrame(card) {
+    this._title.textContent = card.title;
+    this._title.title = card.title;
+    this._icon.replaceChildren(iconElement(ICONS[card.card_type] ?? 'canvas', true));
+    for (const [verb, button] of Object.entries(this._named)) button.setAttribute('aria-label', `${verb} ${card.title}`);
+  }
+
+  /** How many of the board's columns the card asks for. */
+  get span() {
+    const wide = ({ type, data }) => type === 'table' && Array.isArray(data?.columns) && data.columns.length > WIDE_TABLE;
+    return this.card.card_type === 'document' || this.card.blocks.some(wide) ? 2 : 1;
+  }
+
+  /** Puts it at `{x, y, width, height}` on the board; null lets it flow. */
+  put(place) {
+    const { style } = this.element;
+    const before = this.place;
+    this.place = place;
+    if (place === null) {
+      for (const name of ['translate', 'width', 'height']) style.removeProperty(name);
+      return;
+    }
+    if (before?.x !== place.x || before?.y !== place.y) style.translate = `${place.x}px ${place.y}px`;
+    if (before?.width !== place.width) style.width = `${place.width}px`;
+    if (before?.height !== place.height) style.height = `${place.height}px`;
+  }
+
+  /** Lets it be as high as its content, at a width; `measureEnd` reads what that came to. */
+  measureBegin(width) {
+    this.element.classList.add('measuring');
+    this.element.style.width = `${width}px`;
+    this.element.style.height = 'auto';
+  }
+
+  measureEnd(width) {
+    this.measured = { height: this.element.offsetHeight, width };
+  }
+
+  measureOver() {
+    this.element.classList.remove('measuring');
+    // Both were changed behind its back.
+    if (this.place !== null) this.place = { ...this.place, width: NaN, height: NaN };
+  }
+
+  /** One short highlight: something here is new. */
+  flash() {
+    const { classList } = this.element;
+    clearTimeout(this._flashing);
+    classList.remove('flash');
+    requestAnimationFrame(() => classList.add('flash'));
+    this._flashing = setTimeout(() => classList.remove('flash'), FLASH_MS);
+  }
+
+  hold(held) {
+    this.element.classList.toggle('held', held);
+  }
+
+  /** Whether its content is cut off: then its body can be scrolled by keys. */
+  markScrolling() {
+    const body = this._body.element;
+    const cut = body.scrollHeight > body.clientHeight + 1;
+    if (cut === body.hasAttribute('tabindex')) return;
+    if (cut) {
+      body.tabIndex = 0;
+      body.setAttribute('role', 'group');
+      body.setAttribute('aria-label', `${this.card.title}, content`);
+    } else {
+      for (const name of ['tabindex', 'role', 'aria-label']) body.removeAttribute(name);
+    }
+  }
+}

@@ -1,0 +1,27 @@
+/**
+ * A table as comma-separated values (RFC 4180): every value exact and quoted, lines end with CRLF.
+ *
+ * A value that a spreadsheet would run as a formula is not changed, since then the copy would lie; it is counted, so
+ * that the person can be told.
+ */
+
+import { cellText } from './figures.js';
+
+const FORMULA = /^[=@\t\r]|^[+-](?![\d.,\s]*%?$)/u;
+
+/** `{text, formulas}`: the CSV of the columns and rows, and how many cells would be run by a spreadsheet. */
+export function csvOf(columns, rows) {
+  let formulas = 0;
+  const quoted = (value) => {
+    const text = exact(value);
+    if (typeof value === 'string' && FORMULA.test(text)) formulas += 1;
+    return `"${text.replaceAll('"', '""')}"`;
+  };
+  const lines = [columns, ...rows].map((cells) => columns.map((_, index) => quoted(cells[index])).join(','));
+  return { text: `${lines.join('\r\n')}\r\n`, formulas };
+}
+
+/** The value itself: numbers with all their digits, true and false as a spreadsheet knows them. */
+function exact(value) {
+  return typeof value === 'number' || typeof value === 'boolean' ? String(value) : cellText(value);
+}

@@ -1,0 +1,36 @@
+/** Cells as people read them, and which of them are numbers. Pure. */
+
+const MARKS = /[\s$€£¥%,'’_+]/gu;
+const NUMBER = /^\(?[-−]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?\)?$/iu;
+
+/** A cell's text: nothing for null, yes and no, 3 rather than 3.0. */
+export function cellText(value) {
+  if (value === null || value === undefined) return '';
+  if (value === true) return 'yes';
+  if (value === false) return 'no';
+  if (typeof value === 'number') return Number.isFinite(value) ? String(Number(value.toPrecision(12))) : '';
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+/** The number that a cell says, with its currency, percent and thousands marks left out, or NaN. */
+export function numberOf(value) {
+  if (typeof value === 'number') return value;
+  if (typeof value !== 'string' || value.length > 40) return NaN;
+  const bare = value.replace(MARKS, '');
+  if (!NUMBER.test(bare)) return NaN;
+  const negative = bare.startsWith('(') || /^[-−]/u.test(bare);
+  const amount = Number(bare.replace(/[()−-]/gu, (mark, at) => (at > 1 && mark === '-' ? '-' : '')));
+  return negative ? -amount : amount;
+}
+
+/** Whether a column is one of figures: something in it, and every filled cell a number. */
+export function isFigures(rows, column) {
+  let filled = 0;
+  for (const row of rows) {
+    const cell = row[column];
+    if (cell === null || cell === undefined || cell === '') continue;
+    if (Number.isNaN(numberOf(cell))) return false;
+    filled += 1;
+  }
+  return filled > 0;
+}

@@ -1,0 +1,44 @@
+// Places on their way to the server: what the person sees at once, and what happens when it is not kept.
+
+import { snap } from './packing.js';
+
+export class Moves {
+  /** `answered()` is called when the server has spoken, since the card may have to go back. */
+  constructor(page, answered) {
+    this._page = page;
+    this._answered = answered;
+    this._pending = new Map();
+  }
+
+  /** The place that a card is on its way to, or undefined. Until it is answered, echoes of earlier moves are old news. */
+  of(cardId) {
+    return this._pending.get(cardId)?.place;
+  }
+
+  /** Keeps a card's place, on the grid, on the server; other pages follow. */
+  async keep(card, { x, y, width, height }) {
+    const place = { x: snap(x), y: snap(y), width: snap(width), height: snap(height) };
+    const move = { place };
+    this._pending.set(card.card_id, move);
+    const position = { x: place.x, y: place.y };
+    const size = { width: place.width, height: place.height };
+    const { connection, store } = this._page;
+    try {
+      await connection.ask('canvas_interaction', { action: 'move_card', card_id: card.card_id, position, size });
+      const known = store.state.cards.get(card.card_id);
+      if (this._isNewest(card, move) && known) store.setCard({ ...known, position, size });
+    } catch (problem) {
+      if (this._isNewest(card, move)) {
+        this._page.toast({ kind: 'error', text: `“${card.title}” went back to its place: ${problem.message}` });
+      }
+    }
+    if (this._isNewest(card, move)) {
+      this._pending.delete(card.card_id);
+      this._answered();
+    }
+  }
+
+  _isNewest(card, move) {
+    return this._pending.get(card.card_id) === move;
+  }
+}

@@ -1,0 +1,110 @@
+/**
+ * Where cards stand: those a person has placed stay there, the others are packed around them.
+ *
+ * Pure and deterministic: the same cards and width give the same places. All numbers are CSS pixels from the board's
+ * top left, and multiples of UNIT. Knows no DOM.
+ */
+
+/** The grid: one step of the arrow keys. */
+export const UNIT = 16;
+export const GAP = UNIT;
+/** A column is as wide as a short table needs, and grows to fill the board. */
+const COLUMN = 19 * UNIT;
+/** Under this width a board has one column, and nobody's places fit: cards stand below each other. */
+export const NARROW = 36 * UNIT;
+export const LEAST = { width: 10 * UNIT, height: 6 * UNIT };
+/** Pixels nobody has a screen for; what a client sent is kept inside. */
+const FARTHEST = 20_000;
+
+/** Rounds to the grid. */
+export const snap = (pixels) => Math.round(pixels / UNIT) * UNIT;
+
+/** A person's place, safe to draw: on the grid's side of the edge, no smaller than can be read. */
+export function bounded({ x, y, width, height }) {
+  const within = (value, least) => Math.min(FARTHEST, Math.max(least, Number.isFinite(value) ? value : least));
+  return {
+    x: within(x, 0),
+    y: within(y, 0),
+    width: within(width, LEAST.width),
+    height: within(height, LEAST.height),
+  };
+}
+
+/** The columns of a board: `{count, width}`. */
+export function columnsOf(boardWidth) {
+  const count = Math.max(1, Math.floor((boardWidth + GAP) / (COLUMN + GAP)));
+  const even = (boardWidth - GAP * (count - 1)) / count;
+  return { count, width: Math.max(LEAST.width, Math.floor(even / UNIT) * UNIT) };
+}
+
+/** How wide a card that nobody has sized is: one column, or two where it asks for them and they are there. */
+export function widthOf(span, columns) {
+  const taken = Math.min(span, columns.count);
+  return columns.width * taken + GAP * (taken - 1);
+}
+
+/**
+ * Packs cards `[{id, span, height, placed?: {x, y, width, height}}]`, in their order, into `Map id -> place`.
+ *
+ * `before` is the last result for the same columns: a card keeps its column, so that one which grows pushes down only
+ * what stands below it. Returns `{places, columnOf, height}`; `columnOf` is the next call's `before`.
+ */
+export function pack(cards, columns, before = new Map()) {
+  const places = new Map();
+  const columnOf = new Map();
+  const taken = [];
+  for (const card of cards) {
+    if (card.placed) {
+      const place = bounded(card.placed);
+      places.set(card.id, place);
+      insert(taken, place);
+    }
+  }
+  for (const card of cards) {
+    if (card.placed) continue;
+    const width = widthOf(card.span, columns);
+    const last = columns.count - Math.min(card.span, columns.count);
+    const kept = before.get(card.id);
+    const candidates = kept !== undefined && kept <= last ? [kept] : range(last + 1);
+    let best = null;
+    let column = 0;
+    for (const candidate of candidates) {
+      const x = candidate * (columns.width + GAP);
+      const y = firstFree(taken, x, width, card.height);
+      if (best === null || y < best.y) {
+        best = { x, y, width, height: card.height };
+        column = candidate;
+      }
+    }
+    places.set(card.id, best);
+    columnOf.set(card.id, column);
+    insert(taken, best);
+  }
+  const height = taken.reduce((lowest, place) => Math.max(lowest, place.y + place.height), 0);
+  const width = taken.reduce((widest, place) => Math.max(widest, place.x + place.width), 0);
+  return { places, columnOf, height, width };
+}
+
+const range = (count) => Array.from({ length: count }, (_, index) => index);
+
+/** Keeps `taken` sorted from the top, so that one walk down finds the first gap. */
+function insert(taken, place) {
+  let index = taken.length;
+  while (index > 0 && taken[index - 1].y > place.y) index -= 1;
+  taken.splice(index, 0, place);
+}
+
+function firstFree(taken, x, width, height) {
+  let y = 0;
+  for (const place of taken) {
+    const beside = place.x >= x + width + GAP || place.x + place.width + GAP <= x;
+    if (!beside && place.y < y + height + GAP && place.y + place.height + GAP > y) y = place.y + place.height + GAP;
+  }
+  // A place a person has chosen may lie between two units.
+  return Math.ceil(y / UNIT) * UNIT;
+}
+
+/** Whether two places share any of the board. */
+export function overlap(a, b) {
+  return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
+}

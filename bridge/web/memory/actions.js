@@ -1,0 +1,81 @@
+// What the agent has noted to be done: complete it, dismiss it, or take it up again.
+
+import { ago, iso, plural } from '../format.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { View, nothingYet } from './view.js';
+
+const DONE = { completed: 'Completed', dismissed: 'Dismissed' };
+
+export class Actions extends View {
+  /** `acts`: openLearning(id), draft(text). */
+  constructor(page, ledger, acts) {
+    super(page, ledger);
+    this._acts = acts;
+    this._all = [];
+    this._busy = new Set();
+  }
+
+  async load() {
+    this._all = await this.ledger.actions();
+  }
+
+  async _resolve(action, status) {
+    this._busy.add(action.id);
+    this.draw();
+    const all = await this.attempt('Nothing was changed', () => this.ledger.resolve(action.id, status));
+    this._busy.delete(action.id);
+    if (all) {
+      this._all = all;
+      const undo = { label: 'Undo', run: () => void this._resolve(action, action.status) };
+      this.page.toast({ kind: 'success', text: `${DONE[status] ?? 'Open again'}: ${action.content}`, action: undo });
+    }
+    this.draw();
+  }
+
+  template() {
+    const open = this._all.filter((action) => action.status === 'pending');
+    const closed = this._all.filter((action) => action.status !== 'pending');
+    return html`
+      ${open.length === 0
+        ? nothingYet(
+            closed.length === 0 ? 'Nothing noted yet' : 'All done',
+            'Say “remind me to …” in a conversation, and it stands here until it is done. The agent sees what is open at the start of each session.',
+            { label: 'Note something', run: () => this._acts.draft('Remind me to ') },
+          )
+        : html`<ul class="plain actions">${repeat(open, (action) => action.id, (action) => this._open(action))}</ul>`}
+      ${closed.length === 0
+        ? nothing
+        : html`<details class="closed-actions">
+            <summary>${plural(closed.length, 'thing')} done or dismissed</summary>
+            <ul class="plain actions">${repeat(closed, (action) => action.id, (action) => this._closed(action))}</ul>
+          </details>`}
+    `;
+  }
+
+  _open(action) {
+    const busy = this._busy.has(action.id);
+    return html`<li class="action">
+      <div class="grow">${this._words(action)}</div>
+      <button type="button" class="button small" ?disabled=${busy} aria-label="Complete: ${action.content}" @click=${() => this._resolve(action, 'completed')}>Complete</button>
+      <button type="button" class="button quiet small" ?disabled=${busy} aria-label="Dismiss: ${action.content}" @click=${() => this._resolve(action, 'dismissed')}>Dismiss</button>
+    </li>`;
+  }
+
+  _closed(action) {
+    return html`<li class="action">
+      <div class="grow gone">${this._words(action)}</div>
+      <span class="badge ${action.status === 'completed' ? 'ok' : ''}">${DONE[action.status] ?? action.status}</span>
+      <button type="button" class="button quiet small" ?disabled=${this._busy.has(action.id)} aria-label="Reopen: ${action.content}" @click=${() => this._resolve(action, 'pending')}>Reopen</button>
+    </li>`;
+  }
+
+  _words(action) {
+    return html`<p>${action.content}</p>
+      <p class="small-text muted">
+        <time datetime=${iso(action.created_at)}>${ago(action.created_at)}</time>${action.source_learning_id === null
+          ? nothing
+          : html` · <button type="button" class="link" @click=${() => this._acts.openLearning(action.source_learning_id)}>where it comes from</button>`}
+      </p>`;
+  }
+}

@@ -1,0 +1,111 @@
+// Forgetting, in the order a person can follow: what shall go, every place it stands in, and then what remains.
+
+import { h } from '../dom.js';
+import { plural } from '../format.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
+import { touched } from './words.js';
+
+/** More turns than this need a second word. */
+const MANY = 10;
+const LISTED = 30;
+
+/** Asks for words, then goes on as `forget`. */
+export async function forgetWords(page, ledger) {
+  const text = await page.prompt({
+    title: 'What shall be forgotten?',
+    label: 'These words, wherever they stand (3 characters at least)',
+    confirm: 'Look where they stand',
+    maxlength: 2000,
+  });
+  if (text !== null) await forget(page, ledger, { text }, `“${text}”`);
+}
+
+/** Shows what a forget would touch, does it if the person wants so, and says what remains. */
+export async function forget(page, ledger, target, what) {
+  const preview = await look(page, ledger, target, what);
+  if (preview === null || !(await agreed(page, ledger, preview, what))) return;
+  page.announce('Forgetting');
+  const done = page.toast({ kind: 'info', text: 'Forgetting… A turn under way is finished first.' });
+  try {
+    const gone = await ledger.forget(target);
+    done?.();
+    await say(page, ledger, target, gone);
+  } catch (problem) {
+    done?.();
+    page.toast({ kind: 'error', text: `Not forgotten: ${problem.message} It can be asked for again at any time.` });
+  }
+}
+
+async function look(page, ledger, target, what) {
+  try {
+    return await ledger.preview(target);
+  } catch (problem) {
+    const nowhere = problem.code === 'not_found';
+    page.toast(nowhere ? { kind: 'info', text: `${what} stands nowhere in memory.` } : { kind: 'error', text: problem.message });
+    return null;
+  }
+}
+
+async function agreed(page, ledger, preview, what) {
+  const body = h('div', { class: 'forget-preview' });
+  render(previewOf(page, preview, what), body);
+  const many = preview.turns.length > MANY;
+  const title = 'Forget this for good?';
+  if (!(await page.confirm({ title, body, confirm: many ? 'Go on' : 'Forget', danger: true }))) return false;
+  if (!many) return true;
+  return page.confirm({
+    title: `Really forget in ${plural(preview.turns.length, 'turn')}?`,
+    body: 'That is a large part of a memory, and it cannot be brought back.',
+    confirm: `Forget in ${plural(preview.turns.length, 'turn')}`,
+    danger: true,
+  });
+}
+
+function previewOf(page, preview, what) {
+  const turns = preview.turns.slice(0, LISTED);
+  return html`
+    <p>${what} would be taken out of:</p>
+    <ul class="forget-places">
+      ${touched(preview).map((place) => html`<li><strong>${place.what}</strong> ${place.where}</li>`)}
+    </ul>
+    ${turns.length
+      ? html`<p class="small-text">Turns: ${turns.join(', ')}${preview.turns.length > LISTED ? `, and ${preview.turns.length - LISTED} more` : ''}</p>`
+      : null}
+    ${remaining(preview)}
+    <p>This cannot be undone: no version and no backup of memory keeps it.</p>
+  `;
+}
+
+const remaining = ({ remains = [] }) =>
+  remains.length ? html`<p class="memory-banner warn">It also stands in ${remains.join(' and ')}, which memory never writes: change that file yourself.</p>` : null;
+
+async function say(page, ledger, target, gone) {
+  const body = h('div', { class: 'forget-preview' });
+  const left = await leftOf(ledger, target);
+  render(
+    html`
+      <p>Gone from ${touched(gone).map((place) => place.what).join(', ')}.</p>
+      ${left === null ? null : html`<p>${left}</p>`}
+      ${remaining(gone)}
+      <h3>What remains</h3>
+      <ul class="forget-places">
+        <li>In the log, the turns keep their number and time${target.text === undefined ? ', with nothing in them' : ', without those words'}.</li>
+        <li>One line of memory’s history says that something was forgotten, when and how much; not what.</li>
+        <li>Files in documents and artifacts are yours and were not touched.</li>
+      </ul>
+    `,
+    body,
+  );
+  await page.dialog({ title: 'Forgotten', body, actions: [{ label: 'Close', value: null, primary: true }] });
+}
+
+/** Looked for again, since a promise is good and a look is better. */
+async function leftOf(ledger, target) {
+  if (target.text === undefined) return null;
+  try {
+    const left = await ledger.preview(target);
+    return `Looked again: the words still stand in ${plural(left.turns.length, 'turn')}.`;
+  } catch (problem) {
+    return problem.code === 'not_found' ? 'Looked again: the words stand nowhere in memory any more.' : null;
+  }
+}

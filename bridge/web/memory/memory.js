@@ -1,0 +1,285 @@
+// The memory panel: a search, five views, and what was just learned.
+
+import { icon } from '../icons.js';
+import { plural } from '../format.js';
+import { h } from '../dom.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { live } from '../vendor/lit-html/directives/live.js';
+import { Actions } from './actions.js';
+import { dropDrafts } from './editor.js';
+import { Files } from './files.js';
+import { forget, forgetWords } from './forget.js';
+import { Health } from './health.js';
+import { createLedger } from './ledger.js';
+import { Learnings } from './learnings.js';
+import { Search } from './search.js';
+import { Timeline } from './timeline.js';
+import { showTurn } from './turn.js';
+
+const TABS = { files: 'Files', learnings: 'Learned', timeline: 'Timeline', actions: 'To do', health: 'Health' };
+const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
+const ENDS = new Set(['complete', 'interrupted', 'error']);
+/** A turn is in the log a moment after its end is told. */
+const LOGGED_MS = 400;
+const SHOWN_LEARNINGS = 3;
+
+/** Builds the panel in `root`; see the page's interface for `page` and for what is returned. */
+export function mountMemory(root, page) {
+  const memory = new Memory(root, page);
+  return {
+    shown: () => memory.show(true),
+    hidden: () => memory.show(false),
+    openTurn: (id) => memory.openTurn(id),
+    openFile: (name) => memory.openFile(name),
+    openLearning: (id) => memory.openLearning(id),
+    search: (query) => memory.search(query),
+  };
+}
+
+class Memory {
+  constructor(root, page) {
+    this._page = page;
+    this._ledger = createLedger(page);
+    this._visible = false;
+    this._tab = 'files';
+    this._query = '';
+    this._flushing = false;
+    this._learned = [];
+    const acts = {
+      openTurn: (id, quote = null) => this.openTurn(id, quote),
+      openFile: (name, version) => this.openFile(name, version),
+      openLearning: (id) => this.openLearning(id),
+      openLearningsOf: () => this._choose('learnings'),
+      forget: (row) => this._forget({ learning: row.id }, `“${row.content}”`),
+      forgetWords: () => forgetWords(page, this._ledger),
+      flush: () => this._flush(),
+      draft: (text) => page.draft(text),
+    };
+    const made = (Part) => new Part(page, this._ledger, acts);
+    this._search = made(Search);
+    this._views = {
+      files: made(Files),
+      learnings: made(Learnings),
+      timeline: made(Timeline),
+      actions: made(Actions),
+      health: made(Health),
+    };
+    this._head = h('div', { class: 'memory-head' });
+    this._body = h('div', { class: 'memory-body', id: 'memory-body', role: 'tabpanel' });
+    this._body.append(...Object.values(this._views).map((view) => view.element), this._search.element);
+    root.classList.add('memory');
+    root.append(this._head, this._body);
+    this._listen();
+    this._addCommands();
+    this._drawHead();
+  }
+
+  _listen() {
+    const { store } = this._page;
+    store.subscribe(['memory', 'link', 'loaded'], () => this._drawHead());
+    store.listen('memory_update', (update) => this._changed(update));
+    store.listen('agent_event', (event) => {
+      if (!ENDS.has(event.event)) return;
+      this._views.timeline.invalidate(LOGGED_MS);
+      this._views.health.invalidate(LOGGED_MS);
+      if (this._query !== '') this._search.invalidate(LOGGED_MS);
+    });
+    // Told anew, after a forget or a long absence: what is shown here may be what is gone.
+    store.listen('state_sync', () => {
+      for (const view of Object.values(this._views)) (view.forgetRows ?? view.invalidate).call(view);
+      if (this._query !== '') this._search.invalidate();
+    });
+  }
+
+  show(visible) {
+    this._visible = visible;
+    if (visible) this._drawHead();
+    this._apply();
+  }
+
+  /** Memory has changed, by a curation, an edit, or somebody on another page. */
+  _changed({ files, learnings }) {
+    const { _views: views } = this;
+    views.files.changed(files);
+    if (learnings.length > 0) {
+      views.learnings.learned(learnings);
+      this._learned = learnings;
+    }
+    views.actions.invalidate();
+    views.timeline.invalidate();
+    views.health.invalidate();
+    if (this._query !== '') this._search.invalidate();
+    this._drawHead();
+  }
+
+  // --- opening ---
+
+  async openTurn(id, quote = null) {
+    const unwanted = await showTurn(this._page, this._ledger, id, quote);
+    if (unwanted !== null) await this._forget({ turn: unwanted }, `Turn ${unwanted}`);
+  }
+
+  async openFile(name, version = null) {
+    this._choose('files');
+    await this._views.files.open(name, version);
+  }
+
+  async openLearning(id) {
+    this._choose('learnings');
+    await this._views.learnings.open(id);
+  }
+
+  /** Puts the keyboard into the search, with words if there are any. */
+  search(query = '') {
+    if (query) this._type(query);
+    const field = this._head.querySelector('input');
+    field?.focus();
+    field?.select();
+  }
+
+  async _forget(target, what) {
+    await forget(this._page, this._ledger, target, what);
+    dropDrafts();
+  }
+
+  async _flush() {
+    if (this._flushing) return;
+    this._flushing = true;
+    this._drawHead();
+    try {
+      const { memory, last_error: problem } = await this._ledger.flush();
+      if (memory.waiting > 0 && problem) this._page.toast({ kind: 'error', text: `Nothing was learned: ${problem}` });
+      else this._page.announce(this._learned.length ? `Learned ${plural(this._learned.length, 'thing')}` : 'There was nothing new to learn');
+    } catch (problem) {
+      this._page.toast({ kind: 'error', text: `Nothing was learned: ${problem.message}` });
+    }
+    this._flushing = false;
+    this._views.health.invalidate();
+    this._drawHead();
+  }
+
+  // --- views ---
+
+  _choose(tab) {
+    this._tab = tab;
+    if (this._query !== '') this._type('');
+    this._drawHead();
+    this._apply();
+  }
+
+  _apply() {
+    const searching = this._query !== '';
+    const wanted = !this._visible ? null : searching ? this._search : this._views[this._tab];
+    for (const view of [...Object.values(this._views), this._search]) {
+      if (view !== wanted && view.visible) view.hide();
+    }
+    if (wanted !== null && !wanted.visible) wanted.show();
+  }
+
+  _type(query) {
+    this._query = query;
+    if (query.trim() === '') this._query = '';
+    this._search.type(query);
+    this._drawHead();
+    this._apply();
+  }
+
+  // --- the head ---
+
+  _drawHead() {
+    if (!this._visible && this._head.hasChildNodes()) return;
+    const { memory } = this._page.store.state;
+    const what = html`
+      <div class="memory-search" role="search">
+        ${icon('search', true)}
+        <input
+          type="search"
+          class="input"
+          placeholder="Search everything said and learned"
+          aria-label="Search memory"
+          autocomplete="off"
+          maxlength="400"
+          .value=${live(this._query)}
+          @input=${(event) => this._type(event.target.value)}
+          @keydown=${(event) => this._searchKey(event)}
+        />
+      </div>
+      <div class="memory-sub">
+        <div class="segmented" role="tablist" aria-label="Memory" @keydown=${(event) => this._tabKey(event)}>
+          ${Object.entries(TABS).map(([tab, name]) => this._tabButton(tab, name))}
+        </div>
+        ${memory === null ? nothing : this._standing(memory)}
+      </div>
+      ${this._learned.length > 0 ? this._justLearned() : nothing}
+    `;
+    render(what, this._head);
+  }
+
+  _tabButton(tab, name) {
+    const chosen = tab === this._tab && this._query === '';
+    return html`<button type="button" role="tab" aria-controls="memory-body" aria-selected=${chosen} tabindex=${tab === this._tab ? 0 : -1} @click=${() => this._choose(tab)}>${name}</button>`;
+  }
+
+  _standing({ learnings, turns, waiting }) {
+    return html`<p class="memory-standing small-text muted">
+      <span>${plural(learnings, 'learning')} from ${plural(turns, 'turn')}</span>
+      ${waiting > 0
+        ? html`<button type="button" class="button quiet small" ?disabled=${this._flushing} title="Turns wait to be looked through for things to keep" @click=${() => this._flush()}>
+            ${this._flushing ? 'Learning…' : html`Learn from ${waiting} waiting`}
+          </button>`
+        : nothing}
+    </p>`;
+  }
+
+  _justLearned() {
+    const rows = this._learned.slice(0, SHOWN_LEARNINGS);
+    const more = this._learned.length - rows.length;
+    const close = () => {
+      this._learned = [];
+      this._drawHead();
+    };
+    return html`<div class="memory-banner ok just-learned" role="status">
+      <div class="grow">
+        <strong>Just learned</strong>
+        <ul class="plain">
+          ${rows.map((row) => html`<li><button type="button" class="link" @click=${() => this.openLearning(row.id)}>${row.content}</button></li>`)}
+        </ul>
+        ${more > 0 ? html`<button type="button" class="link" @click=${() => this._choose('learnings')}>and ${more} more</button>` : nothing}
+      </div>
+      <button type="button" class="icon-button small" aria-label="Dismiss" title="Dismiss" @click=${close}>${icon('close', true)}</button>
+    </div>`;
+  }
+
+  _searchKey(event) {
+    if (event.key === 'Escape' && this._query !== '') {
+      event.preventDefault();
+      event.stopPropagation();
+      this._type('');
+    } else if (event.key === 'ArrowDown') {
+      event.preventDefault();
+      this._search.element.querySelector('.hit-main')?.focus();
+    }
+  }
+
+  _tabKey(event) {
+    const step = ARROWS[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const tabs = Object.keys(TABS);
+    this._choose(tabs[(tabs.indexOf(this._tab) + step + tabs.length) % tabs.length]);
+    this._head.querySelector('[aria-selected="true"]')?.focus();
+  }
+
+  _addCommands() {
+    const { commands } = this._page;
+    for (const [tab, name] of Object.entries(TABS)) {
+      const run = () => {
+        this._page.openPanel('memory');
+        this._choose(tab);
+      };
+      commands.add({ id: `memory.${tab}`, title: `Memory: ${name}`, group: 'Memory', run });
+    }
+    commands.add({ id: 'memory.flush', title: 'Learn from what waits now', group: 'Memory', run: () => void this._flush() });
+    commands.add({ id: 'memory.forget', title: 'Forget something…', group: 'Memory', run: () => void forgetWords(this._page, this._ledger) });
+  }
+}

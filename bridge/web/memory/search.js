@@ -1,0 +1,85 @@
+// Search as one types: debounced, in the order the agent itself gets, late answers to earlier words ignored.
+
+import { iso, plural, when } from '../format.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { View, nothingYet } from './view.js';
+import { TYPES } from './words.js';
+
+const PAUSE_MS = 180;
+
+export class Search extends View {
+  /** `acts`: openTurn(id, quote), openLearning(id), flush(). */
+  constructor(page, ledger, acts) {
+    super(page, ledger);
+    this._acts = acts;
+    this._asked = null;
+    this._query = '';
+    this._found = null;
+    this.loaded = true;
+  }
+
+  /** Searches for what is typed so far. */
+  type(query) {
+    this._query = query.trim();
+    clearTimeout(this._pause);
+    this._pause = setTimeout(() => this.invalidate(), PAUSE_MS);
+  }
+
+  async load() {
+    // The answer to earlier words is not waited for any more, so it can never come after this one.
+    this._asked?.abort();
+    this._asked = new AbortController();
+    const query = this._query;
+    if (query === '') {
+      this._found = null;
+      return;
+    }
+    const found = await this.ledger.search(query, this._asked.signal);
+    this._found = { query, ...found };
+    this.page.announce(found.hits.length === 0 ? 'Nothing found' : plural(found.hits.length, 'result'));
+  }
+
+  template() {
+    const found = this._found;
+    if (found === null) return html`<p class="memory-note" role="status">Searching…</p>`;
+    if (found.hits.length === 0) {
+      return html`${nothingYet('Nothing found', `Neither a learning nor a turn fits “${found.query}”. Try fewer or other words.`)} ${this._waiting(found)}`;
+    }
+    return html`
+      <p class="memory-note">${plural(found.hits.length, 'result')} for “${found.query}”, in the order the agent gets them</p>
+      <ol class="plain hits">
+        ${found.hits.map((hit) => this._hit(hit))}
+      </ol>
+      ${this._waiting(found)}
+      <p class="memory-note">Narrow it inside the query: <code>type:correction</code> <code>since:2026-11-01</code> <code>before:2026-12-01</code> <code>around:12</code></p>
+    `;
+  }
+
+  _hit(hit) {
+    const learning = hit.kind === 'learning';
+    const gone = hit.superseded_by !== undefined;
+    const open = () => (hit.turn_id === null ? this._acts.openLearning(hit.id) : this._acts.openTurn(hit.turn_id, learning ? null : this._query));
+    return html`<li class="hit">
+      <button type="button" class="hit-main" @click=${open}>
+        <span class="hit-head">
+          <span class="badge ${learning ? 'info' : ''}">${learning ? (TYPES[hit.type] ?? hit.type) : 'Turn'}</span>
+          ${gone ? html`<span class="badge warn">No longer holds</span>` : nothing}
+          <time class="small-text muted" datetime=${iso(hit.at)}>${when(hit.at)}</time>
+          ${hit.turn_id === null ? nothing : html`<span class="small-text muted">turn ${hit.turn_id}</span>`}
+        </span>
+        <span class="hit-text ${gone ? 'gone' : ''}">${hit.text}</span>
+      </button>
+      ${learning
+        ? html`<button type="button" class="link small-text" @click=${() => this._acts.openLearning(hit.id)}>Show this learning</button>`
+        : nothing}
+    </li>`;
+  }
+
+  _waiting({ waiting }) {
+    if (waiting === 0) return nothing;
+    return html`<div class="memory-banner" role="note">
+      <p class="grow">${plural(waiting, 'turn')} not looked through for learnings yet; their words are found all the same.</p>
+      <button type="button" class="button small" @click=${this._acts.flush}>Learn from them now</button>
+    </div>`;
+  }
+}

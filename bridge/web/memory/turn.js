@@ -1,0 +1,121 @@
+// One turn of the log, whole: what the person said, what was done, what was answered. The words a learning rests on are marked.
+
+import { h } from '../dom.js';
+import { iso, when } from '../format.js';
+import { renderMarkdown } from '../markdown.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { OUTCOMES, toolName } from './words.js';
+
+const MARK = 'evidence';
+
+/** Opens a turn; `quote` is marked in it. Resolves with the turn the person wants forgotten, or null. */
+export async function showTurn(page, ledger, id, quote = null) {
+  const body = h('div', { class: 'turn-view' });
+  let shown = id;
+
+  async function open(turnId, words = null) {
+    shown = turnId;
+    const around = { previous: () => open(turnId - 1), next: () => open(turnId + 1) };
+    render(head(turnId, around, html`<p role="status">Loading…</p>`), body);
+    try {
+      const turn = await ledger.turn(turnId);
+      if (shown !== turnId) return;
+      render(head(turnId, around, content(turn)), body);
+      mark(body, words);
+    } catch (problem) {
+      if (shown === turnId) render(head(turnId, around, html`<p class="bad-words">${problem.message}</p>`), body);
+    }
+  }
+
+  void open(id, quote);
+  const answer = await page.dialog({
+    title: 'From the log',
+    body,
+    wide: true,
+    actions: [
+      { label: 'Forget this turn…', value: 'forget', danger: true },
+      { label: 'Close', value: null, primary: true },
+    ],
+  });
+  CSS.highlights?.delete(MARK);
+  return answer === 'forget' ? shown : null;
+}
+
+const head = (id, { previous, next }, content) => html`<div class="turn-head">
+    <h3>Turn ${id}</h3>
+    <span class="grow"></span>
+    <button type="button" class="button quiet small" ?disabled=${id <= 1} @click=${previous}>Earlier</button>
+    <button type="button" class="button quiet small" @click=${next}>Later</button>
+  </div>
+  ${content}`;
+
+function content(turn) {
+  const outcome = OUTCOMES[turn.outcome];
+  return html`
+    <p class="small-text">
+      <time datetime=${iso(turn.timestamp)}>${when(turn.timestamp)}</time>${outcome ? html` · ${outcome}` : nothing} ·
+      ${turn.processed ? 'looked through for learnings' : 'not looked through for learnings yet'}
+    </p>
+    ${turn.trigger === 'task' ? html`<p>The agent went on by itself, since something it waited for was done.</p>` : nothing}
+    ${turn.user_message ? said('You', html`<div class="turn-text">${turn.user_message}</div>`) : nothing}
+    ${turn.notice ? said('What it was told', html`<div class="turn-text">${turn.notice}</div>`) : nothing}
+    ${turn.tool_calls.length ? said('What it did', html`<div class="turn-calls">${turn.tool_calls.map(call)}</div>`) : nothing}
+    ${turn.agent_response ? said('Agent', prose(turn.agent_response)) : nothing}
+  `;
+}
+
+const said = (who, what) => html`<section class="turn-part"><h4>${who}</h4>${what}</section>`;
+
+function prose(text) {
+  const element = h('div', { class: 'prose' });
+  element.append(renderMarkdown(text, { heading: 5 }));
+  return element;
+}
+
+function call({ name, input, result, is_error: failed }) {
+  return html`<details class="turn-call">
+    <summary>${toolName(name)}${failed ? html` <span class="badge bad">failed</span>` : nothing}</summary>
+    <pre class="mono scroll" tabindex="0" role="region" aria-label="What ${toolName(name)} was given">${shown(input)}</pre>
+    ${result === null || result === undefined || result === ''
+      ? nothing
+      : html`<pre class="mono scroll" tabindex="0" role="region" aria-label="What ${toolName(name)} gave">${shown(result)}</pre>`}
+  </details>`;
+}
+
+const shown = (value) => (typeof value === 'string' ? value : JSON.stringify(value, null, 2));
+
+/** Marks where the quote stands, whatever elements it runs through, and brings it into sight. */
+function mark(root, quote) {
+  CSS.highlights?.delete(MARK);
+  const range = quote ? rangeOf(root, quote) : null;
+  if (range === null) return;
+  range.startContainer.parentElement.closest('details')?.setAttribute('open', '');
+  CSS.highlights?.set(MARK, new Highlight(range));
+  range.startContainer.parentElement.scrollIntoView({ block: 'center' });
+}
+
+/** Where a quote stands in an element's text, however its spaces and letters' case were written; null if nowhere. */
+export function rangeOf(root, quote) {
+  const wanted = quote.replace(/\s+/gu, '').toLowerCase();
+  if (wanted === '') return null;
+  const places = [];
+  let text = '';
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+    for (let offset = 0; offset < node.data.length; offset += 1) {
+      const letter = node.data[offset];
+      if (/\s/u.test(letter)) continue;
+      const lower = letter.toLowerCase();
+      text += lower.length === 1 ? lower : letter;
+      places.push({ node, offset });
+    }
+  }
+  const at = text.indexOf(wanted);
+  if (at === -1) return null;
+  const first = places[at];
+  const last = places[at + wanted.length - 1];
+  const range = document.createRange();
+  range.setStart(first.node, first.offset);
+  range.setEnd(last.node, last.offset + 1);
+  return range;
+}

@@ -1,0 +1,102 @@
+// A part of the memory panel: loads when it is first seen, renews when memory changed, and says how it stands.
+
+import { h } from '../dom.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
+
+export class View {
+  /** Subclasses give `load()`, which fetches what `template()` draws. */
+  constructor(page, ledger) {
+    this.page = page;
+    this.ledger = ledger;
+    this.element = h('div', { class: 'memory-view scroll', hidden: true });
+    this.visible = false;
+    this.loaded = false;
+    this.problem = null;
+    this._stale = true;
+    this._round = 0;
+    page.store.subscribe('link', () => {
+      if (this.problem !== null && page.connection.ready) this.invalidate();
+    });
+  }
+
+  show() {
+    this.visible = true;
+    this.element.hidden = false;
+    if (this._stale) void this.refresh();
+    else this.draw();
+  }
+
+  hide() {
+    this.visible = false;
+    this.element.hidden = true;
+  }
+
+  /** What is shown is no longer true: fetched anew, at once if somebody looks, after `delay` milliseconds. */
+  invalidate(delay = 0) {
+    this._stale = true;
+    clearTimeout(this._timer);
+    if (this.visible) this._timer = setTimeout(() => void this.refresh(), delay);
+  }
+
+  async refresh() {
+    this._round += 1;
+    const round = this._round;
+    this._stale = false;
+    this.draw();
+    try {
+      await this.load();
+      if (round !== this._round) return;
+      this.problem = null;
+      this.loaded = true;
+    } catch (problem) {
+      if (round !== this._round) return;
+      this.problem = problem;
+      this._stale = true;
+    }
+    this.draw();
+  }
+
+  draw() {
+    if (this.visible) render(this._drawn(), this.element);
+  }
+
+  _drawn() {
+    if (!this.loaded) return this.problem === null ? LOADING : unreachable(this.problem, () => void this.refresh());
+    return html`${this.problem === null ? null : outdated(this.problem, () => void this.refresh())}${this.template()}`;
+  }
+
+  /** Runs what a person asked for; a failure is said, and null returned. */
+  async attempt(what, act) {
+    try {
+      return await act();
+    } catch (problem) {
+      this.page.toast({ kind: 'error', text: `${what}: ${problem.message}` });
+      return null;
+    }
+  }
+}
+
+export const LOADING = html`<div class="memory-loading" role="status" aria-label="Loading">
+  <div class="skeleton"></div>
+  <div class="skeleton"></div>
+  <div class="skeleton"></div>
+  <div class="skeleton"></div>
+</div>`;
+
+export const unreachable = (problem, retry) => html`<div class="empty">
+  <h3>Memory cannot be reached</h3>
+  <p>${problem.message} Nothing is lost: memory lives with your sprite, not on this page.</p>
+  <button type="button" class="button" @click=${retry}>Try again</button>
+</div>`;
+
+const outdated = (problem, retry) => html`<div class="memory-banner warn" role="status">
+  <p class="grow">This may be out of date. ${problem.message}</p>
+  <button type="button" class="button small" @click=${retry}>Try again</button>
+</div>`;
+
+/** An empty list that teaches one thing to do. */
+export const nothingYet = (title, words, button = null) => html`<div class="empty">
+  <h3>${title}</h3>
+  <p>${words}</p>
+  ${button === null ? null : html`<button type="button" class="button primary" @click=${button.run}>${button.label}</button>`}
+</div>`;

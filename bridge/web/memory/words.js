@@ -1,0 +1,63 @@
+// How memory's own terms are said to people. Pure.
+
+import { plural } from '../format.js';
+
+/** Types of learnings, in the order in which a person looks for them. */
+export const TYPES = {
+  FACT: 'Fact',
+  PREFERENCE: 'Preference',
+  CORRECTION: 'Correction',
+  PATTERN: 'Pattern',
+  ACTION: 'To do',
+  TOOL_INSTALL: 'Tool',
+};
+
+export const ORIGINS = {
+  user: 'you said it',
+  assistant: 'the agent said it',
+  tool: 'a tool showed it',
+  web: 'a web page said it',
+  memory: 'only memory says it',
+  none: 'no evidence found',
+};
+
+export const FILES = {
+  'soul.md': 'Who the agent is',
+  'os.md': 'How it works on its computer',
+  'tools.md': 'Tools it has learnt to use',
+  'user.md': 'You: facts, preferences, corrections',
+  'files.md': 'Your files and what is in them',
+  'context.md': 'What you are working on',
+};
+
+export const OUTCOMES = {
+  complete: null,
+  interrupted: 'interrupted',
+  error: 'ended with an error',
+  max_turns: 'stopped at the limit of steps',
+  crashed: 'cut off by a crash',
+};
+
+/** A tool's name without the machinery's prefix. */
+export const toolName = (name) => String(name).replace(/^mcp__[^_]+(?:_[^_]+)*?__/u, '');
+
+/** `turn 7`, `turns 3 to 9`. */
+export const turnRange = (first, last) => (first === last ? `turn ${first}` : `turns ${first} to ${last}`);
+
+/** Lines as the writer's own limit counts them. */
+export function lineCount(content) {
+  return content.trim() === '' ? 0 : content.replace(/\n+$/u, '').split('\n').length;
+}
+
+/** What a forget touches, as lines for a list. */
+export function touched({ turns, learnings, curations, lines, cards }) {
+  return [
+    [turns.length, plural(turns.length, 'turn'), 'in the log of your conversations, the chat and search included'],
+    [learnings, plural(learnings, 'learning'), 'drawn from them'],
+    [lines, plural(lines, 'line'), 'in memory files and answers of the curator, in all their versions'],
+    [curations, plural(curations, 'entry', 'entries'), 'in the history of memory'],
+    [cards, plural(cards, 'card'), 'on the canvas'],
+  ]
+    .filter(([count]) => count > 0)
+    .map(([, what, where]) => ({ what, where }));
+}
