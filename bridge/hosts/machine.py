@@ -10,15 +10,15 @@ import io
 import json
 import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
+import aiohttp
 import httpx
 import sprites
 import websockets
-from sprites.exceptions import FileNotFoundError_
 from sprites.services import ServiceStream
 from websockets.asyncio.client import connect as dial
 
@@ -56,7 +56,8 @@ _MAX_FRAME_BYTES = 16 * 1024 * 1024
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
 
-_NOT_FOUND, _TAKEN = 404, frozenset({400, 409})
+_OK, _NOT_FOUND, _TAKEN = 200, 404, frozenset({400, 409})
+_CHUNK_BYTES = 1 << 16
 
 
 class CommandError(HostError):
@@ -117,15 +118,24 @@ class Machine:
         """Writes a file, and the folders above it."""
         await self._call(f"writing {path}", lambda: self._path(path).write_bytes(data, mode=mode))
 
-    async def read(self, path: str) -> bytes | None:
-        """A file's bytes, None if there is none."""
-
-        async def read() -> bytes | None:
-            with suppress(FileNotFoundError_):
-                return await self._path(path).read_bytes()
-            return None
-
-        return await self._call(f"reading {path}", read)
+    async def stream(self, path: str) -> AsyncIterator[bytes]:
+        """A file's bytes as they come; FileNotFoundError if there is none. The SDK would keep it whole in memory."""
+        url = f"{self._client.base_url}/v1/sprites/{quote(self.name, safe='')}/fs/read"
+        headers = {"Authorization": f"Bearer {self._client.token}"}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_CALL_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+                session.get(url, params={"path": path, "workingDir": "/"}) as response,
+            ):
+                if response.status == _NOT_FOUND:
+                    raise FileNotFoundError(path)
+                if response.status != _OK:
+                    raise HostError(f"The file cannot be read ({response.status}).")
+                async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise HostError("The VM's file cannot be read at the moment.") from error
 
     def _path(self, path: str) -> sprites.AsyncSpritePath:
         return self._sprite.filesystem() / path

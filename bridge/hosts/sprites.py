@@ -1,0 +1,271 @@
+"""Sprites VMs as homes of sprites: created, brought up to date when they wake, reached through the TCP proxy.
+
+One VM for each sprite, of the same name, in the organisation the token belongs to. What a VM says is never trusted;
+see bootstrap.py for what is looked at from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import sprites
+
+from bridge.archive import Archive
+from bridge.bootstrap import PORT, SERVICE, Bootstrap, Found, Plan, UpdateFailedError
+from bridge.hosts import (
+    Access,
+    Channel,
+    HostError,
+    HostState,
+    NoSuchFileError,
+    Reached,
+    Report,
+    checked_name,
+    downloadable,
+)
+from bridge.hosts.machine import Machine
+from sprite.protocol import Auth, AuthOk, FatalPeerError, FrameDecoder, PeerError, decode_server, encode
+
+log = logging.getLogger(__name__)
+
+#: Where pip finds packages; a VM reaches these and the bridge.
+PACKAGE_INDEX = ("pypi.org", "files.pythonhosted.org")
+#: A service that boots with its VM listens within seconds.
+_LISTEN_SECONDS = 20.0
+#: A first start compiles everything, on a small machine.
+_PROBE_SECONDS = 60.0
+_GREETING_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+#: While a VM runs on, what was seen of it is believed for so long.
+_SEEN_SECONDS = 600.0
+#: A sprite's settings that its VM gets; everything else of our environment stays here.
+_SETTINGS = ("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_DAILY_USD")
+
+
+class SpritesHost:
+    """`async with SpritesHost(...) as host:`; see Host.
+
+    `base_url` is where a VM reaches the model proxy: its host is the only one it may reach beside the package index.
+    `access` mints a model token, `knows` says whose one is (None: nobody's any more).
+    """
+
+    def __init__(
+        self,
+        token: str,
+        archive: Archive,
+        access: Access,
+        knows: Callable[[str], str | None],
+        *,
+        base_url: str,
+        api_url: str = "https://api.sprites.dev",
+        environment: Mapping[str, str],
+        package_index: tuple[str, ...] = PACKAGE_INDEX,
+    ) -> None:
+        self._token = token
+        self._api_url = api_url
+        self._access = access
+        self._knows = knows
+        self._plan = Plan(
+            archive,
+            base_url,
+            tuple(dict.fromkeys([urlsplit(base_url).hostname or "", *package_index])),
+            {name: environment[name] for name in _SETTINGS if environment.get(name)},
+        )
+        self._vms: dict[str, _VM] = {}
+        self._stack = AsyncExitStack()
+        self._client: sprites.AsyncSpritesClient | None = None
+
+    async def __aenter__(self) -> Self:
+        self._client = await self._stack.enter_async_context(
+            sprites.AsyncSpritesClient(self._token, base_url=self._api_url)
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The VMs live on by themselves.
+        await self._stack.aclose()
+
+    async def reach(self, sprite: str, report: Report) -> Reached:
+        """See Host. An update that fails is told, and the earlier version is reached."""
+        vm = self._vm(sprite)
+        async with vm.lock:
+            token = await vm.ready(report)
+            return Reached(await vm.connected(_LISTEN_SECONDS), token)
+
+    async def deploy(self, sprite: str, report: Report) -> None:
+        """See Host. With nothing to change: three calls."""
+        vm = self._vm(sprite)
+        async with vm.lock:
+            await vm.deploy(report)
+
+    async def state(self, sprite: str) -> HostState:
+        """See Host."""
+        vm = self._vm(sprite)
+        try:
+            status = await vm.machine.status()
+        except HostError as error:
+            return HostState("unknown", vm.version, str(error))
+        return HostState(status, vm.version, vm.failure)
+
+    async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
+        """See Host."""
+        parts = downloadable(path)
+        chunks = self._vm(sprite).machine.stream("/".join(["/workspace", *parts]))
+        try:
+            first = await anext(chunks, None)
+        except FileNotFoundError:
+            raise NoSuchFileError(f"There is no file {'/'.join(parts)}.") from None
+        return _with_first(first, chunks)
+
+    def _vm(self, sprite: str) -> _VM:
+        if self._client is None:
+            raise RuntimeError("the host is not open")
+        if checked_name(sprite) not in self._vms:
+            machine = Machine(self._client, sprite)
+            self._vms[sprite] = _VM(machine, self._plan, self._access, self._knows)
+        return self._vms[sprite]
+
+
+class _VM:
+    """One VM and what is known of it. `lock`: one wake, one deploy at a time."""
+
+    def __init__(self, machine: Machine, plan: Plan, access: Access, knows: Callable[[str], str | None]) -> None:
+        self.machine = machine
+        self.lock = asyncio.Lock()
+        self.version: str | None = None
+        #: Why the last update failed, "" if it did not. It is not tried again by itself: that would stop it each time.
+        self.failure = ""
+        self._plan = plan
+        self._bootstrap = Bootstrap(machine, plan, access, knows, self._probe)
+        self._token: str | None = None
+        self._seen_at = float("-inf")
+
+    async def ready(self, report: Report) -> str:
+        """Makes sure that it runs what it should, as far as can be seen; the sprite's token."""
+        status = await self.machine.status()
+        now = asyncio.get_running_loop().time()
+        if status == "running" and self._token is not None and now - self._seen_at < _SEEN_SECONDS:
+            return self._token
+        if status == "absent":
+            report("updating", "Creating the VM.")
+            await self.machine.create()
+        elif status != "running":
+            report("waking", "The sprite is waking up.")
+        found = await self._bootstrap.look() if status != "absent" else Found()
+        if not self._bootstrap.is_current(found):
+            await self._update(found, report)
+        else:
+            self._note(found.version, found.token)
+        if self._token is None:
+            raise HostError("The sprite has no token.")
+        return self._token
+
+    async def deploy(self, report: Report) -> None:
+        """Brings it to what it should be, or says why not; looks, whatever was seen before."""
+        report("connecting", "Asking for the VM.")
+        found = Found()
+        if await self.machine.status() == "absent":
+            report("updating", "Creating the VM.")
+            await self.machine.create()
+        else:
+            report("waking", "Looking at what is there.")
+            found = await self._bootstrap.look()
+        if self._bootstrap.is_current(found) and found.token is not None:
+            with suppress(HostError):
+                report("connecting", "Everything is as it should be. Asking whether it is well.")
+                await self._probe(found.token, _LISTEN_SECONDS)
+                self._note(found.version, found.token)
+                return
+            report("updating", "It does not answer: everything is put in its place again.")
+        self.failure = ""
+        await self._install(found, report)
+
+    async def connected(self, seconds: float) -> Channel:
+        """A stream to the sprite's port; waits a little for it to listen. A service that was stopped is started."""
+        try:
+            return await self._listening(seconds)
+        except HostError:
+            with suppress(HostError):
+                await self.machine.start(SERVICE)
+                return await self._listening(_POLL_SECONDS)
+            # Whatever was seen of it, it does not answer: next time it is looked at.
+            self._seen_at = float("-inf")
+            raise
+
+    async def _update(self, found: Found, report: Report) -> None:
+        if self.failure and found.version is not None and found.token is not None:
+            report("updating", self.failure)
+            self._note(found.version, found.token)
+            return
+        try:
+            await self._install(found, report)
+        except UpdateFailedError as error:
+            log.warning("update of %s: %s", self.machine.name, error)
+            report("updating", str(error))
+            if found.token is None:
+                raise
+
+    async def _install(self, found: Found, report: Report) -> None:
+        # Until it is known how that went, nothing is.
+        self._token, self.version = None, None
+        try:
+            token = await self._bootstrap.install(found, report)
+        except UpdateFailedError as error:
+            self.failure = str(error)
+            self._note(found.version, found.token)
+            raise
+        self._note(self._plan.stamp, token)
+
+    def _note(self, version: str | None, token: str | None) -> None:
+        self.version, self._token = version, token
+        self._seen_at = asyncio.get_running_loop().time()
+
+    async def _listening(self, seconds: float) -> Channel:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        while True:
+            try:
+                return await self.machine.connect(PORT)
+            except HostError:
+                if loop.time() > ends:
+                    raise
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _probe(self, token: str, seconds: float = _PROBE_SECONDS) -> None:
+        """Returns once the sprite lets us in; HostError if it does not, in time."""
+        channel = await self._listening(seconds)
+        try:
+            async with asyncio.timeout(_GREETING_SECONDS):
+                await _greet(channel, token)
+        except (OSError, TimeoutError, PeerError) as error:
+            raise HostError("The sprite does not greet as it should.") from error
+        finally:
+            await channel.close()
+
+
+async def _greet(channel: Channel, token: str) -> None:
+    channel.write(encode(Auth(token=token, client="deploy")))
+    await channel.drain()
+    decoder = FrameDecoder()
+    while data := await channel.read():
+        decoder.feed(data)
+        if (frame := decoder.next_frame()) is not None:
+            if not isinstance(decode_server(frame).payload, AuthOk):
+                raise HostError("The sprite does not take its own token.")
+            return
+    raise FatalPeerError("The sprite closed the connection.")
+
+
+async def _with_first(first: bytes | None, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first is not None:
+        yield first
+    async for chunk in others:
+        yield chunk

@@ -1,0 +1,299 @@
+"""One emulated VM: a folder for its disk, real processes for its processes, and the three states it can be in.
+
+What a VM would see as /workspace is a folder here, and its port a free one of this machine: both are put into every
+command that names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+import sysconfig
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Status = Literal["cold", "warm", "running"]
+
+#: Every process of a VM inherits it; so they are all found, however they were started.
+_MARK = "EMULATED_SPRITE"
+_LONGEST_RESTART_SECONDS = 5.0
+#: The image has Python; its packages are those of the tests, so that pip finds all it would have to download.
+_PYTHON = """#!/bin/sh
+"{python}" "$@" || exit
+if [ "$1 $2" = "-m venv" ]; then
+  for folder; do :; done
+  for packages in "$folder"/lib/python3.*/site-packages; do echo "{packages}" > "$packages/image.pth"; done
+fi
+"""
+
+Event = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Service:
+    """A process the VM keeps running while it is wanted."""
+
+    name: str
+    definition: dict[str, Any]
+    wanted: bool = False
+    process: asyncio.subprocess.Process | None = None
+    restarts: int = 0
+    listeners: list[Callable[[Event], None]] = field(default_factory=list)
+    keeper: asyncio.Task[None] | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    def tell(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener({"timestamp": int(time.time() * 1000), **event})
+
+
+class Machine:
+    """A VM. `root` is its disk; `wake` is called by every request that needs it to run."""
+
+    def __init__(self, name: str, root: Path, sockets: Path) -> None:
+        self.id = str(uuid.uuid4())
+        self.name = name
+        self.root = root
+        self.status: Status = "cold"
+        self.port = _free_port()
+        self.services: dict[str, Service] = {}
+        self.tasks: dict[str, float] = {}
+        #: Every hold that was ever asked for, with what it asked.
+        self.task_calls: list[tuple[str, str]] = []
+        self.policy: list[dict[str, str]] = []
+        self.checkpoints: list[dict[str, Any]] = []
+        self.socket = sockets / f"{self.id[:8]}.sock"
+        #: What the image's environment says beside what every one does.
+        self.environment: dict[str, str] = {}
+        self.is_disk_full = False
+        self.has_services = True
+        self.wakes = 0
+        self._cuts: set[Callable[[], None]] = set()
+        for folder in ("bin", "home", "tmp"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+        self.put_tool("python3", _PYTHON.format(python=python, packages=sysconfig.get_paths()["purelib"]))
+
+    # --- the disk ---
+
+    def put_tool(self, name: str, script: str) -> None:
+        """A program of the image, before those of this machine in its PATH."""
+        path = self.root / "bin" / name
+        path.write_text(script)
+        path.chmod(0o755)
+
+    def on_disk(self, path: str, working_directory: str = "/") -> Path:
+        """Where a path of the VM is here; an absolute one, or one below a directory of the VM."""
+        joined = os.path.normpath(Path("/") / working_directory / path)
+        return self.root / joined.lstrip("/")
+
+    @property
+    def workspace(self) -> Path:
+        return self.root / "workspace"
+
+    # --- states ---
+
+    async def wake(self) -> None:
+        """Whatever it did, it runs."""
+        if self.status == "running":
+            return
+        was, self.status = self.status, "running"
+        self.wakes += 1
+        if was == "warm":
+            self._signal(signal.SIGCONT)
+        else:
+            for service in self.services.values():
+                if service.wanted:
+                    await self._spawn(service)
+
+    async def sleep(self, kind: Literal["warm", "cold"]) -> None:
+        """Freezes it, or takes its memory away; every connection is cut either way."""
+        self.status = kind
+        if kind == "warm":
+            self._signal(signal.SIGSTOP)
+        else:
+            await self._end_processes()
+        for cut in list(self._cuts):
+            cut()
+
+    async def doze(self, kind: Literal["warm", "cold"] = "warm") -> bool:
+        """Sleeps as an idle VM does: not while a task holds it. Whether it sleeps now."""
+        if any(ends > time.monotonic() for ends in self.tasks.values()):
+            return False
+        await self.sleep(kind)
+        return True
+
+    def on_cut(self, cut: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Calls it when connections are cut, while the block runs."""
+
+        @contextlib.contextmanager
+        def registered() -> Any:
+            self._cuts.add(cut)
+            try:
+                yield
+            finally:
+                self._cuts.discard(cut)
+
+        return registered()
+
+    async def close(self) -> None:
+        self.status = "cold"
+        for cut in list(self._cuts):
+            cut()
+        await self._end_processes()
+
+    # --- processes ---
+
+    def translated(self, text: str) -> str:
+        """A command's words with this VM's folder and port in place of the ones it names."""
+        for there, here in (
+            ("/workspace", str(self.workspace)),
+            ("8765", str(self.port)),
+            ("0.0.0.0", "127.0.0.1"),  # noqa: S104 - what is never listened on here
+        ):
+            text = text.replace(there, here)
+        return text
+
+    async def spawn(
+        self, command: Sequence[str], environment: Mapping[str, str], directory: str | None
+    ) -> asyncio.subprocess.Process:
+        """Starts a process of the VM, in a group of its own."""
+        base = {
+            "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(self.root / "home"),
+            "TMPDIR": str(self.root / "tmp"),
+            "LANG": "C.UTF-8",
+            "IS_SANDBOX": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "0",
+            "SPRITE_VM_SOCKET": str(self.socket),
+            _MARK: self.id,
+        }
+        return await asyncio.create_subprocess_exec(
+            *(self.translated(word) for word in command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**base, **self.environment, **{k: self.translated(v) for k, v in environment.items()}},
+            cwd=self.translated(directory) if directory else self.root,
+            start_new_session=True,
+        )
+
+    def processes(self) -> list[int]:
+        """Every process of this VM, by its mark."""
+        mark = f"{_MARK}={self.id}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdecimal() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+    def _signal(self, number: int) -> None:
+        # Twice: what was started while the first round went on.
+        for _ in range(2):
+            for process in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
+
+    async def _end_processes(self) -> None:
+        for service in self.services.values():
+            if service.keeper is not None:
+                service.keeper.cancel()
+                await asyncio.gather(service.keeper, return_exceptions=True)
+                service.keeper = None
+        self._signal(signal.SIGKILL)
+        for service in self.services.values():
+            if service.process is not None:
+                await service.process.wait()
+
+    # --- services ---
+
+    async def start(self, service: Service) -> None:
+        service.wanted, service.restarts = True, 0
+        if not service.runs:
+            await self._spawn(service)
+        service.tell({"type": "started"})
+
+    async def stop(self, service: Service, seconds: float) -> None:
+        service.wanted = False
+        if service.runs and service.process is not None:
+            service.process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await service.process.wait()
+            if service.process.returncode is None:
+                os.killpg(service.process.pid, signal.SIGKILL)
+                await service.process.wait()
+        service.tell({"type": "stopped"})
+
+    async def _spawn(self, service: Service) -> None:
+        if service.keeper is not None:
+            service.keeper.cancel()
+            await asyncio.gather(service.keeper, return_exceptions=True)
+        definition = service.definition
+        command = [definition["cmd"], *definition.get("args", [])]
+        service.process = await self.spawn(command, definition.get("env") or {}, definition.get("dir"))
+        service.keeper = asyncio.create_task(self._keep(service, service.process), name=f"service {service.name}")
+
+    async def _keep(self, service: Service, process: asyncio.subprocess.Process) -> None:
+        async def listen(kind: str, stream: asyncio.StreamReader | None) -> None:
+            while stream is not None and (line := await stream.readline()):
+                service.tell({"type": kind, "data": line.decode(errors="replace")})
+
+        await asyncio.gather(listen("stdout", process.stdout), listen("stderr", process.stderr))
+        code = await process.wait()
+        service.tell({"type": "exit", "exit_code": code if code >= 0 else 128 - code})
+        if service.wanted and self.status == "running":
+            service.restarts += 1
+            await asyncio.sleep(min(_LONGEST_RESTART_SECONDS, 0.25 * 2**service.restarts))
+            if service.wanted and self.status == "running":
+                # This task ends with the process that follows.
+                service.keeper = None
+                await self._spawn(service)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, service: Service) -> AsyncIterator[asyncio.Queue[Event]]:
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        service.listeners.append(events.put_nowait)
+        try:
+            yield events
+        finally:
+            service.listeners.remove(events.put_nowait)
+
+    # --- checkpoints ---
+
+    def keep(self, comment: str) -> str:
+        name = f"v{len(self.checkpoints) + 1}"
+        shutil.copytree(self.workspace, self.root / "checkpoints" / name, symlinks=True, ignore=_no_sockets)
+        self.checkpoints.append({"id": name, "create_time": "2026-11-20T12:00:00Z", "comment": comment})
+        return name
+
+    async def restore(self, name: str) -> None:
+        await self.sleep("cold")
+        shutil.rmtree(self.workspace)
+        shutil.copytree(self.root / "checkpoints" / name, self.workspace, symlinks=True)
+        await self.wake()
+
+
+def _no_sockets(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if stat.S_ISSOCK((Path(folder) / name).lstat().st_mode)]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

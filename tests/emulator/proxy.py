@@ -1,0 +1,62 @@
+"""The TCP proxy of an emulated VM: one frame that names the port, then raw bytes whose boundaries are not kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+from aiohttp import WSMsgType, web
+
+from tests.emulator.machine import Machine
+
+#: Odd, so that no message ends where a frame does.
+_READ_BYTES = 4093
+
+
+async def run_proxy(machine: Machine, request: web.Request) -> web.StreamResponse:
+    """Connects, and copies both ways until either side ends or the VM sleeps."""
+    socket = web.WebSocketResponse(max_msg_size=64 * 2**20)
+    await socket.prepare(request)
+    wish = json.loads(await socket.receive_str())
+    port = int(machine.translated(str(wish["port"])))
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        await socket.send_json({"status": "error", "error": f"dial tcp 10.0.0.1:{wish['port']}: connection refused"})
+        await socket.close()
+        return socket
+    await socket.send_json({"status": "connected", "target": f"10.0.0.1:{wish['port']}"})
+    transport = request.transport
+
+    def cut() -> None:
+        writer.transport.abort()
+        if transport is not None:
+            transport.abort()
+
+    with machine.on_cut(cut):
+        inwards = asyncio.create_task(_inwards(socket, writer), name="proxy in")
+        outwards = asyncio.create_task(_outwards(reader, socket), name="proxy out")
+        await asyncio.wait({inwards, outwards}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (inwards, outwards):
+        task.cancel()
+    await asyncio.gather(inwards, outwards, return_exceptions=True)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    await socket.close()
+    return socket
+
+
+async def _inwards(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> None:
+    async for message in socket:
+        if message.type is WSMsgType.BINARY:
+            writer.write(message.data)
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+
+
+async def _outwards(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(_READ_BYTES):
+            await socket.send_bytes(data)
