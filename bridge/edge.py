@@ -37,10 +37,11 @@ _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/-/{version}/{name}", "/
 #: Probes know an address, not a name.
 _ANY_HOST = frozenset({"/healthz", "/readyz"})
 #: Set by handlers for the log line.
-PERSON: Final = "person"
-SPRITE: Final = "sprite"
-_REQUEST_ID: Final = "request_id"
+PERSON: Final = web.RequestKey("person", str)
+SPRITE: Final = web.RequestKey("sprite", str)
+_REQUEST_ID: Final = web.RequestKey("request_id", str)
 _HEADERS = {
+    "Server": "Sprite",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -72,7 +73,8 @@ class Edge:
         if _REQUEST_ID in request and not request.path.startswith("/v1/"):
             response.headers["X-Request-Id"] = request[_REQUEST_ID]
             for name, value in self._headers.items():
-                response.headers.setdefault(name, value)
+                if name not in response.headers or name == "Server":
+                    response.headers[name] = value
 
     async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         request[_REQUEST_ID] = secrets.token_hex(8)
@@ -122,7 +124,7 @@ class Edge:
         self._metrics.answered(method, route, status, seconds)
         if route in _QUIET:
             return
-        known = {name: request[name] for name in (PERSON, SPRITE) if name in request}
+        known = {name: request[key] for name, key in (("person", PERSON), ("sprite", SPRITE)) if key in request}
         log.info(
             "answered",
             extra={

@@ -27,8 +27,9 @@ _REMEMBERED_ADDRESSES = 1000
 _MAX_TOKEN_CHARS = 200
 
 _NEW_LINK = (
-    "On the machine where the bridge runs, `python -m bridge users link NAME` prints a new one (NAME is `local` where "
-    "nobody was added). Starting the bridge anew prints one, too."
+    "A new one is printed whenever the bridge is started on your own machine (`make run`), or while it runs by "
+    "`.venv/bin/python -m bridge users link local`. Where other people were added, that takes their name instead of "
+    "`local`, and whoever runs the bridge can do it."
 )
 _PROBLEMS: dict[LinkProblem, tuple[str, str]] = {
     "unknown": (
@@ -87,7 +88,10 @@ class Doorkeeper:
         """Whether the request was meant for us."""
         if self._any_host:
             return True
-        name = urlsplit(f"//{request.host}").hostname
+        try:
+            name = urlsplit(f"//{request.host}").hostname
+        except ValueError:
+            return False
         return name is not None and (name in self._hosts or is_loopback(name))
 
     def is_same_origin(self, request: web.Request) -> bool:

@@ -32,6 +32,8 @@ class PageClient:
     def __init__(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         self.websocket = websocket
         self.received: list[Message] = []
+        #: What the bridge closed it with, once it has.
+        self.close_code: int | None = None
 
     async def send(self, type_: str, payload: Message | None = None, message_id: str | None = None) -> str:
         message_id = message_id or str(uuid.uuid4())
@@ -40,9 +42,12 @@ class PageClient:
         return message_id
 
     async def next(self) -> Message | None:
-        """The next message, None at the end; `websocket.close_code` says how it ended."""
+        """The next message, None at the end; `close_code` says how it ended."""
         async with asyncio.timeout(PATIENCE):
             frame = await self.websocket.receive()
+        if frame.type is aiohttp.WSMsgType.CLOSE:
+            # The library overwrites its own attribute where its answer comes too late.
+            self.close_code = int(frame.data)
         if frame.type is not aiohttp.WSMsgType.TEXT:
             return None
         message: Message = json.loads(frame.data)
@@ -54,8 +59,7 @@ class PageClient:
         while (message := await self.next()) is not None:
             if predicate(message):
                 return message
-        code = self.websocket.close_code
-        raise AssertionError(f"the connection ended ({code}); the last messages were {self.received[-5:]}")
+        raise AssertionError(f"the connection ended ({self.close_code}); the last messages were {self.received[-5:]}")
 
     async def type(self, type_: str) -> Message:
         """Reads until a message of a type, and returns its payload."""
@@ -94,7 +98,7 @@ class PageClient:
         """Reads to the end; the close code."""
         while await self.next() is not None:
             pass
-        return self.websocket.close_code
+        return self.close_code
 
 
 class BridgeProcess:

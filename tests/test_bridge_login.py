@@ -1,0 +1,398 @@
+"""The bridge's door, on a real listener: links, cookies, tokens, Origin and Host, each as a stranger would try it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from itsdangerous import TimestampSigner
+
+from bridge import control
+from bridge.app import Bridge, login_link, running
+from bridge.config import Settings
+from tests.harness import PATIENCE
+
+HTML = {"Accept": "text/html,application/xhtml+xml"}
+
+
+class Visitor:
+    """A browser that keeps its cookies by hand, so that a test can tamper with them."""
+
+    def __init__(self, bridge: Bridge, settings: Settings) -> None:
+        self.bridge = bridge
+        self.settings = settings
+        self.session = aiohttp.ClientSession(
+            cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=PATIENCE)
+        )
+
+    async def get(self, path: str, cookie: str | None = None, **headers: str) -> tuple[int, dict[str, str], str]:
+        return await self._request("GET", path, cookie, headers)
+
+    async def post(self, path: str, cookie: str | None = None, **headers: str) -> tuple[int, dict[str, str], str]:
+        return await self._request("POST", path, cookie, headers)
+
+    async def _request(
+        self, method: str, path: str, cookie: str | None, headers: dict[str, str]
+    ) -> tuple[int, dict[str, str], str]:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if cookie is not None:
+            sent["Cookie"] = cookie
+        url = path if path.startswith("http") else self.bridge.url + path
+        async with self.session.request(method, url, headers=sent, allow_redirects=False) as response:
+            return response.status, dict(response.headers), await response.text()
+
+    async def login(self, token: str | None = None) -> str:
+        """The Cookie header after opening a login link."""
+        status, headers, text = await self.get(f"/login?token={token or self.bridge.login_token}")
+        assert status == 303, text
+        assert headers["Location"] == "/"
+        return headers["Set-Cookie"].partition(";")[0]
+
+    async def may_enter(self, cookie: str | None = None, **headers: str) -> bool:
+        status, _, _ = await self.get("/", cookie, **headers)
+        assert status in {200, 401, 404}
+        return status != 401
+
+    @asynccontextmanager
+    async def socket(self, cookie: str | None = None, **headers: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if cookie is not None:
+            sent["Cookie"] = cookie
+        async with self.session.ws_connect(self.bridge.url + "/ws", headers=sent) as websocket:
+            await websocket.send_str('{"type":"resume","id":"1","timestamp":0,"payload":{}}')
+            yield websocket
+
+    async def refused(self, cookie: str | None = None, **headers: str) -> int:
+        """The status with which a WebSocket is refused."""
+        with pytest.raises(aiohttp.WSServerHandshakeError) as error:
+            async with self.socket(cookie, **headers):
+                pass
+        return error.value.status
+
+    async def operator(self, method: str, path: str) -> Any:
+        async with control.control_session(self.settings.run) as session:
+            return await control.ask(session, method, path)
+
+    def sql(self, statement: str, *parameters: object) -> list[Any]:
+        with closing(sqlite3.connect(self.settings.database)) as database:
+            rows = database.execute(statement, parameters).fetchall()
+            database.commit()
+            return rows
+
+
+def settings(tmp_path: Path) -> Settings:
+    import os
+
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "SPRITE"))}
+    environment |= {"HOME": str(tmp_path), "IS_SANDBOX": "1"}
+    return Settings(data=tmp_path / "data", port=0, permissions="bypass", environment=environment)
+
+
+@asynccontextmanager
+async def visiting(chosen: Settings) -> AsyncIterator[Visitor]:
+    async with running(chosen) as bridge:
+        visitor = Visitor(bridge, chosen)
+        async with visitor.session:
+            yield visitor
+
+
+@pytest.fixture
+async def visitor(tmp_path: Path) -> AsyncIterator[Visitor]:
+    async with visiting(settings(tmp_path)) as visitor:
+        yield visitor
+
+
+# --- links ---
+
+
+async def test_the_printed_link_logs_a_browser_in_once(visitor: Visitor) -> None:
+    assert not await visitor.may_enter()
+    cookie = await visitor.login()
+    assert await visitor.may_enter(cookie)
+    status, headers, text = await visitor.get(f"/login?token={visitor.bridge.login_token}", **HTML)
+    assert status == 401
+    assert "used already" in text
+    assert "users link local" in text
+    assert "Set-Cookie" not in headers
+
+
+async def test_two_browsers_that_open_a_link_at_the_same_moment_get_one_session(visitor: Visitor) -> None:
+    path = f"/login?token={visitor.bridge.login_token}"
+    answers = await asyncio.gather(*(visitor.get(path) for _ in range(8)))
+    assert sorted(status for status, _, _ in answers) == [303] + [401] * 7
+
+
+async def test_whoever_is_logged_in_and_opens_a_used_link_just_comes_to_the_page(visitor: Visitor) -> None:
+    cookie = await visitor.login()
+    status, headers, _ = await visitor.get(f"/login?token={visitor.bridge.login_token}", cookie)
+    assert (status, headers["Location"]) == (303, "/")
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "x" * 5000, "%00", "%F0%9F%8D%B5", "' OR 1=1 --"])
+async def test_a_link_that_is_not_known_says_so_and_how_to_get_another(visitor: Visitor, token: str) -> None:
+    status, headers, text = await visitor.get(f"/login?token={token}", **HTML)
+    assert status == 401
+    assert "not known here" in text
+    assert "users link" in text
+    assert headers["Cache-Control"] == "no-store"
+    assert "script" not in headers["Content-Security-Policy"]
+    assert not token or token not in text
+
+
+async def test_a_link_expires(visitor: Visitor) -> None:
+    visitor.sql("UPDATE login_links SET expires_at = 1")
+    status, _, text = await visitor.get(f"/login?token={visitor.bridge.login_token}", **HTML)
+    assert status == 401
+    assert "has expired" in text
+
+
+async def test_a_browser_or_a_preview_that_only_looks_ahead_does_not_use_the_link_up(visitor: Visitor) -> None:
+    path = f"/login?token={visitor.bridge.login_token}"
+    assert (await visitor.get(path, Sec_Purpose="prefetch;prerender"))[0] == 503
+    async with visitor.session.head(visitor.bridge.url + path) as response:
+        assert response.status == 404
+    await visitor.login()
+
+
+async def test_a_program_gets_the_same_words_as_json(visitor: Visitor) -> None:
+    async with visitor.session.get(visitor.bridge.url + "/login?token=wrong") as response:
+        error = (await response.json())["error"]
+    assert error["code"] == "link_unknown"
+    assert "users link" in error["message"]
+
+
+async def test_guessing_links_is_slowed_down_and_a_right_link_works_again_later(visitor: Visitor) -> None:
+    statuses = [(await visitor.get("/login?token=guess"))[0] for _ in range(12)]
+    assert statuses == [401] * 10 + [429] * 2
+    _, headers, text = await visitor.get("/login?token=guess", **HTML)
+    assert 0 < int(headers["Retry-After"]) <= 60
+    assert "wait" in text
+
+
+async def test_each_start_prints_a_link_and_ends_the_one_before(tmp_path: Path) -> None:
+    chosen = settings(tmp_path)
+    async with visiting(chosen) as visitor:
+        first = visitor.bridge.login_token
+    async with visiting(chosen) as visitor:
+        assert (await visitor.get(f"/login?token={first}"))[0] == 401
+        await visitor.login()
+
+
+# --- sessions ---
+
+
+async def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(visitor: Visitor) -> None:
+    _, headers, _ = await visitor.get(f"/login?token={visitor.bridge.login_token}")
+    (cookie,) = SimpleCookie(headers["Set-Cookie"]).values()
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Lax"
+    assert cookie["path"] == "/"
+    assert not cookie["domain"]
+    # Over plain http on this machine a Secure cookie would never come back.
+    assert not cookie["secure"]
+
+
+async def test_behind_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path: Path) -> None:
+    async with visiting(replace(settings(tmp_path), public_url="https://sprite.example.org")) as visitor:
+        _, headers, _ = await visitor.get(
+            f"/login?token={visitor.bridge.login_token}", Host="sprite.example.org", X_Forwarded_For="203.0.113.9"
+        )
+        (cookie,) = SimpleCookie(headers["Set-Cookie"]).values()
+        assert cookie.key.startswith("__Host-")
+        assert cookie["secure"]
+        assert "Strict-Transport-Security" in headers
+        sent = f"{cookie.key}={cookie.value}"
+        assert (await visitor.refused(sent, Host="sprite.example.org", Origin="http://sprite.example.org:81")) == 403
+        async with visitor.socket(sent, Host="sprite.example.org", Origin="https://sprite.example.org"):
+            pass
+
+
+async def test_a_session_outlives_the_bridge(tmp_path: Path) -> None:
+    chosen = settings(tmp_path)
+    async with visiting(chosen) as visitor:
+        _, _, value = (await visitor.login()).partition("=")
+        port = int(visitor.bridge.url.rpartition(":")[2])
+    async with visiting(replace(chosen, port=port)) as visitor:
+        assert await visitor.may_enter(f"bridge-{port}={value}")
+
+
+async def test_a_cookie_that_was_tampered_with_lets_nobody_in(visitor: Visitor) -> None:
+    cookie = await visitor.login()
+    name, _, value = cookie.partition("=")
+    session, _, rest = value.partition(".")
+    forged = TimestampSigner("guessed", salt="bridge session", digest_method=hashlib.sha256).sign(session).decode()
+    for wrong in ("", session, f"{session}x.{rest}", value[:-1], forged, "\u00ff" * 9, "." * 50, "a" * 4000):
+        assert not await visitor.may_enter(f"{name}={wrong}")
+
+
+async def test_a_signed_cookie_is_worth_nothing_without_its_session(visitor: Visitor) -> None:
+    cookie = await visitor.login()
+    visitor.sql("DELETE FROM sessions")
+    assert not await visitor.may_enter(cookie)
+
+
+async def test_logging_out_ends_the_session_and_its_open_pages(visitor: Visitor) -> None:
+    cookie = await visitor.login()
+    other = await visitor.login((await visitor.operator("POST", "/users/local/link"))["link"].rpartition("=")[2])
+    async with (
+        visitor.socket(cookie, Origin=visitor.bridge.url) as page,
+        visitor.socket(other, Origin=visitor.bridge.url) as elsewhere,
+    ):
+        status, headers, _ = await visitor.post("/logout", cookie, Origin=visitor.bridge.url)
+        assert status == 303
+        assert "Max-Age=0" in headers["Set-Cookie"]
+        assert await close_code(page) == 1008
+        assert not elsewhere.closed
+    assert not await visitor.may_enter(cookie)
+    assert await visitor.may_enter(other)
+
+
+async def test_another_site_cannot_log_anybody_out(visitor: Visitor) -> None:
+    cookie = await visitor.login()
+    assert (await visitor.post("/logout", cookie, Origin="https://evil.example"))[0] == 403
+    assert (await visitor.post("/logout", cookie))[0] == 403
+    assert await visitor.may_enter(cookie)
+
+
+# --- Origin and Host ---
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "http://127.0.0.1",
+        "http://127.0.0.1:1",
+        "http://127.0.0.1.evil.example",
+        "null",
+        "http://[",
+        "file://",
+    ],
+)
+async def test_a_page_elsewhere_cannot_open_a_socket_with_the_cookie(visitor: Visitor, origin: str) -> None:
+    cookie = await visitor.login()
+    assert await visitor.refused(cookie, Origin=origin) == 403
+
+
+async def test_a_socket_with_a_cookie_needs_an_origin_at_all(visitor: Visitor) -> None:
+    assert await visitor.refused(await visitor.login()) == 403
+
+
+async def test_a_socket_without_anything_is_refused(visitor: Visitor) -> None:
+    assert await visitor.refused(Origin=visitor.bridge.url) == 401
+    assert await visitor.refused(Authorization="Bearer bridge-person-guessed") == 401
+    assert await visitor.refused(Authorization="Bearer") == 401
+    assert await visitor.refused(Authorization="Basic bG9jYWw6bG9jYWw=") == 401
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[", ""])
+async def test_a_name_that_was_rebound_to_this_machine_gets_nothing(visitor: Visitor, host: str) -> None:
+    cookie = await visitor.login()
+    for path in ("/", "/metrics", f"/login?token={visitor.bridge.login_token}"):
+        status, _, text = await visitor.get(path, cookie, Host=host)
+        assert status in {400, 421}
+        assert "bridge_http" not in text
+
+
+async def test_probes_may_call_the_bridge_as_they_like(visitor: Visitor) -> None:
+    assert (await visitor.get("/healthz", Host="10.1.2.3:8080"))[0] == 200
+    assert (await visitor.get("/readyz", Host="10.1.2.3:8080"))[0] == 200
+
+
+# --- people ---
+
+
+async def test_a_person_who_was_added_comes_in_by_link_and_by_token(visitor: Visitor) -> None:
+    added = await visitor.operator("POST", "/users/ada")
+    assert added["link"].startswith(f"{visitor.bridge.url}/login?token=")
+    assert await visitor.may_enter(await visitor.login(added["link"].rpartition("=")[2]))
+    assert await visitor.may_enter(Authorization=f"Bearer {added['token']}")
+    async with visitor.socket(Authorization=f"Bearer {added['token']}"):
+        users = (await visitor.operator("GET", "/users"))["users"]
+    assert [(user["name"], user["sessions"]) for user in users] == [("local", 0), ("ada", 1)]
+    assert users[1]["last_seen_at"] > users[1]["created_at"]
+
+
+async def test_a_person_who_is_revoked_is_out_at_once_everywhere(visitor: Visitor) -> None:
+    added = await visitor.operator("POST", "/users/ada")
+    other = await visitor.operator("POST", "/users/bob")
+    link = (await visitor.operator("POST", "/users/ada/link"))["link"].rpartition("=")[2]
+    cookie = await visitor.login(added["link"].rpartition("=")[2])
+    async with (
+        visitor.socket(cookie, Origin=visitor.bridge.url) as page,
+        visitor.socket(Authorization=f"Bearer {added['token']}") as terminal,
+        visitor.socket(Authorization=f"Bearer {other['token']}") as bystander,
+    ):
+        await visitor.operator("DELETE", "/users/ada")
+        assert await close_code(page) == 1008
+        assert await close_code(terminal) == 1008
+        assert not bystander.closed
+    assert not await visitor.may_enter(cookie)
+    assert not await visitor.may_enter(Authorization=f"Bearer {added['token']}")
+    assert (await visitor.get(f"/login?token={link}"))[0] == 401
+    assert await visitor.may_enter(Authorization=f"Bearer {other['token']}")
+
+
+async def test_a_revoked_name_is_not_given_to_somebody_else_unawares(visitor: Visitor) -> None:
+    first = await visitor.operator("POST", "/users/ada")
+    await visitor.operator("DELETE", "/users/ada")
+    with pytest.raises(control.ControlError, match="memory are still there"):
+        await visitor.operator("POST", "/users/ada")
+    with pytest.raises(control.ControlError, match="was revoked"):
+        await visitor.operator("POST", "/users/ada/link")
+    again = await visitor.operator("POST", "/users/ada/restore")
+    assert await visitor.may_enter(Authorization=f"Bearer {again['token']}")
+    assert not await visitor.may_enter(Authorization=f"Bearer {first['token']}")
+
+
+@pytest.mark.parametrize("name", ["Ada", "a" * 40, "1a", "-", "a_b", "a.b", "local", "%2e%2e", "a%2fb", "\u00e4"])
+async def test_a_name_that_could_be_a_path_or_an_address_is_refused(visitor: Visitor, name: str) -> None:
+    with pytest.raises(control.ControlError):
+        await visitor.operator("POST", f"/users/{name}")
+
+
+async def test_no_secret_is_in_the_data_folder(visitor: Visitor) -> None:
+    added = await visitor.operator("POST", "/users/ada")
+    cookie = await visitor.login(added["link"].rpartition("=")[2])
+    session = cookie.partition("=")[2].partition(".")[0]
+    secrets = [str(visitor.bridge.login_token), added["token"], added["link"].rpartition("=")[2], session]
+    files = [path for path in visitor.settings.data.rglob("*") if path.is_file()]
+    assert visitor.settings.database in files
+    for path in files:
+        content = path.read_bytes()
+        assert not [secret for secret in secrets if secret.encode() in content], path
+    assert visitor.settings.database.stat().st_mode & 0o077 == 0
+    assert visitor.settings.run.stat().st_mode & 0o077 == 0
+
+
+async def test_a_person_has_a_bounded_number_of_open_pages(visitor: Visitor) -> None:
+    added = await visitor.operator("POST", "/users/ada")
+    headers = {"Authorization": f"Bearer {added['token']}"}
+    async with asyncio.timeout(PATIENCE):
+        sockets = [await visitor.session.ws_connect(visitor.bridge.url + "/ws", headers=headers) for _ in range(32)]
+    assert await visitor.refused(**headers) == 429
+    for socket in sockets:
+        await socket.close()
+
+
+async def close_code(websocket: aiohttp.ClientWebSocketResponse) -> int | None:
+    """What the bridge closed it with; the library's own attribute is overwritten when its answer comes too late."""
+    async with asyncio.timeout(PATIENCE):
+        while not websocket.closed:
+            message = await websocket.receive()
+            if message.type is aiohttp.WSMsgType.CLOSE:
+                return int(message.data)
+    return websocket.close_code
+
+
+def test_a_login_link_is_the_address_that_the_contract_names() -> None:
+    assert login_link("http://127.0.0.1:8080", "T") == "http://127.0.0.1:8080/login?token=T"
