@@ -22,12 +22,12 @@ from bridge.edge import IDLE_SECONDS, LINGERING_SECONDS, MAX_BODY_BYTES, Edge
 from bridge.errors import OperatorError
 from bridge.hosts import Host, ModelAccess
 from bridge.hosts.local import LocalHost
-from bridge.interim import Relay
 from bridge.login import Doorkeeper
 from bridge.metrics import Metrics
 from bridge.offline_model import OfflineModel
 from bridge.operator_api import OperatorApi
 from bridge.people import People
+from bridge.relay import Relay
 from bridge.routes import Readiness, Routes
 from bridge.status import Overview, Spend
 from bridge.visitors import Visitors
@@ -104,7 +104,7 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
             visitors,
             host,
             routes,
-            Overview(people, host, visitors.counts, spend),
+            Overview(people, host, relay.snapshot, spend),
             revoke_sprite,
             lambda token: login_link(settings.public_url or url, token),
         )
@@ -145,7 +145,7 @@ async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
         async def spend(_sprite: str) -> Spend:
             return Spend()
 
-        yield Overview(people, None, dict, spend)
+        yield Overview(people, None, list, spend)
 
 
 @asynccontextmanager

@@ -40,6 +40,7 @@ _ANY_HOST = frozenset({"/healthz", "/readyz"})
 PERSON: Final = web.RequestKey("person", str)
 SPRITE: Final = web.RequestKey("sprite", str)
 _REQUEST_ID: Final = web.RequestKey("request_id", str)
+_HAS_BEGUN: Final = web.RequestKey("has_begun", bool)
 _HEADERS = {
     "Server": "Sprite",
     "X-Content-Type-Options": "nosniff",
@@ -70,6 +71,7 @@ class Edge:
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """An `on_response_prepare` signal; what the model proxy passes on stays as it came."""
+        request[_HAS_BEGUN] = True
         if _REQUEST_ID in request and not request.path.startswith("/v1/"):
             response.headers["X-Request-Id"] = request[_REQUEST_ID]
             for name, value in self._headers.items():
@@ -105,11 +107,11 @@ class Edge:
         except ConnectionError:
             # The client has gone in mid-answer; aiohttp ends what is left.
             raise
-        except Exception:
+        except Exception as error:
             # A fault of ours must not end the connection without an answer, nor show its words.
             log.exception("a request failed", extra={"request_id": request[_REQUEST_ID], "route": _route(request)})
-            if request.transport is None or request.protocol.transport is None:
-                raise
+            if _HAS_BEGUN in request:
+                raise ConnectionResetError("an answer that has begun cannot become another") from error
             return messages.page(
                 request,
                 500,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from bridge.hosts import Host, HostError, HostState
 from bridge.people import People, Person
+from bridge.relay import Seen
 
 #: A host that does not answer must not keep the others from being shown.
 _STATE_SECONDS = 5.0
@@ -24,11 +24,16 @@ class Spend(msgspec.Struct):
 
 
 class Row(msgspec.Struct):
-    """One sprite. `last_seen_at` is when its person was connected last, in Unix seconds; `clients` are open now."""
+    """One sprite. `link` is the relay's, `clients` are pages and terminals that are open now.
+
+    `last_seen_at` is when the sprite answered last (before this start of the bridge: when its person was here last), in
+    Unix seconds.
+    """
 
     sprite: str
     state: str
     version: str | None
+    link: str | None
     detail: str
     clients: int
     last_seen_at: float | None
@@ -42,29 +47,30 @@ class Overview:
         self,
         people: People,
         host: Host | None,
-        clients: Callable[[], dict[str, int]],
+        seen: Callable[[], Sequence[Seen]],
         spend: Callable[[str], Awaitable[Spend]],
     ) -> None:
         self._people = people
         self._host = host
-        self._clients = clients
+        self._seen = seen
         self._spend = spend
 
     async def rows(self) -> list[Row]:
         """A row for everybody who may come in, oldest first."""
         people = [person for person in await self._people.everyone() if person.revoked_at is None]
-        return list(await asyncio.gather(*(self._row(person) for person in people)))
+        seen = {one.sprite: one for one in self._seen()}
+        return list(await asyncio.gather(*(self._row(person, seen.get(person.name)) for person in people)))
 
-    async def _row(self, person: Person) -> Row:
+    async def _row(self, person: Person, seen: Seen | None) -> Row:
         state = await self._state(person.name)
-        clients = self._clients().get(person.name, 0)
         return Row(
             sprite=person.name,
             state=state.state,
-            version=state.version,
-            detail=state.detail,
-            clients=clients,
-            last_seen_at=time.time() if clients else person.last_seen_at,
+            version=state.version or (seen.version if seen else None),
+            link=seen.state if seen else None,
+            detail=state.detail or (seen.detail if seen else ""),
+            clients=seen.clients if seen else 0,
+            last_seen_at=(seen.last_seen_at if seen else None) or person.last_seen_at,
             spend=await self._spend(person.name),
         )
 
