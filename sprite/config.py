@@ -14,7 +14,7 @@ PermissionMode = Literal["ask", "bypass"]
 #: The newest Haiku that `anthropic` 2.11 lists.
 DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
 DEFAULT_BATCH_TURNS = 25
-#: A socket that only a Sprites VM has: there, the VM is the boundary around the agent.
+#: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
 
@@ -37,6 +37,8 @@ class Settings:
     batch_turns: int = DEFAULT_BATCH_TURNS
     #: What curation may cost a day; None for no cap.
     daily_usd: float | None = None
+    #: The API of the VM around us, where there is one.
+    vm_socket: Path = VM_SOCKET
 
     @property
     def system(self) -> Path:
@@ -85,12 +87,17 @@ def from_environment(
         curator_model=os.environ.get("SPRITE_CURATOR_MODEL") or DEFAULT_CURATOR_MODEL,
         batch_turns=_whole("SPRITE_BATCH_TURNS", DEFAULT_BATCH_TURNS),
         daily_usd=_dollars("SPRITE_DAILY_USD"),
+        vm_socket=_vm_socket(),
     )
 
 
 def inside_vm() -> bool:
     """Whether the machine itself is the boundary around the agent."""
-    return os.environ.get("IS_SANDBOX") == "1" or VM_SOCKET.exists()
+    return os.environ.get("IS_SANDBOX") == "1" or _vm_socket().exists()
+
+
+def _vm_socket() -> Path:
+    return Path(os.environ.get("SPRITE_VM_SOCKET") or VM_SOCKET)
 
 
 def is_root() -> bool:

@@ -152,6 +152,11 @@ class AgentRuntime:
         """The mission under way."""
         return self._turn.mission.id if self._turn else None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a mission runs or waits."""
+        return self._turn is not None or bool(self._inbox)
+
     def session_state(self) -> SessionState:
         """The session as clients see it."""
         queued = sum(isinstance(item, StoredMission) for item in self._inbox)

@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sprite.awake import kept_awake
 from sprite.config import Settings
 from sprite.connection import Connection
 from sprite.database.lock import workspace_lock
@@ -112,6 +113,9 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         on_listening(host, port)
         # Beside the listener: the SDKs take a second to import, and nobody should wait for that to be let in.
         await stack.enter_async_context(agent.loading())
+        await stack.enter_async_context(
+            kept_awake(settings.vm_socket, lambda: runtime.is_busy or processor.is_flushing)
+        )
         await stack.enter_async_context(_running(runtime, processor))
         await stop.wait()
         log.info("stopping: the turn is stored and memory is flushed")

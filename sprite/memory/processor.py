@@ -64,6 +64,11 @@ class ObservationProcessor:
         #: In words, what went wrong last; None once all is well again. Known here also where the disk refuses.
         self.last_error = last_error(settings.run)
 
+    @property
+    def is_flushing(self) -> bool:
+        """Whether a flush is under way."""
+        return self._one_flush.locked()
+
     # --- triggers ---
 
     async def turn_ended(self) -> None:
