@@ -47,9 +47,9 @@ class _Asset:
 
 
 class Pages:
-    """The page as it was on disk when this was made."""
+    """The page as it was on disk when this was made; it says so where the offline model answers."""
 
-    def __init__(self, folder: Path = _WEB) -> None:
+    def __init__(self, folder: Path = _WEB, *, offline_model: bool = False) -> None:
         bodies = {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in sorted(folder.rglob("*"))
@@ -60,7 +60,10 @@ class Pages:
             digest.update(f"{name}\0{len(body)}\0".encode() + body)
         self._version = digest.hexdigest()[:12]
         if (index := bodies.get(_INDEX)) is not None:
-            bodies[_INDEX] = self._with_versions(index.decode(), frozenset(bodies)).encode()
+            html = self._with_versions(index.decode(), frozenset(bodies))
+            if offline_model:
+                html = html.replace("<html ", '<html data-model="offline" ', 1)
+            bodies[_INDEX] = html.encode()
         self._assets = {name: _asset(name, body) for name, body in bodies.items()}
 
     def index(self, request: web.Request) -> web.Response:

@@ -61,7 +61,7 @@ class Routes:
         self._relay = relay
         self._metrics = metrics
         self._readiness = readiness
-        self._pages = Pages()
+        self._pages = Pages(offline_model=settings.uses_offline_model)
 
     def table(self) -> list[web.RouteDef]:
         """The routes; the catch-all for the page's files comes last."""

@@ -38,6 +38,8 @@ let stackId = null;
 let memory = null;
 const page = {
   store, connection, outbox, commands, announce, toast, confirm, prompt, dialog,
+  /** Whether the built-in stand-in answers, whose figures mean nothing. */
+  isOffline: () => document.documentElement.dataset.model === 'offline',
   stackId: () => stackId,
   setStack: (id) => { stackId = id; },
   openPanel: (name) => layout.open(name, { focus: true }),

@@ -8,8 +8,8 @@ const ANSWER_MS = 30_000;
 /** A connection that was asleep longer than this is asked whether it still lives. */
 const ASLEEP_MS = 20_000;
 const PROBE_MS = 5000;
-/** The bridge's word that this login is over: logged out, or revoked. */
-const SIGNED_OUT = 1008;
+/** The bridge's words that this login is over. */
+const SIGNED_OUT = new Set(['revoked', 'logged out']);
 
 /** What went wrong, in words for people; `code` for programs. */
 export class Problem extends Error {
@@ -24,6 +24,7 @@ export function createConnection(store, { url = address() } = {}) {
   let socket = null;
   let epoch = null;
   let lastSeq = 0;
+  let syncedTo = null;
   let attempts = 0;
   let timer = 0;
   let heardAt = 0;
@@ -46,7 +47,7 @@ export function createConnection(store, { url = address() } = {}) {
       take(event.data);
     };
     mine.onclose = (event) => {
-      if (socket === mine) lost(event.code);
+      if (socket === mine) lost(event.reason);
     };
   }
 
@@ -58,26 +59,25 @@ export function createConnection(store, { url = address() } = {}) {
       return;
     }
     if (message.seq !== undefined && message.seq !== null) {
-      if (message.seq <= lastSeq && message.type !== 'state_sync') return;
+      if (message.seq <= lastSeq) return;
       lastSeq = message.seq;
+      syncedTo = null;
     }
     if (message.type === 'auth_ok') welcome(message.payload);
-    if (message.type === 'gap') return;
-    if (message.type === 'state_sync' && pendingSeq !== null) {
-      lastSeq = pendingSeq;
-      pendingSeq = null;
+    if (message.type === 'state_sync' && syncedTo !== null) {
+      lastSeq = Math.max(lastSeq, syncedTo);
+      syncedTo = null;
     }
     const waiting = message.reply_to && asked.get(message.reply_to);
     store.apply(message);
     if (waiting) answer(message, waiting);
   }
 
-  /** Where the sequence stands: of another epoch, or nothing to resume, the coming state_sync stands for all up to here. */
-  let pendingSeq = null;
   function welcome({ epoch: current, last_seq: newest }) {
     attempts = 0;
     if (current !== epoch || lastSeq > newest) lastSeq = 0;
-    pendingSeq = current === epoch && lastSeq > 0 ? null : newest;
+    // A state that comes now, and not a replay, stands for everything up to here.
+    syncedTo = newest;
     epoch = current;
     if (store.state.link.state !== 'ready') store.setLink('ready');
   }
@@ -88,13 +88,13 @@ export function createConnection(store, { url = address() } = {}) {
     else resolve(message.payload);
   }
 
-  function lost(code) {
+  function lost(reason) {
     socket = null;
     for (const { reject, done } of [...asked.values()]) {
       done();
       reject(new Problem('offline', 'The connection was lost before the answer came.'));
     }
-    if (code === SIGNED_OUT) return end('signed-out');
+    if (SIGNED_OUT.has(reason)) return end('signed-out');
     void diagnose();
   }
 
@@ -135,7 +135,7 @@ export function createConnection(store, { url = address() } = {}) {
       if (problem.code === 'timeout' && socket === mine) {
         mine.onclose = null;
         mine.close();
-        lost(0);
+        lost('');
       }
     }
   }

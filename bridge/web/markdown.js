@@ -81,14 +81,14 @@ function codeBlock(token) {
       button.setAttribute('aria-label', 'Copy code');
     }, COPIED_MS);
   });
-  return h('div', { class: 'code' }, h('pre', { tabIndex: 0, role: 'region', 'aria-label': 'Code' }, code), button);
+  return h('div', { class: 'code' }, h('pre', { tabIndex: 0, role: 'group', 'aria-label': 'Code' }, code), button);
 }
 
 function table(token, context) {
   const cell = (tag, content, index) => h(tag, { class: token.align[index] ?? '', ...(tag === 'th' && { scope: 'col' }) }, inline(content.tokens, context));
   return h(
     'div',
-    { class: 'table-scroll', tabIndex: 0, role: 'region', 'aria-label': 'Table' },
+    { class: 'table-scroll', tabIndex: 0, role: 'group', 'aria-label': 'Table' },
     h(
       'table',
       null,

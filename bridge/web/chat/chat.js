@@ -20,7 +20,7 @@ export function mountChat(root, page) {
   const thread = new Thread(page, { empty, unsent: unsent.element });
   const line = new RunStateLine(page);
   const composer = new Composer(page, { onSent: () => thread.follow(), onEditQueued: editQueued });
-  root.append(thread.element, h('div', { class: 'chat-foot' }, line.element, composer.element), signedOut());
+  root.append(h('h2', { class: 'visually-hidden' }, 'Chat'), thread.element, h('div', { class: 'chat-foot' }, line.element, composer.element), signedOut());
 
   function welcome() {
     const examples = STARTERS.map(([title, text]) =>

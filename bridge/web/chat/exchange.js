@@ -109,14 +109,16 @@ export class ExchangeView {
     if (entry.compacting) pieces.push(h('p', { class: 'muted small-text' }, 'Making room: the older part of this conversation is being summed up.'));
     if (entry.status === 'interrupted') pieces.push(h('p', { class: 'ended' }, iconElement('stop', true), 'Stopped.', this.#again(entry, 'Send again')));
     if (entry.status === 'error') {
-      pieces.push(h('div', { class: 'problem', role: 'group', 'aria-label': 'Error' }, iconElement('alert', true), h('p', { class: 'grow' }, entry.error?.message ?? 'It could not be finished.'), this.#again(entry, 'Try again')));
+      pieces.push(h('div', { class: 'problem', role: 'group', 'aria-label': 'Error' }, iconElement('alert', true), h('p', { class: 'grow' }, problemWords(entry.error)), this.#again(entry, 'Try again')));
     }
     if (entry.status === 'complete' && entry.parts.some((part) => part.kind === 'text')) pieces.push(this.#meta(entry));
     this.#foot.replaceChildren(...pieces);
   }
 
   #again(entry, label) {
-    if (!entry.text || entry.error?.retryable === false) return null;
+    if (!entry.text) return null;
+    // Sent as it is it would fail again.
+    if (entry.error?.retryable === false) return h('button', { class: 'button small', type: 'button', onclick: () => this.page.draft(entry.text) }, iconElement('edit', true), 'Change it');
     const again = () => {
       const problem = this.page.outbox.submit(entry.text, this.page.stackId());
       if (problem) this.page.toast({ kind: 'error', text: problem });
@@ -127,9 +129,15 @@ export class ExchangeView {
   #meta(entry) {
     const said = () => entry.parts.filter((part) => part.kind === 'text').map((part) => part.text).join('\n\n');
     const copy = async () => this.page.announce((await copyText(said())) ? 'Reply copied.' : 'It could not be copied.');
-    const figures = [when(entry.at), entry.ms !== null && entry.ms >= 1000 && duration(entry.ms), entry.cost > 0 && money(entry.cost)].filter(Boolean);
+    const figures = [when(entry.at), entry.ms !== null && entry.ms >= 1000 && duration(entry.ms), entry.cost > 0 && !this.page.isOffline() && money(entry.cost)].filter(Boolean);
     return h('div', { class: 'reply-meta row muted small-text tabular' },
       h('button', { class: 'icon-button small', type: 'button', 'aria-label': 'Copy the reply', title: 'Copy the reply', onclick: () => void copy() }, iconElement('copy', true)),
       figures.join(' · '));
   }
+}
+
+/** What the agent's client says of a refusal begins with a number that helps nobody. */
+function problemWords(error) {
+  if (!error?.message) return 'It could not be finished.';
+  return error.message.replace(/^API Error: \d{3} ?/, 'The model’s service answered: ');
 }

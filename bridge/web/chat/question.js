@@ -23,7 +23,7 @@ export class Question {
       'div',
       { class: 'question', role: 'group', 'aria-labelledby': id },
       h('h4', { id }, iconElement('alert', true), `May Sprite ${wants(part.tool)}?`),
-      h('pre', { class: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'What it would do' }, inputText(part.tool, part.input)),
+      h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'What it would do' }, inputText(part.tool, part.input)),
       this.#buttons,
       this.state,
     );

@@ -13,6 +13,8 @@ const LINK = {
   offline: 'Reconnecting',
   'signed-out': 'Signed out',
 };
+/** Said where no model answers, but rules. */
+const OFFLINE = 'Offline model: a stand-in answers, by rules';
 const TICK_MS = 1000;
 /** A connection that is back within this is not worth a word. */
 const PATIENCE_MS = 700;
@@ -68,7 +70,7 @@ export class RunStateLine {
     this.retry.hidden = !now.retry || (now.kind === 'link' && waited < 3);
     this.stop.hidden = !(state.link.state === 'ready' && this.isRunning);
     this.stop.disabled = this.#stopping !== null;
-    this.model.textContent = now.kind === 'idle' ? modelName(state) : '';
+    this.model.textContent = now.kind !== 'idle' ? '' : this.page.isOffline() ? OFFLINE : (state.model ?? '');
     this.#say(now);
     clearTimeout(this.#timer);
     if (now.since) this.#timer = setTimeout(() => this.draw(), TICK_MS - ((Date.now() - now.since) % TICK_MS) + 5);
@@ -99,12 +101,6 @@ export class RunStateLine {
     else if (now.kind === 'ask') this.page.announce('Sprite asks for your permission.');
     else if (now.kind === 'bad') this.page.announce(now.words);
   }
-}
-
-/** What answers, where it is worth a word. */
-function modelName({ model }) {
-  if (!model) return '';
-  return /offline|stand-?in/i.test(model) ? 'Offline model: a built-in stand-in answers, by rules' : model;
 }
 
 const capital = (words) => words[0].toUpperCase() + words.slice(1);

@@ -68,7 +68,7 @@ export class Thread {
       view.update(entry);
       at = view.element;
     }
-    this.earlier.hidden = !this.page.store.state.loaded || (from === 0 && (this.#atStart || !this.page.store.conversation.oldestRow));
+    this.earlier.hidden = !this.page.store.state.loaded || (from === 0 && (this.#atStart || (this.page.store.conversation.oldestRow ?? 1) <= 1));
     if (this.#follows) this.#toEnd();
     else this.jump.hidden = false;
   }

@@ -51,9 +51,9 @@ export class ToolRow {
 
   #fill() {
     const { part } = this;
-    const pieces = [h('h4', null, 'Input'), h('pre', { class: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Input' }, inputText(part.name, part.input) || '(nothing)')];
+    const pieces = [h('h4', null, 'Input'), h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Input' }, inputText(part.name, part.input) || '(nothing)')];
     if (part.endedAt && !part.stopped) {
-      pieces.push(h('h4', null, part.isError ? 'What went wrong' : 'Result'), h('pre', { class: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Result' }, part.summary || '(nothing)'));
+      pieces.push(h('h4', null, part.isError ? 'What went wrong' : 'Result'), h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Result' }, part.summary || '(nothing)'));
     }
     const card = CARD_TOOLS.has(shortName(part.name)) && this.#card();
     if (card) pieces.push(h('button', { class: 'button small', type: 'button', onclick: () => this.page.openCard(card.card_id) }, 'Show the card'));
