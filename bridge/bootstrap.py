@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from bridge.archive import Archive, contents_of, hashes_of
 from bridge.hosts import Access, HostError, ModelAccess, Report
 from bridge.hosts.faults import is_full_disk
-from bridge.hosts.machine import CommandError, Machine
+from bridge.hosts.machine import CommandError, Machine, NotThereError
 
 log = logging.getLogger(__name__)
 
@@ -215,6 +215,14 @@ class Bootstrap:
         await self._machine.write(f"{SYSTEM}/VERSION", f"{self._plan.stamp}\n".encode())
         return token
 
+    async def revive(self) -> None:
+        """Starts a sprite that is in its place and does not run; HostError if it ends at once."""
+        try:
+            await self._machine.start(SERVICE)
+        except NotThereError:
+            # It is one without a service, which no boot brings back.
+            await self._detach()
+
     async def _prepare(self, release: str, report: Report) -> tuple[str, str] | None:
         """Everything that can be done beside a sprite that runs. The (release, environment) in use, None if none is."""
         names = {"release": release.removeprefix("releases/"), "environment": self._environment}
@@ -275,9 +283,12 @@ class Bootstrap:
             raise
         except HostError as error:
             log.warning("%s gets no service (%s); it is started as a process", self._machine.name, error)
-            await self._machine.detach(f"cd {SYSTEM}/src && {_START}")
+            await self._detach()
         report("updating", "Asking whether it is well.")
         await self._probe(token)
+
+    async def _detach(self) -> None:
+        await self._machine.detach(f"cd {SYSTEM}/src && {_START}")
 
     async def _roll_back(
         self, earlier: tuple[str, str], version: str, token: str, reason: HostError, report: Report

@@ -64,6 +64,10 @@ class CommandError(HostError):
     """A command on the VM ended with an error; the words hold its last lines."""
 
 
+class NotThereError(HostError):
+    """There is no such service on the VM."""
+
+
 class Machine:
     """The VM of one name, whether it exists or not. Each method is at least one API call, bounded and retried."""
 
@@ -194,7 +198,7 @@ class Machine:
             await self.start(name)
 
     async def start(self, name: str) -> None:
-        """Starts a service that is defined; CommandError if it ends at once. One that runs is left alone."""
+        """Starts a service; CommandError if it ends at once, NotThereError if it is not defined. A running one is well."""
         with suppress(_ConflictError):
             await self._service(
                 f"starting the service {name}", lambda: self._sprite.start_service(name, duration=_WATCH_SECONDS)
@@ -216,6 +220,8 @@ class Machine:
         try:
             events = list(await self._call(what, call, seconds=_WATCH_SECONDS + _CALL_SECONDS))
         except _StatusError as error:
+            if error.status == _NOT_FOUND:
+                raise NotThereError(str(error)) from error
             raise _ConflictError(str(error)) if error.status in _TAKEN else error from error
         ends = [event for event in events if event.type in {"exit", "error"}]
         if ends:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import sprites
 
 from bridge.archive import Archive
-from bridge.bootstrap import PORT, SERVICE, Bootstrap, Found, Plan, UpdateFailedError
+from bridge.bootstrap import PORT, Bootstrap, Found, Plan, UpdateFailedError
 from bridge.hosts import (
     Access,
     Channel,
@@ -189,16 +189,14 @@ class _VM:
         await self._install(found, report)
 
     async def connected(self, seconds: float) -> Channel:
-        """A stream to the sprite's port; waits a little for it to listen. A service that was stopped is started."""
+        """A stream to the sprite's port; waits for it to listen. One that does not run is started."""
         try:
             return await self._listening(seconds)
         except HostError:
-            with suppress(HostError):
-                await self.machine.start(SERVICE)
-                return await self._listening(_POLL_SECONDS)
             # Whatever was seen of it, it does not answer: next time it is looked at.
             self._seen_at = float("-inf")
-            raise
+            await self._bootstrap.revive()
+            return await self._listening(seconds)
 
     async def _update(self, found: Found, report: Report) -> None:
         if self.failure and found.version is not None and found.token is not None:
