@@ -190,6 +190,14 @@ ClientPayload = (
     Auth | Mission | Heartbeat | Interrupt | CanvasInteraction | FileUpload | MemoryRequest | Permission | System | Ping
 )
 
+
+class ResumeFrom(Payload):
+    """The first frame of a page or a terminal to the bridge, instead of `auth`: where it left off, if it was here."""
+
+    epoch: str | None = None
+    last_seq: int | None = None
+
+
 CLIENT_TYPES: dict[str, type[ClientPayload]] = {
     "auth": Auth,
     "mission": Mission,
@@ -201,6 +209,11 @@ CLIENT_TYPES: dict[str, type[ClientPayload]] = {
     "permission": Permission,
     "system": System,
     "ping": Ping,
+}
+#: What pages and terminals may send to the bridge.
+VISITOR_TYPES: dict[str, type[ClientPayload | ResumeFrom]] = {
+    "resume": ResumeFrom,
+    **{name: payload for name, payload in CLIENT_TYPES.items() if name != "auth"},
 }
 
 
@@ -513,7 +526,22 @@ SERVER_TYPES: dict[str, type[ServerPayload]] = {
     "chat_said": ChatSaid,
     "stack_update": StackUpdate,
 }
-_TYPE_NAMES: dict[type[Any], str] = {cls: name for name, cls in (CLIENT_TYPES | SERVER_TYPES).items()}
+
+
+class LinkState(Payload, omit_defaults=False):
+    """From the bridge to its pages and terminals: how its link to the sprite is, with words where they help."""
+
+    state: Literal["connecting", "waking", "ready", "updating", "unavailable"]
+    detail: str
+
+
+#: What pages and terminals hear from the bridge.
+RELAYED_TYPES: dict[str, type[ServerPayload | LinkState]] = {**SERVER_TYPES, "link": LinkState}
+_TYPE_NAMES: dict[type[Any], str] = {
+    payload: name
+    for types in (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES)
+    for name, payload in types.items()
+}
 
 
 # --- framing ----------------------------------------------------------------------------------
@@ -538,12 +566,31 @@ class ClientMessage(Struct):
     payload: ClientPayload
 
 
+class VisitorMessage(Struct):
+    """A validated message of a page's or a terminal's."""
+
+    type: str
+    id: str
+    payload: ClientPayload | ResumeFrom
+
+
 class ServerMessage(Struct):
-    """A validated message of the sprite's; `seq` on durable events, `reply_to` on answers."""
+    """A validated message of the sprite's; `seq` on durable events, `reply_to` on answers, `timestamp` in ms."""
 
     type: str
     id: str
     payload: ServerPayload
+    seq: int | None = None
+    reply_to: str | None = None
+    timestamp: float = 0
+
+
+class RelayedMessage(Struct):
+    """A validated message as pages and terminals get it from the bridge."""
+
+    type: str
+    id: str
+    payload: ServerPayload | LinkState
     seq: int | None = None
     reply_to: str | None = None
 
@@ -606,6 +653,25 @@ def decode_server(frame: bytes) -> ServerMessage:
         payload=_payload(envelope, SERVER_TYPES),
         seq=envelope.seq,
         reply_to=envelope.reply_to,
+        timestamp=envelope.timestamp,
+    )
+
+
+def decode_visitor(frame: bytes) -> VisitorMessage:
+    """A page's or a terminal's message, as the bridge reads it; the errors of `decode_client`."""
+    envelope = read_envelope(frame)
+    return VisitorMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, VISITOR_TYPES))
+
+
+def decode_relayed(frame: bytes) -> RelayedMessage:
+    """The bridge's message, as a page or a terminal reads it; the errors of `decode_client`."""
+    envelope = read_envelope(frame)
+    return RelayedMessage(
+        type=envelope.type,
+        id=envelope.id,
+        payload=_payload(envelope, RELAYED_TYPES),
+        seq=envelope.seq,
+        reply_to=envelope.reply_to,
     )
 
 
@@ -632,17 +698,18 @@ def _reason(error: Exception) -> str:
 
 
 def encode(
-    payload: ClientPayload | ServerPayload,
+    payload: ClientPayload | ServerPayload | ResumeFrom | LinkState,
     *,
     message_id: str | None = None,
     seq: int | None = None,
     reply_to: str | None = None,
+    timestamp: float = 0,
 ) -> bytes:
-    """One frame, its newline included."""
+    """One frame, its newline included; `timestamp` in ms, now if it is 0."""
     outgoing = _Outgoing(
         type=_TYPE_NAMES[type(payload)],
         id=message_id or str(uuid.uuid4()),
-        timestamp=int(time.time() * 1000),
+        timestamp=int(timestamp or time.time() * 1000),
         payload=payload,
         seq=seq,
         reply_to=reply_to,

@@ -1,0 +1,166 @@
+"""A relay that listens, the way to one or more sprites, and pages: real sockets on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from bridge.hosts import HostError, HostState, Reached, Report, TcpChannel
+from bridge.relay import Relay
+from sprite.protocol import MAX_FRAME_BYTES
+from tests.chat_stand_in import TOKEN
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+Message = dict[str, Any]
+PATIENCE = 20.0
+
+
+class Street:
+    """A host whose sprites listen on known ports of this machine; `before` may report, wait, or refuse."""
+
+    def __init__(self, port: int, token: str = TOKEN) -> None:
+        self.port = port
+        self.token = token
+        self.reached = 0
+        self.at_once = 0
+        self.most_at_once = 0
+        self.before: Callable[[Report], Any] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    async def reach(self, sprite: str, report: Report) -> Reached:  # noqa: ARG002 - there is one door
+        self.reached += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            if self.before is not None:
+                await self.before(report)
+            try:
+                return Reached(await TcpChannel.open("127.0.0.1", self.port), self.token)
+            except OSError as error:
+                raise HostError("The sprite is not there.") from error
+        finally:
+            self.at_once -= 1
+
+    async def deploy(self, sprite: str, report: Report) -> None:
+        raise NotImplementedError
+
+    async def state(self, sprite: str) -> HostState:  # noqa: ARG002 - never asked
+        return HostState("running")
+
+    async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+
+class Page:
+    """A client of the relay that keeps everything it has heard."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+        self.received: list[Message] = []
+
+    async def send(self, kind: str, payload: Message | None = None, message_id: str | None = None) -> str:
+        message_id = message_id or str(uuid.uuid4())
+        await self.socket.send_str(
+            json.dumps({"type": kind, "id": message_id, "timestamp": 0, "payload": payload or {}})
+        )
+        return message_id
+
+    async def next(self) -> Message | None:
+        """The next message, None at the end."""
+        async with asyncio.timeout(PATIENCE):
+            message = await self.socket.receive()
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            return None
+        heard: Message = json.loads(message.data)
+        self.received.append(heard)
+        return heard
+
+    async def until(self, wanted: Callable[[Message], bool]) -> Message:
+        while (message := await self.next()) is not None:
+            if wanted(message):
+                return message
+        raise AssertionError(f"closed with {self.socket.close_code}; the last messages were {self.received[-5:]}")
+
+    async def receive(self, kind: str) -> Message:
+        return await self.until(lambda m: m["type"] == kind)
+
+    async def reply(self, message_id: str) -> Message:
+        return await self.until(lambda m: m.get("reply_to") == message_id)
+
+    async def link(self, state: str) -> Message:
+        """Waits until the link is said to be so; its payload."""
+        found: Message = (await self.until(lambda m: m["type"] == "link" and m["payload"]["state"] == state))["payload"]
+        return found
+
+    async def closed(self) -> int | None:
+        """Reads to the end; the code with which it was closed."""
+        while await self.next() is not None:
+            pass
+        return self.socket.close_code
+
+    def seqs(self) -> list[int]:
+        """The numbers of the durable events heard, in order."""
+        return [message["seq"] for message in self.received if "seq" in message]
+
+
+class Stage:
+    """A relay on a free port."""
+
+    def __init__(self, relay: Relay, url: str, session: aiohttp.ClientSession) -> None:
+        self.relay = relay
+        self.url = url
+        self.session = session
+
+    @asynccontextmanager
+    async def socket(self, sprite: str = "local") -> AsyncIterator[Page]:
+        """A page that has said nothing yet."""
+        async with self.session.ws_connect(f"{self.url}/ws/{sprite}", max_msg_size=4 * MAX_FRAME_BYTES) as socket:
+            yield Page(socket)
+
+    @asynccontextmanager
+    async def page(self, sprite: str = "local", **resume: Any) -> AsyncIterator[Page]:
+        """A page that has said where it left off."""
+        async with self.socket(sprite) as page:
+            await page.send("resume", resume, "resume-id")
+            yield page
+
+
+@asynccontextmanager
+async def stage(host: Any, **options: Any) -> AsyncIterator[Stage]:
+    async with Relay(host, **options) as relay:
+
+        async def serve(request: web.Request) -> web.StreamResponse:
+            socket = web.WebSocketResponse(heartbeat=30, max_msg_size=2 * MAX_FRAME_BYTES, compress=False)
+            await socket.prepare(request)
+            await relay.serve(socket, request.match_info["sprite"])
+            return socket
+
+        application = web.Application()
+        application.router.add_get("/ws/{sprite}", serve)
+        runner = web.AppRunner(application, shutdown_timeout=2)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        try:
+            async with aiohttp.ClientSession() as session:
+                yield Stage(relay, f"http://127.0.0.1:{port}", session)
+        finally:
+            await relay.__aexit__(None, None, None)
+            await runner.cleanup()
