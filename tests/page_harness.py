@@ -1,0 +1,191 @@
+"""What the page's tests share: Debian's Chromium, a real bridge with a scripted model behind it, and pages that may not complain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
+
+from bridge.offline_model import OfflineModel
+from tests.bridge_harness import BridgeProcess, running_bridge
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+#: A page that is broken is not waited for as long as a slow machine is.
+PATIENCE_MS = 20_000
+#: Without these Chromium asks for hosts that are not there.
+_FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+_AXE = "axe_playwright_python"
+
+
+def needs_chromium() -> pytest.MarkDecorator:
+    """Skips where Debian's chromium is missing, but fails where it has to be there (REQUIRE_BROWSER=1)."""
+    if CHROMIUM is None and os.environ.get("REQUIRE_BROWSER") == "1":
+        raise RuntimeError("REQUIRE_BROWSER=1, and there is no chromium: apt-get install chromium")
+    return pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """A headless browser with an empty profile."""
+    assert CHROMIUM is not None
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@dataclass
+class PageStack:
+    """A bridge, its model, and a browser that is logged in. `complaints` is what pages said that they never should."""
+
+    browser: Browser
+    model: OfflineModel
+    data: Path
+    bridge: BridgeProcess
+    flags: Sequence[str] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
+    _cookie: tuple[str, str] = ("", "")
+    _running: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    @property
+    def workspace(self) -> Path:
+        """The local person's."""
+        return self.bridge.workspace
+
+    async def log_in(self) -> None:
+        """A fresh session, for the contexts opened from here on."""
+        name, _, value = (await self.bridge.login()).partition("=")
+        self._cookie = (name, value)
+
+    async def stop_bridge(self) -> None:
+        """Ends the bridge in order, its sprites with it."""
+        await self._running.aclose()
+
+    async def start_bridge(self) -> None:
+        """The same bridge again: same folder, same port."""
+        port = int(self.bridge.url.rsplit(":", 1)[1])
+        self.bridge = await self._running.enter_async_context(
+            running_bridge(self.data, *self.flags, port=port, **self.environment)
+        )
+
+    @asynccontextmanager
+    async def context(self, **options: Any) -> AsyncIterator[BrowserContext]:
+        """A browser window of its own, logged in; `options` are Playwright's (viewport, color_scheme, ...)."""
+        options.setdefault("viewport", {"width": 1280, "height": 800})
+        context = await self.browser.new_context(**options)
+        context.set_default_timeout(PATIENCE_MS)
+        name, value = self._cookie
+        await context.add_cookies([{"name": name, "value": value, "url": self.bridge.url}])
+        try:
+            yield context
+        finally:
+            await context.close()
+
+    @asynccontextmanager
+    async def page(self, **options: Any) -> AsyncIterator[Page]:
+        """The page, open and ready, in a window of its own."""
+        async with self.context(**options) as context:
+            yield await self.open(context)
+
+    async def open(self, context: BrowserContext) -> Page:
+        """One more page of a window, open and ready."""
+        page = await context.new_page()
+        self.watch(page)
+        await page.goto(self.bridge.url)
+        await ready(page)
+        return page
+
+    def watch(self, page: Page) -> None:
+        """Notes faults, breaches of the policy, and requests that leave this machine."""
+
+        def hear(message: ConsoleMessage) -> None:
+            # A bridge that is stopped under the page is none of its faults.
+            if message.type == "error" and "ERR_" not in message.text and "WebSocket" not in message.text:
+                self.complaints.append(message.text)
+
+        def look(request: Request) -> None:
+            if not request.url.startswith((self.bridge.url, "data:", "blob:")):
+                self.complaints.append(f"asked for {request.url}")
+
+        page.on("console", hear)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", look)
+
+
+@asynccontextmanager
+async def page_stack(
+    folder: Path, *flags: str, steps: Sequence[dict[str, Any]] = (), **environment: str
+) -> AsyncIterator[PageStack]:
+    """Everything for real. `steps` are the model's (offline_script), `flags` and `environment` the bridge's."""
+    async with AsyncExitStack() as stack:
+        model = await stack.enter_async_context(OfflineModel())
+        model.script.agent(*steps)
+        environment = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "planted-key", **environment}
+        running = await stack.enter_async_context(AsyncExitStack())
+        data = folder / "data"
+        bridge = await running.enter_async_context(running_bridge(data, *flags, **environment))
+        browser = await stack.enter_async_context(chromium())
+        found = PageStack(browser, model, data, bridge, flags, environment, _running=running)
+        await found.log_in()
+        yield found
+
+
+async def ready(page: Page) -> None:
+    """Waits until the conversation is there and the link is ready."""
+    await page.wait_for_function(
+        "() => document.querySelector('.link-words')?.textContent === 'Connected' "
+        "&& !document.querySelector('.run-state[data-kind=link]')"
+    )
+
+
+async def say(page: Page, text: str) -> None:
+    """Types a message and sends it."""
+    await page.fill("#composer-text", text)
+    await page.press("#composer-text", "Enter")
+
+
+async def ask(page: Page, text: str) -> None:
+    """Sends a message and waits for the end of its reply."""
+    await say(page, text)
+    await settled(page, text)
+
+
+async def settled(page: Page, text: str) -> None:
+    """Waits until the message with these words has been answered, whichever way."""
+    last = page.locator(".thread-list .exchange", has_text=text).last
+    await last.and_(page.locator("[data-status=complete], [data-status=error], [data-status=interrupted]")).wait_for(
+        state="attached"
+    )
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe-core objects to, one line each: rule, and the first elements."""
+    if not await page.evaluate("() => 'axe' in window"):
+        from axe_playwright_python.base import AXE_FILE_PATH
+
+        await page.evaluate(await asyncio.to_thread(Path(AXE_FILE_PATH).read_text))
+    found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    return [f"{each['id']}: {[node['html'][:160] for node in each['nodes'][:3]]}" for each in found["violations"]]
+
+
+async def shoot(page: Page, name: str) -> None:
+    """A picture for people, where SCREENSHOTS names a folder."""
+    if folder := os.environ.get("SCREENSHOTS"):
+        await page.screenshot(path=Path(folder) / f"{name}.png", animations="disabled")
+
+
+ColorScheme = Literal["light", "dark"]
