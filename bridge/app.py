@@ -9,31 +9,44 @@ from __future__ import annotations
 import logging
 import resource
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
 from bridge import control, data_folder
+from bridge.archive import Archive
+from bridge.budgets import Budgets, Limits
 from bridge.config import Settings
 from bridge.database import open_database
 from bridge.edge import IDLE_SECONDS, LINGERING_SECONDS, MAX_BODY_BYTES, Edge
 from bridge.errors import OperatorError
-from bridge.hosts import Host, ModelAccess
+from bridge.hosts import Access, Host, ModelAccess
 from bridge.hosts.local import LocalHost
+from bridge.hosts.sprites import SpritesHost
+from bridge.ledger import Ledger
+from bridge.llm_proxy import LlmProxy
+from bridge.llm_rates import Rates
+from bridge.llm_upstream import Upstream
 from bridge.login import Doorkeeper
 from bridge.metrics import Metrics
 from bridge.offline_model import OfflineModel
 from bridge.operator_api import OperatorApi
 from bridge.people import People
+from bridge.prices import Prices
 from bridge.relay import Relay
 from bridge.routes import Readiness, Routes
-from bridge.status import Overview, Spend
+from bridge.sprite_tokens import SpriteTokens
+from bridge.status import Overview
 from bridge.visitors import Visitors
 
 log = logging.getLogger(__name__)
 
+#: What is shipped to VMs stands beside the bridge.
+_ROOT = Path(__file__).resolve().parent.parent
 _BACKLOG = 1024
 #: Handlers have been told to end by then; what still runs is cut.
 _CLEANUP_SECONDS = 5.0
@@ -76,27 +89,21 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
         listener = stack.enter_context(_bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{_in_url(settings.host)}:{port}"
-        upstream = settings.base_url
+        upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
         if settings.uses_offline_model:
-            upstream = (await stack.enter_async_context(OfflineModel())).url
+            upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
 
-        async def access(_sprite: str) -> ModelAccess:
-            return ModelAccess(upstream, "offline")
-
-        async def spend(_sprite: str) -> Spend:
-            return Spend()
-
-        async def revoke_sprite(_sprite: str) -> None:
-            pass
-
-        host = LocalHost(
-            settings.workspaces, access, environment=settings.environment, permissions=settings.permissions
-        )
+        tokens = await stack.enter_async_context(SpriteTokens(database))
+        prices = Prices(allowed=settings.models, is_free=settings.uses_offline_model)
+        ledger = await stack.enter_async_context(Ledger(database))
+        budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
+        budgets.load(await ledger.spent())
+        proxy = await stack.enter_async_context(LlmProxy(upstream, tokens, prices, budgets, ledger, Rates()))
+        host = _host(settings, tokens, port)
         relay = Relay(host)
         visitors = Visitors()
         readiness = Readiness()
-        metrics = Metrics()
-        metrics.add_gauge("bridge_websockets", "Open pages and terminals.", "person", visitors.counts)
+        metrics = _measured(visitors, relay, proxy, budgets)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
         api = OperatorApi(
@@ -104,14 +111,14 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
             visitors,
             host,
             routes,
-            Overview(people, host, relay.snapshot, spend),
-            revoke_sprite,
+            Overview(people, host, relay.snapshot, ledger.spend),
+            tokens.revoke,
             lambda token: login_link(settings.public_url or url, token),
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
         application = web.Application(middlewares=[edge.middleware()], client_max_size=MAX_BODY_BYTES)
         application.on_response_prepare.append(edge.add_headers)
-        application.add_routes(routes.table())
+        application.add_routes([*proxy.routes(), *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(_served(application, listener))
@@ -140,24 +147,81 @@ async def people_alone(settings: Settings) -> AsyncIterator[People]:
 @asynccontextmanager
 async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
     """What can be told of the sprites of a data folder on which no bridge runs."""
-    async with people_alone(settings) as people:
-
-        async def spend(_sprite: str) -> Spend:
-            return Spend()
-
-        yield Overview(people, None, list, spend)
+    with data_folder.owned(settings):
+        async with open_database(settings.database) as database:
+            yield Overview(People(database), None, list, Ledger(database).spend)
 
 
 @asynccontextmanager
 async def host_alone(settings: Settings) -> AsyncIterator[Host]:
     """The host without a bridge around it, to deploy to."""
-    async with people_alone(settings):
-
-        async def access(_sprite: str) -> ModelAccess:
-            return ModelAccess(settings.public_url or "", "")
-
-        async with LocalHost(settings.workspaces, access, environment=settings.environment) as host:
+    with data_folder.owned(settings):
+        async with (
+            open_database(settings.database) as database,
+            SpriteTokens(database) as tokens,
+            _host(settings, tokens, settings.port) as host,
+        ):
             yield host
+
+
+def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
+    """Where sprites live. OperatorError when the provider needs a setting that is not there."""
+    if settings.provider == "sprites":
+        if settings.sprites_token is None:
+            raise OperatorError(
+                "--provider sprites needs SPRITES_TOKEN: the token of your organisation at sprites.dev."
+            )
+        if settings.public_url is None:
+            raise OperatorError(
+                "--provider sprites needs BRIDGE_PUBLIC_URL: the address at which VMs reach this bridge, such as "
+                "https://sprite.example.org."
+            )
+        base_url = settings.public_url
+        return SpritesHost(
+            settings.sprites_token,
+            Archive.of(_ROOT),
+            _access(tokens, base_url),
+            tokens.sprite_of,
+            base_url=base_url,
+            api_url=settings.sprites_url,
+            environment=settings.environment,
+        )
+    # Sprites here come by loopback also where the bridge listens on every address.
+    name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else _in_url(settings.host)  # noqa: S104
+    return LocalHost(
+        settings.workspaces,
+        _access(tokens, f"http://{name}:{port}"),
+        environment=settings.environment,
+        permissions=settings.permissions,
+    )
+
+
+def _access(tokens: SpriteTokens, base_url: str) -> Access:
+    async def access(sprite: str) -> ModelAccess:
+        return ModelAccess(base_url, await tokens.rotate(sprite))
+
+    return access
+
+
+def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budgets) -> Metrics:
+    """The metrics, with what each part can tell when asked."""
+    metrics = Metrics()
+    metrics.add_gauge("bridge_websockets", "Open pages and terminals.", "person", visitors.counts)
+    metrics.add_gauge(
+        "bridge_sprites",
+        "Sprites by the state of their link.",
+        "state",
+        lambda: Counter(seen.state for seen in relay.snapshot()),
+    )
+    metrics.add_counter("bridge_model_calls", "Model calls answered.", "status", proxy.answered)
+    metrics.add_gauge("bridge_model_calls_open", "Model calls going on.", "sprite", proxy.in_flight)
+    metrics.add_gauge(
+        "bridge_spend_today_usd",
+        "Spent since the UTC day began.",
+        "sprite",
+        lambda: {seen.sprite: budgets.spent(seen.sprite).today for seen in relay.snapshot()},
+    )
+    return metrics
 
 
 @asynccontextmanager
@@ -168,6 +232,8 @@ async def _served(application: web.Application, listener: socket.socket) -> Asyn
         keepalive_timeout=IDLE_SECONDS,
         lingering_time=LINGERING_SECONDS,
         shutdown_timeout=_CLEANUP_SECONDS,
+        # A model call ends with the client that waits for it, also while there is nothing to be sent.
+        handler_cancellation=True,
     )
     await runner.setup()
     try:

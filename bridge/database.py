@@ -135,9 +135,10 @@ async def open_database(path: Path) -> AsyncIterator[Database]:
 def _open(path: Path) -> sqlite3.Connection:
     # SQLite would make the file readable for the group; its -wal and -shm take the mode of the file.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    with closing(sqlite3.connect(path)) as foreign:
+        _refuse_foreign(foreign, path)
     connection = _connect(path)
     try:
-        _refuse_foreign(connection, path)
         _migrate(connection)
     except BaseException:
         connection.close()

@@ -18,6 +18,7 @@ from aiohttp.typedefs import Middleware
 from bridge import login, messages
 from bridge.login import Doorkeeper
 from bridge.metrics import Metrics
+from bridge.request_keys import PERSON, SPRITE
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +37,6 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
 #: Probes know an address, not a name.
 _ANY_HOST = frozenset({"/healthz", "/readyz"})
-#: Set by handlers for the log line.
-PERSON: Final = web.RequestKey("person", str)
-SPRITE: Final = web.RequestKey("sprite", str)
 _REQUEST_ID: Final = web.RequestKey("request_id", str)
 _HAS_BEGUN: Final = web.RequestKey("has_begun", bool)
 _HEADERS = {
@@ -72,7 +70,7 @@ class Edge:
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """An `on_response_prepare` signal; what the model proxy passes on stays as it came."""
         request[_HAS_BEGUN] = True
-        if _REQUEST_ID in request and not request.path.startswith("/v1/"):
+        if _REQUEST_ID in request and not _is_models(request):
             response.headers["X-Request-Id"] = request[_REQUEST_ID]
             for name, value in self._headers.items():
                 if name not in response.headers or name == "Server":
@@ -83,7 +81,7 @@ class Edge:
         began = time.monotonic()
         status = 499
         slow = None
-        if not request.content.is_eof():
+        if not (request.content.is_eof() or _is_models(request)):
             slow = asyncio.get_running_loop().call_later(_BODY_SECONDS, _give_up, request)
         try:
             response = await self._answer(request, handler)
@@ -144,6 +142,11 @@ def _route(request: web.Request) -> str:
     """The route's pattern, such as /files/{path}: what a person asked for is not noted."""
     resource = request.match_info.route.resource
     return "unknown" if resource is None else resource.canonical
+
+
+def _is_models(request: web.Request) -> bool:
+    """Whether it is the model proxy's, which has bounds of its own."""
+    return request.path.startswith("/v1/")
 
 
 def _give_up(request: web.Request) -> None:

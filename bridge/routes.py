@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hmac
-from typing import Protocol
 
 from aiohttp import web
 
 from bridge import login, messages, pages
 from bridge.config import Settings
-from bridge.edge import PERSON
 from bridge.hosts import Host
 from bridge.login import Doorkeeper
 from bridge.metrics import Metrics
 from bridge.pages import Pages
 from bridge.people import People
+from bridge.relay import Relay
+from bridge.request_keys import PERSON
 from bridge.visitors import Visitors
 from sprite.protocol import MAX_FRAME_BYTES
 
@@ -22,14 +22,6 @@ from sprite.protocol import MAX_FRAME_BYTES
 _MAX_MESSAGE_BYTES = 2 * MAX_FRAME_BYTES
 #: A client that has gone without a word is noticed after this and a half.
 _HEARTBEAT_SECONDS = 30.0
-
-
-class Relay(Protocol):
-    """Carries messages between a person's WebSockets and the person's sprite."""
-
-    async def serve(self, websocket: web.WebSocketResponse, person: str) -> None:
-        """Serves one WebSocket until it ends."""
-        ...
 
 
 class Readiness:
@@ -66,7 +58,8 @@ class Routes:
     def table(self) -> list[web.RouteDef]:
         """The routes; the catch-all for the page's files comes last."""
         return [
-            web.get("/", self._index),
+            # HEAD / is the model proxy's.
+            web.get("/", self._index, allow_head=False),
             # HEAD is a scanner's or a preview's: it must not use the link up.
             web.get("/login", self._doorkeeper.login, allow_head=False),
             web.post("/logout", self._logout),

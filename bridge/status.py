@@ -8,19 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from bridge.hosts import Host, HostError, HostState
+from bridge.ledger import Spend
 from bridge.people import People, Person
 from bridge.relay import Seen
 
 #: A host that does not answer must not keep the others from being shown.
 _STATE_SECONDS = 5.0
-
-
-class Spend(msgspec.Struct):
-    """What a sprite's model calls cost, in US dollars; days and months are UTC's."""
-
-    today_usd: float = 0.0
-    month_usd: float = 0.0
-    total_usd: float = 0.0
 
 
 class Row(msgspec.Struct):
@@ -37,7 +30,9 @@ class Row(msgspec.Struct):
     detail: str
     clients: int
     last_seen_at: float | None
-    spend: Spend
+    today_usd: float
+    month_usd: float
+    total_usd: float
 
 
 class Overview:
@@ -48,7 +43,7 @@ class Overview:
         people: People,
         host: Host | None,
         seen: Callable[[], Sequence[Seen]],
-        spend: Callable[[str], Awaitable[Spend]],
+        spend: Callable[[], Awaitable[list[Spend]]],
     ) -> None:
         self._people = people
         self._host = host
@@ -59,9 +54,14 @@ class Overview:
         """A row for everybody who may come in, oldest first."""
         people = [person for person in await self._people.everyone() if person.revoked_at is None]
         seen = {one.sprite: one for one in self._seen()}
-        return list(await asyncio.gather(*(self._row(person, seen.get(person.name)) for person in people)))
+        spent = {one.sprite: one for one in await self._spend()}
+        return list(
+            await asyncio.gather(
+                *(self._row(person, seen.get(person.name), spent.get(person.name)) for person in people)
+            )
+        )
 
-    async def _row(self, person: Person, seen: Seen | None) -> Row:
+    async def _row(self, person: Person, seen: Seen | None, spent: Spend | None) -> Row:
         state = await self._state(person.name)
         return Row(
             sprite=person.name,
@@ -71,7 +71,9 @@ class Overview:
             detail=state.detail or (seen.detail if seen else ""),
             clients=seen.clients if seen else 0,
             last_seen_at=(seen.last_seen_at if seen else None) or person.last_seen_at,
-            spend=await self._spend(person.name),
+            today_usd=spent.today if spent else 0.0,
+            month_usd=spent.month if spent else 0.0,
+            total_usd=spent.total if spent else 0.0,
         )
 
     async def _state(self, sprite: str) -> HostState:
@@ -98,9 +100,9 @@ def drawn(rows: Sequence[Row], now: float) -> str:
             row.version or "-",
             str(row.clients),
             _ago(row.last_seen_at, now),
-            f"${row.spend.today_usd:.2f}",
-            f"${row.spend.month_usd:.2f}",
-            f"${row.spend.total_usd:.2f}",
+            f"${row.today_usd:.2f}",
+            f"${row.month_usd:.2f}",
+            f"${row.total_usd:.2f}",
         )
         for row in rows
     ]
