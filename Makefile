@@ -1,4 +1,4 @@
-# make run    talk to an agent on this machine (Claude with ANTHROPIC_API_KEY, else the built-in offline model)
+# make run    a page on this machine to talk to your agent (Claude with ANTHROPIC_API_KEY, else the built-in offline model)
 # make test   lint, types and every test
 # Nothing needs root or a key; everything is installed into .venv.
 
@@ -8,12 +8,15 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint soak bench clean
+.PHONY: help run chat test lint soak bench clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST)
 
-run: $(VENV)/.run ## talk to your agent in this terminal (ARGS="--workspace DIR" for another one)
+run: $(VENV)/.run ## start your agent and print the address of its page (ARGS="--port 9000" and the like)
+	@exec $(BIN)/python -m bridge serve $(ARGS)
+
+chat: $(VENV)/.run ## talk to your agent in this terminal
 	@$(BIN)/python -m bridge chat $(ARGS)
 
 test: $(VENV)/.dev lint ## lint, types and every test

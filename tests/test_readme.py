@@ -19,19 +19,19 @@ COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", README, re.M
 
 @pytest.fixture(scope="module")
 def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace in which `make run` has been talked to, twice."""
+    """A workspace in which `make chat` has been talked to, twice."""
     workspace = tmp_path_factory.mktemp("readme") / "workspace"
     for said in ("My name is Ada and I prefer tea.\n", "what do you remember about me?\n"):
-        done = _make_run(workspace, said)
+        done = _make_chat(workspace, said)
         assert done.returncode == 0, done.stderr
     # What the agent's own CLI wrote stands for somebody's ~/.claude/projects.
     shutil.copytree(workspace / ".os/run/claude/projects", workspace.parent / "logs")
     return workspace
 
 
-def _make_run(workspace: Path, said: str) -> subprocess.CompletedProcess[str]:
+def _make_chat(workspace: Path, said: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["make", "run", f"ARGS=--workspace {workspace}"],
+        ["make", "chat", f"ARGS=--workspace {workspace}"],
         input=said,
         capture_output=True,
         text=True,
@@ -42,8 +42,8 @@ def _make_run(workspace: Path, said: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_make_run_remembers_in_a_second_start_what_was_said_in_the_first(lived_in: Path) -> None:
-    done = _make_run(lived_in, "what do you remember about tea?\n")
+def test_make_chat_remembers_in_a_second_start_what_was_said_in_the_first(lived_in: Path) -> None:
+    done = _make_chat(lived_in, "what do you remember about tea?\n")
     assert "prefers tea" in done.stdout
     assert "stand-in" in done.stdout
 
