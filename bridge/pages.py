@@ -108,8 +108,8 @@ class Pages:
 async def download(request: web.Request, host: Host, person: str) -> web.StreamResponse:
     """GET /files/PATH: a file of a person's own sprite, as it comes."""
     path = request.match_info["path"]
-    chunks = aiter(await host.fetch(person, path))
     try:
+        chunks = aiter(await host.fetch(person, path))
         # Only with the first bytes is it known whether there is such a file.
         first = await anext(chunks, b"")
     except NoSuchFileError as error:

@@ -1,0 +1,204 @@
+"""The page's files and people's downloads: what is served, how it may be kept, and that no path leads elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.harness import PATIENCE
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridge(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgeProcess]:
+    """One bridge for all of these: none of them changes it."""
+    async with running_bridge(tmp_path_factory.mktemp("pages") / "data") as bridge:
+        yield bridge
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cookie(bridge: BridgeProcess) -> str:
+    return await bridge.login()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def documents(bridge: BridgeProcess) -> Path:
+    """The local person's workspace, with a file to be had."""
+    workspace = bridge.workspace
+    for folder in ("documents/sub", "artifacts", ".os/run"):
+        (workspace / folder).mkdir(parents=True, exist_ok=True)
+    (workspace / "documents/report.html").write_text("<script>alert(1)</script>")
+    (workspace / "documents/sub/R\u00e9sum\u00e9 \u201dx\u201d.txt").write_text("caf\u00e9")
+    (workspace / "artifacts/big.bin").write_bytes(bytes(3_000_000))
+    (workspace / "artifacts/empty").touch()
+    (workspace / ".os/run/token").write_text("the-sprites-own-token")
+    (workspace / "documents/link").symlink_to(workspace / ".os/run/token")
+    (workspace / "documents/way").symlink_to("/etc")
+    return workspace
+
+
+async def raw(bridge: BridgeProcess, path: str, cookie: str | None = None) -> tuple[int, bytes]:
+    """A GET whose path is sent as it stands; libraries would tidy it up."""
+    host, port = bridge.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    sent = f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n"
+    writer.write((sent + (f"Cookie: {cookie}\r\n" if cookie else "") + "\r\n").encode())
+    async with asyncio.timeout(PATIENCE):
+        answer = await reader.read()
+    writer.close()
+    return int(answer.split()[1]), answer
+
+
+async def get(
+    bridge: BridgeProcess, path: str, cookie: str | None = None, **headers: str
+) -> tuple[aiohttp.ClientResponse, bytes]:
+    sent = {"Accept-Encoding": "identity"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    if cookie is not None:
+        sent["Cookie"] = cookie
+    async with bridge.http(auto_decompress=False) as session, session.get(path, headers=sent) as response:
+        return response, await response.read()
+
+
+# --- the page ---
+
+
+async def test_without_a_login_the_page_says_how_to_get_in(bridge: BridgeProcess) -> None:
+    response, body = await get(bridge, "/", Accept="text/html")
+    assert response.status == 401
+    assert b"Please log in" in body
+    assert b"users link" in body
+
+
+async def test_the_page_may_load_nothing_from_elsewhere_and_run_nothing_inline(
+    bridge: BridgeProcess, cookie: str
+) -> None:
+    response, body = await get(bridge, "/", cookie, Accept="text/html")
+    assert response.status == 200
+    policy = dict(part.strip().split(" ", 1) for part in response.headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == "'self'"
+    assert policy["style-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Referrer-Policy"] == "no-referrer"
+    assert response.headers["Cache-Control"] == "no-cache"
+    assert "aiohttp" not in response.headers["Server"]
+    assert b"http://" not in body.replace(b"http://www.w3.org", b"")
+
+
+async def test_the_pages_modules_are_kept_for_good_below_their_version(bridge: BridgeProcess, cookie: str) -> None:
+    _, body = await get(bridge, "/", cookie)
+    names = re.findall(r'(?:src|href)="(/-/[0-9a-f]{12}/[^"]+)"', body.decode())
+    assert names
+    for name in names:
+        response, content = await get(bridge, name, Accept_Encoding="gzip")
+        assert response.status == 200, name
+        assert "immutable" in response.headers["Cache-Control"]
+        if response.headers.get("Content-Encoding") == "gzip":
+            content = gzip.decompress(content)
+        again, nothing = await get(bridge, name, If_None_Match=response.headers["ETag"])
+        assert (again.status, nothing) == (304, b"")
+        plain, same = await get(bridge, name, Accept_Encoding="identity")
+        assert "Content-Encoding" not in plain.headers
+        assert same == content
+        # An older page gets what there is now, and does not keep it under the old name.
+        older, _ = await get(bridge, re.sub(r"/-/[0-9a-f]+/", "/-/000000000000/", name))
+        assert (older.status, older.headers["Cache-Control"]) == (200, "no-cache")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/index.html",
+        "/../config.py",
+        "/-/x/../../config.py",
+        "/-/x/..%2f..%2fconfig.py",
+        "/-/x/%2e%2e/%2e%2e/config.py",
+        "/-/x//etc/passwd",
+        "/-/x/vendor/README.md",
+        "/vendor",
+        "/-/x/",
+        "/%00",
+        "/-/x/\\..\\config.py",
+        "/.git/config",
+    ],
+)
+async def test_nothing_but_the_pages_files_is_served(bridge: BridgeProcess, cookie: str, path: str) -> None:
+    status, answer = await raw(bridge, path, cookie)
+    assert status in {400, 404}
+    assert b"import" not in answer
+
+
+# --- downloads ---
+
+
+async def test_a_download_is_a_file_and_never_a_page(bridge: BridgeProcess, cookie: str, documents: Path) -> None:
+    response, body = await get(bridge, "/files/documents/report.html", cookie)
+    assert response.status == 200
+    assert body == (documents / "documents/report.html").read_bytes()
+    assert response.headers["Content-Type"] == "application/octet-stream"
+    assert response.headers["Content-Disposition"].startswith("attachment")
+    assert "sandbox" in response.headers["Content-Security-Policy"]
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+async def test_a_download_keeps_its_name_and_its_bytes(bridge: BridgeProcess, cookie: str, documents: Path) -> None:
+    response, body = await get(bridge, "/files/documents/sub/R%C3%A9sum%C3%A9%20%E2%80%9Dx%E2%80%9D.txt", cookie)
+    assert body.decode() == "caf\u00e9"
+    assert response.content_disposition is not None
+    assert response.content_disposition.filename == "R\u00e9sum\u00e9 \u201dx\u201d.txt"
+    _, big = await get(bridge, "/files/artifacts/big.bin", cookie)
+    assert big == (documents / "artifacts/big.bin").read_bytes()
+    empty, nothing = await get(bridge, "/files/artifacts/empty", cookie)
+    assert (empty.status, nothing) == (200, b"")
+
+
+@pytest.mark.usefixtures("documents")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/files/documents/nothing",
+        "/files/documents",
+        "/files/documents/",
+        "/files/documents/sub",
+        "/files/.os/run/token",
+        "/files/documents/../.os/run/token",
+        "/files/documents/%2e%2e/.os/run/token",
+        "/files/documents/..%2f.os%2frun%2ftoken",
+        "/files/documents//etc/passwd",
+        "/files//etc/passwd",
+        "/files/documents/link",
+        "/files/documents/way/passwd",
+        "/files/documents/a%00b",
+        "/files/documents/a%0d%0aSet-Cookie:%20x",
+        "/files/ocr/x",
+        "/files/%F0%9F%8D%B5",
+        "/files/documents/" + "a" * 300,
+    ],
+)
+async def test_no_path_leads_out_of_the_persons_folders(bridge: BridgeProcess, cookie: str, path: str) -> None:
+    status, answer = await raw(bridge, path, cookie)
+    assert status in {400, 404}
+    assert b"the-sprites-own-token" not in answer
+    assert b"root:" not in answer
+    assert b"\r\nSet-Cookie" not in answer
+
+
+@pytest.mark.usefixtures("documents")
+async def test_downloads_are_each_persons_own(bridge: BridgeProcess) -> None:
+    assert (await get(bridge, "/files/documents/report.html"))[0].status == 401
+    _, out, _ = await bridge.run("users", "add", "eve")
+    token = out.split("token")[-1].split()[0]
+    response, _ = await get(bridge, "/files/documents/report.html", Authorization=f"Bearer {token}")
+    assert response.status == 404
