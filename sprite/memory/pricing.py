@@ -1,38 +1,55 @@
-"""What a model call costs: one small table, in US dollars per million tokens. An unknown price is None, not zero."""
+"""What a model call costs, by the price table in `sprite/prices.json`. An unknown price is None, not zero.
+
+The bridge counts by the same file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars per million tokens."""
+#: `claude-haiku-4-5-20251001` costs what `claude-haiku-4-5` does.
+_DATE_DIGITS = len("20251001")
+_TABLE = Path(__file__).resolve().parent.parent / "prices.json"
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """US dollars per million tokens; `cache_write` keeps for five minutes, `cache_write_1h` for an hour."""
 
     input: float
     output: float
-
-    @property
-    def cache_write(self) -> float:
-        """Writing a five-minute cache costs a quarter more than plain input (Anthropic's prompt caching)."""
-        return self.input * 1.25
-
-    @property
-    def cache_read(self) -> float:
-        """Reading from the cache costs a tenth of plain input (same source)."""
-        return self.input * 0.1
+    cache_write: float
+    cache_write_1h: float
+    cache_read: float
 
 
-#: List prices as Claude Code 2.1.329 counts them (`costBasis: "list"`); the built-in stand-in is free.
-PRICES: Mapping[str, Price] = {
-    "claude-haiku-5-5": Price(0.10, 0.50),
-    "claude-haiku-4-5": Price(1.00, 5.00),
-    "claude-sonnet-5": Price(2.00, 10.00),
-    "claude-opus-5-5": Price(4.00, 20.00),
-    "offline": Price(0.0, 0.0),
-}
+class LongPrompt(Rates, frozen=True):
+    """What every token of a call costs whose prompt, cached parts included, has more than `above` tokens."""
+
+    above: int
+
+
+class Price(Rates, frozen=True):
+    """A model's prices."""
+
+    long_prompt: LongPrompt | None = None
+
+    def rates(self, prompt_tokens: int) -> Rates:
+        """The prices of a call with a prompt of that size."""
+        if self.long_prompt is not None and prompt_tokens > self.long_prompt.above:
+            return self.long_prompt
+        return self
+
+
+class _Table(msgspec.Struct, frozen=True):
+    models: dict[str, Price]
+
+
+#: By model; the built-in stand-in (`offline`) is free.
+PRICES: Mapping[str, Price] = msgspec.json.decode(_TABLE.read_bytes(), type=_Table).models
 
 
 def price_of(model: str) -> Price | None:
@@ -40,7 +57,7 @@ def price_of(model: str) -> Price | None:
     if model in PRICES:
         return PRICES[model]
     name, _, date = model.rpartition("-")
-    return PRICES.get(name) if date.isdecimal() and len(date) == len("20251001") else None
+    return PRICES.get(name) if date.isdecimal() and len(date) == _DATE_DIGITS else None
 
 
 def cost_usd(model: str, usage: Mapping[str, Any]) -> float | None:
@@ -48,10 +65,14 @@ def cost_usd(model: str, usage: Mapping[str, Any]) -> float | None:
     price = price_of(model)
     if price is None:
         return None
+    plain, written, read = (usage.get(f"{kind}input_tokens") or 0 for kind in ("", "cache_creation_", "cache_read_"))
+    hourly = min((usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0, written)
+    rates = price.rates(plain + written + read)
     millionths = (
-        price.input * (usage.get("input_tokens") or 0)
-        + price.output * (usage.get("output_tokens") or 0)
-        + price.cache_write * (usage.get("cache_creation_input_tokens") or 0)
-        + price.cache_read * (usage.get("cache_read_input_tokens") or 0)
+        rates.input * plain
+        + rates.output * (usage.get("output_tokens") or 0)
+        + rates.cache_write * (written - hourly)
+        + rates.cache_write_1h * hourly
+        + rates.cache_read * read
     )
     return millionths / 1_000_000
