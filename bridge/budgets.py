@@ -1,0 +1,181 @@
+"""What each sprite may still spend: reserved before a call, settled after it. In memory, on one event loop.
+
+Knows no HTTP, no models and no database: the ledger gives what was spent before, the caller what a call may cost.
+
+How much is held for a call. Its worst cost (the whole prompt written to the dearest cache, `max_tokens` written) is
+what keeps a budget strict, but a request for 64,000 tokens is mostly answered with 500, so that a small budget would be
+closed to a second call by the first one. So a call holds its worst cost, but not more than a quarter of a budget, nor
+more than is left; and it is let in as soon as its least cost is left. Then
+- what is spent and held together never passes a budget at the moment a call is let in;
+- a budget of four worst costs or more is overrun by one answer at most, since only a call that took all that was left
+  can cost more than it holds; a smaller one by at most five answers;
+- a call that fits into what is left once others are settled is told to come back soon, not that the money is gone.
+
+Days and months are UTC's. A call counts for the day it began on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+#: A call holds up to this share of a budget.
+_SHARE = 4
+#: Calls in flight settle within seconds, most of them.
+_HELD_SECONDS = 2
+_DAY_SECONDS = 86400
+
+
+class BudgetError(Exception):
+    """A call that the budget does not allow, in words a person understands."""
+
+    def __init__(self, words: str, retry_after: int | None) -> None:
+        super().__init__(words)
+        #: Seconds; None where waiting a moment does not help.
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """US dollars for each sprite; None for no limit."""
+
+    daily_usd: float | None = None
+    monthly_usd: float | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return self.daily_usd is not None or self.monthly_usd is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """US dollars since the UTC day and month began."""
+
+    today: float = 0.0
+    month: float = 0.0
+
+
+@dataclass(slots=True)
+class Hold:
+    """What one call has reserved, in US dollars; given back to `Budgets.settle` once."""
+
+    sprite: str
+    usd: float
+    day: int
+    month: int
+
+
+@dataclass(slots=True)
+class _Window:
+    """One day's or month's money of a sprite; `held` is reserved by calls in flight."""
+
+    number: int
+    spent: float = 0.0
+    held: float = 0.0
+
+    def at(self, number: int) -> _Window:
+        """Itself, begun anew when the calendar has turned; a clock that was set back turns nothing."""
+        if number > self.number:
+            self.number, self.spent, self.held = number, 0.0, 0.0
+        return self
+
+
+class Budgets:
+    """Reservations and what is spent, by sprite. `clock` gives Unix seconds."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.time) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._day = -1
+        self._month = -1
+        self._windows: dict[str, tuple[_Window, _Window]] = {}
+
+    def load(self, spent: Mapping[str, Spent]) -> None:
+        """Begins with what the ledger knows."""
+        self._turn()
+        for sprite, known in spent.items():
+            self._windows[sprite] = (_Window(self._day, known.today), _Window(self._month, known.month))
+
+    def reserve(self, sprite: str, least: float, most: float) -> Hold:
+        """Holds what a call may cost, between its least and its worst cost. BudgetError when that is not there."""
+        day, month = self._at_now(sprite)
+        hold = most
+        for window, limit, name in ((day, self.limits.daily_usd, "day"), (month, self.limits.monthly_usd, "month")):
+            if limit is not None:
+                left = limit - window.spent - window.held
+                # What costs nothing is never refused.
+                if most > 0 and (left <= 0 or left < least):
+                    raise self._refusal(window, limit, name, least)
+                hold = min(hold, max(limit / _SHARE, least), left)
+        day.held += hold
+        month.held += hold
+        return Hold(sprite, hold, day.number, month.number)
+
+    def settle(self, hold: Hold, usd: float) -> None:
+        """Replaces what was held by what the call did cost."""
+        for window, number in zip(self._at_now(hold.sprite), (hold.day, hold.month), strict=True):
+            if window.number == number:
+                window.held = max(window.held - hold.usd, 0.0)
+                window.spent += usd
+
+    def spent(self, sprite: str) -> Spent:
+        """What is spent, calls in flight not counted."""
+        day, month = self._at_now(sprite)
+        return Spent(day.spent, month.spent)
+
+    def held(self, sprite: str) -> float:
+        """What calls in flight that began today hold, in US dollars."""
+        return self._at_now(sprite)[0].held
+
+    def _at_now(self, sprite: str) -> tuple[_Window, _Window]:
+        self._turn()
+        windows = self._windows.get(sprite)
+        if windows is None:
+            windows = self._windows[sprite] = (_Window(self._day), _Window(self._month))
+        return windows[0].at(self._day), windows[1].at(self._month)
+
+    def _turn(self) -> None:
+        day = int(self._clock() // _DAY_SECONDS)
+        if day > self._day:
+            self._day = day
+            at = datetime.fromtimestamp(day * _DAY_SECONDS, UTC)
+            self._month = at.year * 12 + at.month
+
+    def _refusal(self, window: _Window, limit: float, name: str, least: float) -> BudgetError:
+        if window.spent + least <= limit and window.spent < limit:
+            return BudgetError(
+                f"What is left of the {name}'s budget of {_dollars(limit)} is held by calls in flight. "
+                "Try again when they are done.",
+                _HELD_SECONDS,
+            )
+        return BudgetError(
+            f"The {name}'s budget of {_dollars(limit)} is used up ({_dollars(window.spent)} spent). "
+            f"It begins anew on {self._next(name):%Y-%m-%d} at 00:00 UTC; whoever runs this bridge can raise it.",
+            None,
+        )
+
+    def _next(self, name: str) -> datetime:
+        day = datetime.fromtimestamp(self._day * _DAY_SECONDS, UTC) + timedelta(days=1)
+        if name == "month":
+            while day.day != 1:
+                day += timedelta(days=1)
+        return day
+
+
+def month_begins(at: float) -> float:
+    """The Unix time at which the UTC month of `at` began."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return datetime(moment.year, moment.month, 1, tzinfo=UTC).timestamp()
+
+
+def day_begins(at: float) -> float:
+    """The Unix time at which the UTC day of `at` began."""
+    return math.floor(at / _DAY_SECONDS) * _DAY_SECONDS
+
+
+def _dollars(usd: float) -> str:
+    return f"${usd:.2f}" if usd >= 0.01 or usd == 0 else f"${usd:.4f}"  # noqa: PLR2004 - a cent

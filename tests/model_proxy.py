@@ -1,0 +1,184 @@
+"""A model proxy on a real socket, in front of an upstream that a test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from bridge.budgets import Budgets, Limits
+from bridge.database import open_database
+from bridge.ledger import Ledger
+from bridge.llm_call import Patience
+from bridge.llm_proxy import LlmProxy
+from bridge.llm_rates import Rates
+from bridge.llm_upstream import Upstream
+from bridge.prices import Prices
+from bridge.sprite_tokens import SpriteTokens
+from tests.harness import PATIENCE, rows
+
+MODEL = "claude-haiku-4-5"
+KEY = "sk-ant-planted-real-key-0123456789"
+BODY = {"model": MODEL, "max_tokens": 1000, "messages": [{"role": "user", "content": "planted-content-4711"}]}
+USAGE = {"input_tokens": 1000, "output_tokens": 200, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Asked:
+    """A request as it reached the upstream."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    sha256: str
+    size: int
+
+
+@dataclass
+class ScriptedUpstream:
+    """A real server; `answer` is what a test wants it to say after it has read the body."""
+
+    url: str = ""
+    asked: list[Asked] = field(default_factory=list)
+    answer: Answer | None = None
+    #: Set when the proxy gave an answer up before its end.
+    given_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        digest, size = hashlib.sha256(), 0
+        async for chunk in request.content.iter_any():
+            digest.update(chunk)
+            size += len(chunk)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.asked.append(Asked(request.method, request.path_qs, headers, digest.hexdigest(), size))
+        assert self.answer is not None
+        try:
+            return await self.answer(request)
+        except (asyncio.CancelledError, ConnectionError):
+            self.given_up.set()
+            raise
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncIterator[str]:
+    """A real server on loopback, set up as the bridge's; yields its address."""
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1, lingering_time=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def upstream() -> AsyncIterator[ScriptedUpstream]:
+    scripted = ScriptedUpstream(answer=message)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", scripted.handle)
+    async with served(app) as scripted.url:
+        yield scripted
+
+
+@dataclass
+class Proxy:
+    """A proxy that listens, and everything it was given."""
+
+    url: str
+    token: str
+    path: Path
+    tokens: SpriteTokens
+    budgets: Budgets
+    ledger: Ledger
+    http: aiohttp.ClientSession
+
+    def post(
+        self, body: Any = None, *, path: str = "/v1/messages", token: str | None = None, **more: Any
+    ) -> aiohttp.client._RequestContextManager:
+        """A request as the SDK makes it, `body` as JSON unless it is bytes or a stream of them."""
+        headers = {"x-api-key": token or self.token, "content-type": "application/json", **more.pop("headers", {})}
+        if body is None or isinstance(body, dict):
+            body = json.dumps(BODY if body is None else body).encode()
+        data = io.BytesIO(body) if isinstance(body, bytes) else body
+        return self.http.post(self.url + path, data=data, headers=headers, **more)
+
+    async def calls(self) -> list[dict[str, Any]]:
+        """The ledger's rows once every call in it is over."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                await self.ledger.flush()
+                found = rows(self.path, "SELECT * FROM model_calls ORDER BY id")
+                if all(row["outcome"] != "open" for row in found):
+                    return found
+                await asyncio.sleep(0.01)
+
+    async def call(self) -> dict[str, Any]:
+        """The ledger's only row."""
+        (row,) = await self.calls()
+        return row
+
+
+@asynccontextmanager
+async def proxy(
+    folder: Path,
+    target: Upstream | str,
+    *,
+    limits: Limits | None = None,
+    prices: Prices | None = None,
+    rates: Rates | None = None,
+    patience: Patience | None = None,
+    clock: Callable[[], float] = time.time,
+) -> AsyncIterator[Proxy]:
+    """A proxy for the sprite `ada`, its money in `folder`/bridge.db."""
+    path = folder / "bridge.db"
+    to = Upstream(target, api_key=KEY) if isinstance(target, str) else target
+    async with (
+        open_database(path) as database,
+        SpriteTokens(database) as tokens,
+        Ledger(database, clock) as ledger,
+        aiohttp.ClientSession(auto_decompress=False) as http,
+    ):
+        budgets = Budgets(limits or Limits(), clock)
+        budgets.load(await ledger.spent())
+        async with LlmProxy(to, tokens, prices or Prices(), budgets, ledger, rates or Rates(), patience) as running:
+            app = web.Application()
+            app.add_routes(running.routes())
+            async with served(app) as url:
+                yield Proxy(url, await tokens.rotate("ada"), path, tokens, budgets, ledger, http)
+
+
+# --- answers ---
+
+
+async def message(_request: web.Request) -> web.StreamResponse:
+    """A whole message at once."""
+    return web.json_response({"type": "message", "model": MODEL, "content": [], "usage": USAGE})
+
+
+def said(name: str, **fields: Any) -> bytes:
+    """One server-sent event."""
+    return f"event: {name}\ndata: {json.dumps({'type': name, **fields})}\n\n".encode()
+
+
+START = said("message_start", message={"model": MODEL, "usage": {**USAGE, "output_tokens": 1}})
+DELTA = said("content_block_delta", index=0, delta={"type": "text_delta", "text": "word " * 20})
+END = said("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 200}) + said("message_stop")
+
+
+async def begun(request: web.Request, **headers: str) -> web.StreamResponse:
+    """A stream of events whose head has been sent."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8", **headers})
+    await response.prepare(request)
+    return response
