@@ -115,6 +115,11 @@ def from_environment(
     )
 
 
+def person_token() -> str | None:
+    """A person's token for a bridge elsewhere; on a command line every process of the machine could read it."""
+    return _text("BRIDGE_TOKEN")
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address or name is this machine's own, unreachable from elsewhere."""
     if host.lower() == "localhost":

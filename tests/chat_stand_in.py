@@ -1,4 +1,4 @@
-"""A sprite's side of the wire for tests of the chat client: a real server, driven line by line by the test."""
+"""A sprite's side of the wire for tests of relay and chat: a real server, driven line by line by the test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from bridge.sprite_link import Endpoint
 from sprite.protocol import (
     AuthOk,
     FrameDecoder,
@@ -38,20 +37,34 @@ class Visitor:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._decoder = FrameDecoder()
-        self.left = asyncio.Event()
+        self._decoder = FrameDecoder(4 * 2**20)
+        self.ended = asyncio.Event()
 
     async def receive(self, kind: str) -> dict[str, Any]:
         """The next message of this type, as plain JSON."""
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            while True:
-                while (frame := self._decoder.next_frame()) is not None:
-                    message: dict[str, Any] = msgspec.json.decode(frame)
-                    if message["type"] == kind:
-                        return message
+            while (message := await self._next()) is not None:
+                if message["type"] == kind:
+                    return message
+        raise AssertionError(f"the client left before it sent a {kind}")
+
+    async def left(self) -> None:
+        """Returns when the client has closed the connection."""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while await self._next() is not None:
+                pass
+
+    async def _next(self) -> dict[str, Any] | None:
+        while (frame := self._decoder.next_frame()) is None:
+            try:
                 data = await self._reader.read(1 << 16)
-                assert data, f"the client left before it sent a {kind}"
-                self._decoder.feed(data)
+            except ConnectionError:
+                return None
+            if not data:
+                return None
+            self._decoder.feed(data)
+        message: dict[str, Any] = msgspec.json.decode(frame)
+        return message
 
     async def send(self, payload: ServerPayload, *, seq: int | None = None, reply_to: str | None = None) -> None:
         await self.send_bytes(encode(payload, seq=seq, reply_to=reply_to))
@@ -84,7 +97,7 @@ class StandIn:
         self.port = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._arrive, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._arrive, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -97,12 +110,13 @@ class StandIn:
             writer.transport.abort()
         await self._server.wait_closed()
 
-    async def locate(self) -> Endpoint:
-        return Endpoint("127.0.0.1", self.port, TOKEN)
-
     async def visitor(self) -> Visitor:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             return await self._visitors.get()
+
+    def is_alone(self) -> bool:
+        """Whether nobody has come since the last visitor."""
+        return self._visitors.empty()
 
     async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)

@@ -15,12 +15,12 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.text import Text
 
+from bridge.chat.bridge_link import BridgeLink
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
 from bridge.chat.pipe import Pipe
 from bridge.chat.state_line import state_line
 from bridge.chat.terminal import Terminal
-from bridge.sprite_link import SpriteConnection
 from sprite.protocol import (
     Ack,
     AgentEvent,
@@ -35,6 +35,7 @@ from sprite.protocol import (
     PermissionRequest,
 )
 from tests.chat_stand_in import StandIn, Visitor, state_sync
+from tests.relay_stage import Street, stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -115,7 +116,12 @@ class Chat:
 @asynccontextmanager
 async def _chat(screen: Screen, out: Watched, keys: int | PipeInput, sync: StateSync) -> AsyncIterator[Chat]:
     assert isinstance(screen, Pipe | Terminal)
-    async with StandIn() as sprite, SpriteConnection(sprite.locate) as link, asyncio.TaskGroup() as group:
+    async with (
+        StandIn() as sprite,
+        stage(Street(sprite.port)) as bridge,
+        BridgeLink(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local")) as link,
+        asyncio.TaskGroup() as group,
+    ):
         conversation = Conversation(link, screen, banner=lambda: Text("Welcome"))
         following = group.create_task(conversation.follow())
         talking = group.create_task(screen.talk(conversation, Commands(conversation, screen, link)))

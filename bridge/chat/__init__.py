@@ -6,71 +6,65 @@ Here are only its arguments and its entry; the libraries that draw are imported 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from bridge.config import DEFAULT_DATA, LOCAL_PERSON, from_environment, person_token
+from bridge.errors import OperatorError
 
 if TYPE_CHECKING:
     import argparse
 
-    from bridge.sprite_link import Endpoint
-
-_DEFAULT_WORKSPACE = Path("data/workspaces/local")
 _BAD_USAGE = 2
 _INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `chat`."""
+    from pathlib import Path
+
     parser.add_argument(
-        "--workspace",
+        "--data",
         type=Path,
-        default=_DEFAULT_WORKSPACE,
+        default=DEFAULT_DATA,
         metavar="DIR",
-        help=f"the sprite's workspace on this machine (default: {_DEFAULT_WORKSPACE})",
+        help="the bridge on this machine with that data, started for as long as this lasts when none runs "
+        "(default: ./data)",
     )
-    parser.add_argument("--connect", metavar="HOST:PORT", help="talk to a sprite that runs there instead")
-    parser.add_argument("--token", help="its token, with --connect (default: SPRITE_TOKEN, or the workspace's own)")
-    parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether the agent asks before it acts")
+    parser.add_argument("--person", default=LOCAL_PERSON, metavar="NAME", help=f"as whom (default: {LOCAL_PERSON})")
+    parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether an agent started now asks first")
+    parser.add_argument("--url", metavar="URL", help="a bridge elsewhere instead, such as https://sprite.example.org")
+    parser.add_argument("--token", help="your token there, with --url (better: the variable BRIDGE_TOKEN)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Hold a conversation; the exit status."""
+    from bridge.chat.client import Elsewhere, Here, hold
+
     try:
-        connect = _endpoint(arguments.connect, arguments.token, arguments.workspace)
-    except ValueError as error:
+        if arguments.url is not None:
+            place: Elsewhere | Here = Elsewhere(_address(arguments.url), _token(arguments.token))
+        else:
+            settings = from_environment(data=arguments.data, port=0, permissions=arguments.permissions)
+            place = Here(settings, arguments.person)
+        return asyncio.run(hold(place))
+    except OperatorError as error:
         sys.stderr.write(f"bridge chat: {error}\n")
         return _BAD_USAGE
-    try:
-        return asyncio.run(chat(arguments.workspace, connect=connect, permissions=arguments.permissions))
     except KeyboardInterrupt:
         return _INTERRUPTED
 
 
-async def chat(workspace: Path, *, connect: Endpoint | None = None, permissions: str | None = None) -> int:
-    """Hold a conversation with the sprite of a workspace (started when missing), or with one elsewhere."""
-    from bridge.chat.client import Options, hold
-
-    return await hold(Options(workspace, connect, permissions))
-
-
-def _endpoint(address: str | None, token: str | None, workspace: Path) -> Endpoint | None:
-    if address is None:
-        return None
-    from bridge.sprite_link import Endpoint
-
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"--connect takes HOST:PORT, not {address!r}")
-    return Endpoint(host.strip("[]"), int(port), token or _known_token(workspace))
+def _address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise OperatorError(f"--url takes an address such as https://sprite.example.org, not {text!r}.")
+    return f"{parts.scheme}://{parts.netloc}"
 
 
-def _known_token(workspace: Path) -> str:
-    if token := os.environ.get("SPRITE_TOKEN"):
-        return token
-    path = workspace / ".os" / "run" / "token"
-    try:
-        return path.read_text().strip()
-    except OSError:
-        raise ValueError(f"--connect needs --token (there is no SPRITE_TOKEN and no {path})") from None
+def _token(given: str | None) -> str:
+    token = given or person_token()
+    if token is None:
+        raise OperatorError("--url needs your token there: set BRIDGE_TOKEN. `users add NAME` printed it.")
+    return token

@@ -1,4 +1,4 @@
-"""`python -m bridge chat`, put together: a sprite to talk to, a link to it, a screen, and their ends."""
+"""`python -m bridge chat`, put together: a way to a bridge, a link over it, a screen, and their ends."""
 
 from __future__ import annotations
 
@@ -6,58 +6,63 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from bridge.chat import drawing
+from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
+from bridge.chat.doors import LocalDoor, RemoteDoor
 from bridge.chat.pipe import Pipe
 from bridge.chat.untrusted import one_line
-from bridge.local_sprite import LocalSprite
-from bridge.sprite_link import Endpoint, LinkError, SpriteConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from bridge.chat.terminal import Terminal
+    from bridge.config import Settings
 
 _FAILED = 1
 _SIGNALLED = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What `chat` was asked for; with `connect` nothing is started and `workspace` is not used."""
+class Here:
+    """The bridge of a data folder on this machine, and whose sprite is talked to."""
 
-    workspace: Path
-    connect: Endpoint | None = None
-    permissions: str | None = None
+    settings: Settings
+    person: str
 
 
-async def hold(options: Options) -> int:
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A bridge by its address, and a person's token there."""
+
+    url: str
+    token: str
+
+
+async def hold(place: Here | Elsewhere) -> int:
     """Hold the conversation until the person leaves; the exit status."""
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    screen = _terminal(options) if in_terminal else Pipe()
+    screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
     try:
-        async with AsyncExitStack() as stack:
-            locate, banner, sprite = await _place(options, stack)
-            async with SpriteConnection(locate) as link, asyncio.TaskGroup() as group:
-                conversation = Conversation(link, screen, banner=banner)
+        async with _door(place) as door:
+            async with BridgeLink(door.connect) as link, asyncio.TaskGroup() as group:
+                conversation = Conversation(link, screen, banner=lambda: _banner(place, door))
                 commands = Commands(conversation, screen, link)
                 following = group.create_task(conversation.follow(), name="chat-follow")
                 talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")
                 with ends.of(talking):
                     await asyncio.wait([talking])
                 following.cancel()
-            if sprite is not None and sprite.is_ours:
+            if isinstance(door, LocalDoor) and door.is_ours:
                 await screen.line(drawing.note("remembering what was said, then stopping the sprite…"))
-    except* LinkError as errors:
+    except* BridgeUnreachableError as errors:
         await _explain(errors, screen)
         status = _FAILED
     except* BrokenPipeError:
@@ -97,45 +102,40 @@ class _Ends:
             self._talking.cancel()
 
 
-def _terminal(options: Options) -> Terminal:
+def _terminal(place: Here | Elsewhere) -> Terminal:
     from bridge.chat.terminal import Terminal
 
-    if options.connect is not None:
-        return Terminal()
-    return Terminal(options.workspace / ".os" / "run" / "chat_history")
+    return Terminal(_history(place))
 
 
-async def _place(
-    options: Options, stack: AsyncExitStack
-) -> tuple[Callable[[], Awaitable[Endpoint]], Callable[[], Text], LocalSprite | None]:
-    """Where the sprite is, and the line that says so."""
-    if (endpoint := options.connect) is not None:
-
-        async def given() -> Endpoint:
-            return endpoint
-
-        return given, lambda: _banner(f"connected to {endpoint.host}:{endpoint.port}"), None
-    sprite = await stack.enter_async_context(
-        LocalSprite(options.workspace, permissions=options.permissions, environment=os.environ)
-    )
-    return sprite.locate, lambda: _banner(_model(sprite), str(options.workspace)), sprite
+def _history(place: Here | Elsewhere) -> Path | None:
+    """Where what was typed is kept: beside the sprite's own files, so that what it forgets is forgotten there, too."""
+    if isinstance(place, Elsewhere) or place.settings.provider != "local":
+        return None
+    return place.settings.workspaces / place.person / ".os" / "run" / "chat_history"
 
 
-def _banner(*parts: str) -> Text:
+def _door(place: Here | Elsewhere) -> LocalDoor | RemoteDoor:
+    if isinstance(place, Elsewhere):
+        return RemoteDoor(place.url, place.token)
+    return LocalDoor(place.settings, place.person)
+
+
+def _banner(place: Here | Elsewhere, door: LocalDoor | RemoteDoor) -> Text:
+    if isinstance(place, Elsewhere):
+        parts = [f"connected to {place.url}"]
+    elif isinstance(door, LocalDoor) and door.is_ours:
+        offline = place.settings.uses_offline_model
+        model = "offline stand-in, not Claude (set ANTHROPIC_API_KEY for Claude)" if offline else "Claude"
+        parts = [model, f"a bridge started on {place.settings.data}"]
+    else:
+        parts = [f"the bridge that runs on {place.settings.data}"]
     return Text.assemble(("Sprite", "bold cyan"), *((f" · {one_line(part)}", "dim") for part in (*parts, "/help")))
 
 
-def _model(sprite: LocalSprite) -> str:
-    if not sprite.is_ours:
-        return "already running here, joined"
-    if sprite.uses_offline_model:
-        return "offline stand-in, not Claude (set ANTHROPIC_API_KEY for Claude)"
-    return "Claude"
-
-
-async def _explain(errors: BaseExceptionGroup[LinkError], screen: Terminal | Pipe) -> None:
+async def _explain(errors: BaseExceptionGroup[BridgeUnreachableError], screen: Terminal | Pipe) -> None:
     for error in errors.exceptions:
         if isinstance(error, BaseExceptionGroup):
             await _explain(error, screen)
         else:
-            await screen.show(drawing.problem(str(error), "python -m sprite doctor checks this machine."))
+            await screen.show(drawing.problem(str(error)))

@@ -10,19 +10,19 @@ from rich.console import Group
 from rich.text import Text
 
 from bridge.chat import drawing, memory_views
+from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
 from bridge.chat.untrusted import one_line
-from bridge.sprite_link import LinkDownError
-from sprite.protocol import Error, MemoryRequest, MemoryResult, ServerPayload, Status, System
+from sprite.protocol import Error, LinkState, MemoryRequest, MemoryResult, ServerPayload, Status, System
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rich.console import RenderableType
 
+    from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.conversation import Conversation
     from bridge.chat.screen import Screen
-    from bridge.sprite_link import SpriteConnection
     from sprite.protocol import ClientPayload
 
 _LOOK_SECONDS = 15.0
@@ -48,7 +48,7 @@ class _Command:
 class Commands:
     """The commands over one conversation; `names` for completion."""
 
-    def __init__(self, conversation: Conversation, screen: Screen, link: SpriteConnection) -> None:
+    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink) -> None:
         self._conversation = conversation
         self._screen = screen
         self._link = link
@@ -158,12 +158,12 @@ class Commands:
         result = await self._ask(request, "looking", _LOOK_SECONDS)
         return result if isinstance(result, MemoryResult) else None
 
-    async def _ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | None:
+    async def _ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
         """Ask the sprite; None if it said no or nothing, which the person has been told by then."""
         self._conversation.busy_with = doing
         try:
             answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
-        except LinkDownError:
+        except NotConnectedError:
             await self._screen.show(drawing.problem("Not connected right now.", "Try again in a moment."))
         except TimeoutError:
             words = f"No answer within {seconds:.0f} seconds."

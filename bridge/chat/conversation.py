@@ -11,10 +11,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Literal
 
 from bridge.chat import drawing
+from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
 from bridge.chat.turn import ENDINGS, Turns
 from bridge.chat.untrusted import one_line
-from bridge.sprite_link import LinkChange, LinkDownError
 from sprite.protocol import (
     MAX_MISSION_CHARS,
     Ack,
@@ -24,11 +24,13 @@ from sprite.protocol import (
     Error,
     Gap,
     Interrupt,
+    LinkState,
     MemoryUpdate,
     Mission,
     Permission,
     PermissionRequest,
-    ServerMessage,
+    PermissionResolved,
+    RelayedMessage,
     StateSync,
     Status,
     System,
@@ -39,9 +41,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from bridge.sprite_link import SpriteConnection
     from sprite.protocol import MemoryState, SessionState
 
 Decision = Literal["allow", "deny", "always"]
@@ -63,7 +65,7 @@ _OUTCOMES: dict[Decision, tuple[str, str]] = {
 class Conversation:
     """`follow` reads the link until it ends; the other methods are what a person does."""
 
-    def __init__(self, link: SpriteConnection, screen: Screen, *, banner: Callable[[], RenderableType]) -> None:
+    def __init__(self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType]) -> None:
         self.cards: dict[str, Card] = {}
         self.questions: deque[PermissionRequest] = deque()
         self.busy_with = ""
@@ -77,6 +79,7 @@ class Conversation:
         self._banner: Callable[[], RenderableType] | None = banner
         self._outstanding: dict[str, str] = {}
         self._queued: set[str] = set()
+        self._refreshing: set[str] = set()
         self._turns = Turns(screen)
         self._changed = asyncio.Condition()
 
@@ -107,7 +110,7 @@ class Conversation:
             return False
         try:
             self._link.post(Interrupt())
-        except LinkDownError:
+        except NotConnectedError:
             await self._screen.line(drawing.note("  not connected: the turn cannot be stopped right now"))
         else:
             if self.turn is not None:
@@ -135,16 +138,13 @@ class Conversation:
     # --- what the sprite says -----------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Show what comes over the link, until it is refused (LinkError) or we are cancelled."""
+        """Show what comes over the link, until it is refused (BridgeUnreachableError) or we are cancelled."""
         async for item in self._link:
-            if isinstance(item, LinkChange):
-                await self._link_changed(item)
-            else:
-                await self._heard(item)
+            await self._heard(item)
             async with self._changed:
                 self._changed.notify_all()
 
-    async def _link_changed(self, change: LinkChange) -> None:
+    async def _link_changed(self, change: LinkState) -> None:
         if change.state == "ready":
             if self.link_words.startswith("reconnecting"):
                 await self._screen.line(drawing.note("connected again"))
@@ -157,33 +157,46 @@ class Conversation:
                 await self._screen.line(drawing.note(f"{change.detail} Reconnecting…"))
             self.link_words = f"reconnecting… {change.detail}"
             await self._turns.lose()
+        elif not self.link_words.startswith("reconnecting"):
+            self.link_words = change.detail or "connecting…"
 
-    async def _heard(self, message: ServerMessage) -> None:
+    async def _heard(self, message: RelayedMessage) -> None:
         match message.payload:
+            case LinkState() as change:
+                await self._link_changed(change)
             case Ack() | Error() as answer:
                 await self._answered(answer, message.reply_to)
-            case AgentEvent() as event:
-                await self._agent_event(event)
+            case Status(session=session, memory=memory):
+                self._refreshing.discard(message.reply_to or "")
+                self._count(session, memory)
             case StateSync() as sync:
                 await self._sync(sync)
-            case Status(session=session, memory=memory):
-                self._count(session, memory)
-            case CanvasUpdate() as update:
-                await self._canvas(update)
-            case MemoryUpdate() as update:
-                await self._screen.line(drawing.remembered(update))
-                self._refresh()
-            case PermissionRequest() as request:
-                self.questions.append(request)
-                if len(self.questions) == 1:
-                    await self._ask_next()
             case Gap():
                 await self._screen.line(drawing.note("some of what happened meanwhile is not kept any more"))
+            case event:
+                await self._event(event)
+
+    async def _event(self, event: object) -> None:
+        match event:
+            case AgentEvent():
+                await self._agent_event(event)
+            case CanvasUpdate():
+                await self._canvas(event)
+            case MemoryUpdate():
+                await self._screen.line(drawing.remembered(event))
+                self._refresh()
+            case PermissionRequest(request_id=request_id):
+                await self._keep_questions([*(q for q in self.questions if q.request_id != request_id), event])
+            case PermissionResolved(request_id=request_id):
+                await self._keep_questions([q for q in self.questions if q.request_id != request_id])
             case _:
                 pass
 
     async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
-        if isinstance(answer, Error):
+        if reply_to is not None and reply_to in self._refreshing:
+            # Only an error answers so: the numbers stay as they were.
+            self._refreshing.discard(reply_to)
+        elif isinstance(answer, Error):
             self._outstanding.pop(reply_to or "", None)
             await self._screen.show(drawing.problem(answer.message))
         elif answer.status == "queued" and reply_to is not None and reply_to in self._outstanding:
@@ -201,11 +214,15 @@ class Conversation:
         if event.mission_id is not None:
             self._outstanding.pop(event.mission_id, None)
         # A turn that is over waits for no word any more, whoever answered.
-        asked = [request for request in self.questions if request.mission_id != event.mission_id]
-        if len(asked) != len(self.questions):
-            self.questions = deque(asked)
-            await self._ask_next()
+        await self._keep_questions([q for q in self.questions if q.mission_id != event.mission_id])
         self._refresh()
+
+    async def _keep_questions(self, asked: list[PermissionRequest]) -> None:
+        """Show the first of the open questions, if it is not the one that is shown."""
+        before = self.questions[0].request_id if self.questions else None
+        self.questions = deque(asked)
+        if self.questions and self.questions[0].request_id != before:
+            await self._ask_next()
 
     async def _ask_next(self) -> None:
         if self.questions:
@@ -226,6 +243,7 @@ class Conversation:
         self._count(sync.session, sync.memory)
         self.cards = {card.card_id: card for card in sync.cards if not card.archived}
         self._turns.set_running(sync.session.running_mission_id)
+        await self._keep_questions(sync.permissions)
         if self.synced:
             await self._settle(sync)
             return
@@ -260,4 +278,4 @@ class Conversation:
     def _refresh(self) -> None:
         """Ask for the numbers of the state line, where that can be done."""
         if self._link.is_ready:
-            self._link.post(System(action="status"))
+            self._refreshing.add(self._link.post(System(action="status")))
