@@ -6,12 +6,9 @@ while the model proxy still answers (a sprite's last flush needs it), then the l
 
 from __future__ import annotations
 
-import logging
-import resource
-import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +19,13 @@ from bridge.archive import Archive
 from bridge.budgets import Budgets, Limits
 from bridge.config import Settings
 from bridge.database import open_database
-from bridge.edge import IDLE_SECONDS, LINGERING_SECONDS, MAX_BODY_BYTES, Edge
+from bridge.edge import MAX_BODY_BYTES, Edge
 from bridge.errors import OperatorError
 from bridge.hosts import Access, Host, ModelAccess
 from bridge.hosts.local import LocalHost
 from bridge.hosts.sprites import SpritesHost
 from bridge.ledger import Ledger
+from bridge.listening import bound, in_url, raise_file_limit, served
 from bridge.llm_proxy import LlmProxy
 from bridge.llm_rates import Rates
 from bridge.llm_upstream import Upstream
@@ -43,15 +41,8 @@ from bridge.sprite_tokens import SpriteTokens
 from bridge.status import Overview
 from bridge.visitors import Visitors
 
-log = logging.getLogger(__name__)
-
 #: What is shipped to VMs stands beside the bridge.
 _ROOT = Path(__file__).resolve().parent.parent
-_BACKLOG = 1024
-#: Handlers have been told to end by then; what still runs is cut.
-_CLEANUP_SECONDS = 5.0
-#: Each client is a socket, each sprite another, and a local one two pipes.
-_WANTED_FILES = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +66,7 @@ def login_link(url: str, token: str) -> str:
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Bridge]:
     """A bridge while the block runs. OperatorError when it cannot be, FolderTakenError where another one is."""
-    _raise_file_limit()
+    raise_file_limit()
     async with AsyncExitStack() as stack:
         stack.enter_context(data_folder.owned(settings))
         database = await stack.enter_async_context(open_database(settings.database))
@@ -86,9 +77,9 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
                 f"On {settings.host} others could connect, and nobody was added who may come in. "
                 "Add yourself first: python -m bridge users add NAME"
             )
-        listener = stack.enter_context(_bound(settings.host, settings.port))
+        listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
-        url = f"http://{_in_url(settings.host)}:{port}"
+        url = f"http://{in_url(settings.host)}:{port}"
         upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
         if settings.uses_offline_model:
             upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
@@ -121,11 +112,11 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
         application.add_routes([*proxy.routes(), *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
-        await stack.enter_async_context(_served(application, listener))
+        await stack.enter_async_context(served(application, listener))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
         control_socket = stack.enter_context(control.listening_socket(settings.run))
-        await stack.enter_async_context(_served(api.application(), control_socket))
+        await stack.enter_async_context(served(api.application(), control_socket))
         stack.push_async_callback(visitors.end_all)
 
         readiness.is_ready = True
@@ -187,7 +178,7 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
             environment=settings.environment,
         )
     # Sprites here come by loopback also where the bridge listens on every address.
-    name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else _in_url(settings.host)  # noqa: S104
+    name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104
     return LocalHost(
         settings.workspaces,
         _access(tokens, f"http://{name}:{port}"),
@@ -222,48 +213,3 @@ def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budget
         lambda: {seen.sprite: budgets.spent(seen.sprite).today for seen in relay.snapshot()},
     )
     return metrics
-
-
-@asynccontextmanager
-async def _served(application: web.Application, listener: socket.socket) -> AsyncIterator[None]:
-    runner = web.AppRunner(
-        application,
-        access_log=None,
-        keepalive_timeout=IDLE_SECONDS,
-        lingering_time=LINGERING_SECONDS,
-        shutdown_timeout=_CLEANUP_SECONDS,
-        # A model call ends with the client that waits for it, also while there is nothing to be sent.
-        handler_cancellation=True,
-    )
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener, backlog=_BACKLOG).start()
-        yield
-    finally:
-        await runner.cleanup()
-
-
-@contextmanager
-def _bound(host: str, port: int) -> Iterator[socket.socket]:
-    """The listening socket, before anything else is started: a port that is taken is said at once."""
-    name = host.strip("[]")
-    try:
-        family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise OperatorError(
-            f"Cannot listen on {host}:{port} ({error.strerror or error}). Choose another --port; 0 takes a free one."
-        ) from error
-    with closing(listener):
-        yield listener
-
-
-def _in_url(host: str) -> str:
-    return f"[{host.strip('[]')}]" if ":" in host else host
-
-
-def _raise_file_limit() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(_WANTED_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -28,10 +28,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MAX_BODY_BYTES = 32 * 1024 * 1024
 #: A body has to have arrived by then: 2 Mbit/s for the largest one.
 _BODY_SECONDS = 120.0
-#: A request's head has to have arrived by then, and an idle connection is closed.
-IDLE_SECONDS = 30.0
-#: What is left of a refused body is read and dropped for so long, or the client would not see the answer.
-LINGERING_SECONDS = 2.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 #: Asked every few seconds by machines: counted, not logged.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
@@ -53,9 +49,12 @@ _HEADERS = {
 class Edge:
     """The middleware of the public application; `is_secure` where people come by https."""
 
-    def __init__(self, doorkeeper: Doorkeeper, metrics: Metrics, *, is_secure: bool) -> None:
+    def __init__(
+        self, doorkeeper: Doorkeeper, metrics: Metrics, *, is_secure: bool, body_seconds: float = _BODY_SECONDS
+    ) -> None:
         self._doorkeeper = doorkeeper
         self._metrics = metrics
+        self._body_seconds = body_seconds
         self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if is_secure else {})
 
     def middleware(self) -> Middleware:
@@ -82,7 +81,7 @@ class Edge:
         status = 499
         slow = None
         if not (request.content.is_eof() or _is_models(request)):
-            slow = asyncio.get_running_loop().call_later(_BODY_SECONDS, _give_up, request)
+            slow = asyncio.get_running_loop().call_later(self._body_seconds, _give_up, request)
         try:
             response = await self._answer(request, handler)
             status = response.status

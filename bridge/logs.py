@@ -34,15 +34,18 @@ def set_up() -> None:
     """Our own lines from INFO up (to a terminal: WARNING), those of libraries from WARNING up."""
     handler = logging.StreamHandler(sys.stderr)
     watched = sys.stderr.isatty()
-    handler.setFormatter(_Lines() if watched else _Json())
+    handler.setFormatter(PlainLines() if watched else JsonLines())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("bridge").setLevel(logging.WARNING if watched else logging.INFO)
     # What nobody caught would be printed with its words.
     sys.excepthook = lambda *uncaught: logging.getLogger("bridge").critical("a fault of ours", exc_info=uncaught)
 
 
-class _Json(logging.Formatter):
+class JsonLines(logging.Formatter):
+    """One JSON object for each record."""
+
     def format(self, record: logging.LogRecord) -> str:
+        """See the module."""
         line = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -55,8 +58,11 @@ class _Json(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-class _Lines(logging.Formatter):
+class PlainLines(logging.Formatter):
+    """The same for somebody who watches."""
+
     def format(self, record: logging.LogRecord) -> str:
+        """See the module."""
         known = (f"{name}={getattr(record, name)}" for name in FIELDS if hasattr(record, name))
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         lines = [" ".join((at, record.levelname.lower(), _words(record), *known))]

@@ -56,13 +56,14 @@ class People:
         self._database = database
 
     async def prepare(self) -> None:
-        """Drop what has expired; called once at the start."""
+        """Drop what has expired, and let whoever starts the bridge be known; called once at the start."""
 
         def drop(tx: sqlite3.Connection) -> None:
             now = time.time()
             # A used link is remembered for its time: whoever opens it again is told why it does not work.
             tx.execute("DELETE FROM login_links WHERE expires_at < ?", (now - LINK_SECONDS,))
             tx.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
+            tx.execute("INSERT OR IGNORE INTO people (name, created_at) VALUES (?, ?)", (LOCAL_PERSON, now))
 
         await self._database.write(drop)
 
@@ -131,11 +132,15 @@ class People:
         await self._database.read(lambda db: _require(db, name))
 
     async def revoke(self, name: str) -> None:
-        """End every session, link and token of a person; open connections are the caller's to end."""
+        """End every session, link and token of a person; open connections are the caller's to end.
+
+        Whoever starts the bridge on this machine is logged out, and may come in again.
+        """
 
         def update(tx: sqlite3.Connection) -> None:
             _require(tx, name)
-            tx.execute("UPDATE people SET revoked_at = ? WHERE name = ?", (time.time(), name))
+            if name != LOCAL_PERSON:
+                tx.execute("UPDATE people SET revoked_at = ? WHERE name = ?", (time.time(), name))
             for table in ("login_links", "sessions", "person_tokens"):
                 tx.execute(f"DELETE FROM {table} WHERE person = ?", (name,))  # noqa: S608 - our own table names
 
@@ -163,7 +168,6 @@ class People:
         """A login link's token for whoever started the bridge; earlier ones of theirs end."""
 
         def insert(tx: sqlite3.Connection) -> str:
-            tx.execute("INSERT OR IGNORE INTO people (name, created_at) VALUES (?, ?)", (LOCAL_PERSON, time.time()))
             tx.execute("DELETE FROM login_links WHERE person = ? AND used_at IS NULL", (LOCAL_PERSON,))
             return _new_link(tx, LOCAL_PERSON)
 

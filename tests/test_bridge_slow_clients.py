@@ -1,0 +1,86 @@
+"""Clients that cost much and send little: their connections end, with words where there is still somebody to read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from bridge.config import Settings
+from bridge.database import open_database
+from bridge.edge import Edge
+from bridge.listening import bound, served
+from bridge.login import Doorkeeper
+from bridge.metrics import Metrics
+from bridge.people import People
+from tests.harness import PATIENCE
+
+#: What stands for half a minute or two in the real one.
+MOMENT = 0.2
+
+
+@asynccontextmanager
+async def listening(tmp_path: Path) -> AsyncIterator[socket.socket]:
+    """The edge and the listener of the bridge, with a handler behind them that reads, and one that fails."""
+
+    async def reads(request: web.Request) -> web.Response:
+        return web.Response(text=str(len(await request.read())))
+
+    async def fails(_request: web.Request) -> web.Response:
+        raise ValueError("planted-content-of-a-person")
+
+    async with open_database(tmp_path / "bridge.db") as database:
+        with bound("127.0.0.1", 0) as listener:
+            doorkeeper = Doorkeeper(Settings(), People(database), b"key", listener.getsockname()[1])
+            edge = Edge(doorkeeper, Metrics(), is_secure=False, body_seconds=MOMENT)
+            application = web.Application(middlewares=[edge.middleware()])
+            application.add_routes([web.post("/reads", reads), web.get("/fails", fails)])
+            async with served(application, listener, idle_seconds=MOMENT):
+                yield listener
+
+
+async def answer_to(listener: socket.socket, sent: bytes) -> bytes:
+    """What comes until the bridge hangs up."""
+    reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
+    writer.write(sent)
+    async with asyncio.timeout(PATIENCE):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
+async def test_a_head_that_never_ends_is_hung_up_on(tmp_path: Path, sent: bytes) -> None:
+    async with listening(tmp_path) as listener:
+        assert await answer_to(listener, sent) == b""
+
+
+@pytest.mark.parametrize(
+    "sent", [b"Content-Length: 1000\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"]
+)
+async def test_a_body_that_never_ends_is_refused(tmp_path: Path, sent: bytes) -> None:
+    async with listening(tmp_path) as listener:
+        answer = await answer_to(listener, b"POST /reads HTTP/1.1\r\nHost: 127.0.0.1\r\n" + sent)
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+async def test_a_fault_shows_its_place_and_not_its_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from bridge.logs import JsonLines
+
+    async with listening(tmp_path) as listener:
+        answer = await answer_to(listener, b"GET /fails HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 500")
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    line = JsonLines().format(record)
+    assert "planted" not in line
+    assert b"planted" not in answer
+    assert "ValueError" in line
+    assert "test_bridge_slow_clients.py" in line
+    # Who reads the answer finds the place in the log.
+    assert f"{vars(record)['request_id']}".encode() in answer
