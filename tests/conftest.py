@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from bridge.offline_model import OfflineModel
+from tests.emulator import Emulator
 from tests.forgetful import live
 from tests.session_logs import Recorded, record
+from tests.vms import Disk, Tokens, deployed_disk
 
 
 @pytest.fixture
@@ -43,3 +45,23 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, live(workspace)).result()
     return workspace
+
+
+@pytest.fixture
+async def emulator(tmp_path: Path) -> AsyncIterator[Emulator]:
+    """The Sprites API on loopback."""
+    async with Emulator(tmp_path / "vms") as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def tokens() -> Tokens:
+    return Tokens()
+
+
+@pytest.fixture(scope="session")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
+    """A VM that this checkout's code was deployed to (7 s, once); nobody may change it."""
+    folder = tmp_path_factory.mktemp("disk")
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(deployed_disk, folder).result()

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import AsyncIterator
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 import sprites
@@ -19,12 +18,6 @@ from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE
 from tests.witness import eventually
-
-
-@pytest.fixture
-async def emulator(tmp_path: Path) -> AsyncIterator[Emulator]:
-    async with Emulator(tmp_path) as emulator:
-        yield emulator
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ import websockets
 from sprites.exceptions import APIError
 
 _TOO_MANY, _SERVER_FAULT, _NOT_FOUND = 429, 500, 404
+#: Faults that may pass by themselves; 501 and its like do not.
+_PASSING_FAULTS = frozenset({500, 502, 503, 504})
 _REFUSED = frozenset({401, 403})
 _TOKEN_WORDS = "The Sprites API refuses the token: check SPRITES_TOKEN."  # noqa: S105 - no token
 _DISK_WORDS = "The VM's disk is full. Free some space there (its owner can ask the agent to), then try again."
@@ -99,7 +101,8 @@ def _status_fault(answer: _Answer, what: str) -> Fault:
     if status >= _SERVER_FAULT:
         if is_full_disk(body):
             return Fault(_DISK_WORDS, status, retryable=False)
-        return Fault(f"{sentence(what)} failed: the Sprites API has a fault ({status}).", status, after, again=True)
+        words = f"{sentence(what)} failed: the Sprites API has a fault ({status})."
+        return Fault(words, status, after, again=status in _PASSING_FAULTS)
     if status in _REFUSED:
         return Fault(_TOKEN_WORDS, status, retryable=False)
     words = _short(str(said.get("message") or said.get("error") or body))

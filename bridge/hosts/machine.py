@@ -198,7 +198,7 @@ class Machine:
             await self.start(name)
 
     async def start(self, name: str) -> None:
-        """Starts a service; CommandError if it ends at once, NotThereError if it is not defined. A running one is well."""
+        """Starts a service, if it does not run; CommandError if it ends at once, NotThereError if there is none."""
         with suppress(_ConflictError):
             await self._service(
                 f"starting the service {name}", lambda: self._sprite.start_service(name, duration=_WATCH_SECONDS)

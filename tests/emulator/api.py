@@ -41,10 +41,11 @@ class Call:
 
 @dataclass(slots=True)
 class Fault:
-    """What is done instead of (or, with `delay` alone, before) answering; the next `times` calls that match."""
+    """What is done instead of (or, with `delay` or `then` alone, before) answering; the next `times` calls that fit."""
 
+    #: "" for any.
     method: str
-    #: Searched for in the path.
+    #: Searched for in the path, as a regular expression.
     path: str
     times: int = 1
     status: int | None = None
@@ -54,13 +55,16 @@ class Fault:
     #: The connection is cut before anything is answered.
     cut: bool = False
     #: Called before it is answered.
-    then: Callable[[], None] | None = None
+    then: Callable[[], object] | None = None
+
+    def fits(self, request: web.Request) -> bool:
+        return self.times > 0 and self.method in {"", request.method} and re.search(self.path, request.path) is not None
 
 
 class Emulator:
     """`async with Emulator(folder) as emulator:`; `emulator.url` is the API's address."""
 
-    def __init__(self, folder: Path, *, longest_watch: float = 1.0) -> None:
+    def __init__(self, folder: Path, *, longest_watch: float = 0.4) -> None:
         self.folder = folder
         self.machines: dict[str, Machine] = {}
         self.calls: list[Call] = []
@@ -106,16 +110,16 @@ class Emulator:
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self.calls.append(Call(request.method, request.path, request.query_string))
-        for fault in list(self.faults):
-            if fault.times > 0 and fault.method == request.method and re.search(fault.path, request.path):
-                fault.times -= 1
-                if fault.then is not None:
-                    fault.then()
-                await asyncio.sleep(fault.delay)
-                if fault.cut and request.transport is not None:
-                    request.transport.close()
-                if fault.status is not None:
-                    return web.Response(status=fault.status, text=fault.body, headers=dict(fault.headers))
+        fault = next((f for f in self.faults if f.fits(request)), None)
+        if fault is not None:
+            fault.times -= 1
+            if fault.then is not None:
+                fault.then()
+            await asyncio.sleep(fault.delay)
+            if fault.cut and request.transport is not None:
+                request.transport.close()
+            if fault.status is not None:
+                return web.Response(status=fault.status, text=fault.body, headers=dict(fault.headers))
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return _error(401, "unauthorized", "invalid token")
         name = request.match_info.get("name")
@@ -218,7 +222,7 @@ class Emulator:
         machine.services[name] = service
         service.definition = definition
         # A definition that was there is changed, and started by a call of its own.
-        return await self._watched(machine, request, service, None if known else machine.start(service))
+        return await self._watched(machine, request, service, None if known else lambda: machine.start(service))
 
     async def _start(self, machine: Machine, request: web.Request) -> web.StreamResponse:
         service = machine.services.get(request.match_info["service"])
@@ -226,7 +230,7 @@ class Emulator:
             return _error(404, "not_found", "service not found")
         if service.runs:
             return _error(409, "conflict", "service already running")
-        return await self._watched(machine, request, service, machine.start(service))
+        return await self._watched(machine, request, service, lambda: machine.start(service))
 
     async def _stop(self, machine: Machine, request: web.Request) -> web.StreamResponse:
         service = machine.services.get(request.match_info["service"])
@@ -235,14 +239,14 @@ class Emulator:
         if not service.runs and not service.wanted:
             return _error(409, "conflict", "service not running")
         seconds = float(request.query.get("timeout", "10s").rstrip("s"))
-        return await self._watched(machine, request, service, machine.stop(service, seconds), watch=False)
+        return await self._watched(machine, request, service, lambda: machine.stop(service, seconds), watch=False)
 
     async def _watched(
         self,
         machine: Machine,
         request: web.Request,
         service: Service,
-        work: Awaitable[None] | None,
+        work: Callable[[], Awaitable[None]] | None,
         *,
         watch: bool = True,
     ) -> web.StreamResponse:
@@ -251,7 +255,7 @@ class Emulator:
         await response.prepare(request)
         async with machine.listening(service) as events:
             if work is not None:
-                await work
+                await work()
             seconds = min(float(request.query.get("duration", "5s").rstrip("s")), self.longest_watch)
             ends = time.monotonic() + (seconds if watch and work is not None else 0.0)
             while (left := ends - time.monotonic()) > 0 or not events.empty():

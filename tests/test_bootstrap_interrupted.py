@@ -1,0 +1,71 @@
+"""A bridge that ends in the middle of a deploy, at whichever step: the next one repairs what it left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from bridge.archive import Archive
+from bridge.hosts import HostError
+from tests.emulator import Emulator, Fault
+from tests.harness import ROOT
+from tests.vms import Disk, Heard, Tokens, another_version, checkout, greeting, host_of, version_of
+
+#: The calls of an update: look (GET VM, exec), policy, archive, unpack, packages, self-check, checkpoint, token, stop,
+#: swap, service (defined, started), probe, VERSION.
+STEPS = range(2, 15)
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return checkout(tmp_path_factory.mktemp("checkout") / "new", another_version())
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_an_update_cut_off_at_any_step_is_finished_by_the_next_bridge(
+    emulator: Emulator, tokens: Tokens, disk: Disk, new: Archive, step: int
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    await machine.wake()
+    async with host_of(emulator, new, tokens) as host:
+        deploy = asyncio.create_task(host.deploy("ada", Heard()))
+        # From the call of that number on nobody is there any more to hear its answer.
+        emulator.faults += [Fault("", "", times=step), Fault("", "", then=deploy.cancel)]
+        with contextlib.suppress(asyncio.CancelledError):
+            await deploy
+        assert deploy.cancelled()
+    emulator.faults.clear()
+    async with host_of(emulator, new, tokens) as host:
+        assert (await greeting(await host.reach("ada", Heard()))).server_version == "0.2.0"
+        assert version_of(machine).startswith("0.2.0+")
+        emulator.calls.clear()
+        await host.deploy("ada", Heard())
+        assert len(emulator.calls) == 3
+    assert len(list((machine.workspace / ".os/releases").iterdir())) <= 3
+
+
+async def test_a_call_that_is_cut_off_once_is_made_again(
+    emulator: Emulator, tokens: Tokens, disk: Disk, new: Archive
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    await machine.wake()
+    emulator.faults += [
+        Fault("", path, cut=True) for path in ("/policy/", "/fs/write", "/exec", "/services/", "/proxy")
+    ]
+    async with host_of(emulator, new, tokens) as host:
+        await host.deploy("ada", Heard())
+        assert not any(fault.times for fault in emulator.faults)
+        assert (await greeting(await host.reach("ada", Heard()))).server_version == "0.2.0"
+
+
+async def test_a_first_deploy_that_failed_is_taken_up_with_the_vm_that_is_there(
+    emulator: Emulator, tokens: Tokens
+) -> None:
+    emulator.faults.append(Fault("POST", "/policy/", status=400, body="planted"))
+    async with host_of(emulator, Archive.of(ROOT), tokens) as host:
+        with pytest.raises(HostError, match="planted"):
+            await host.deploy("ada", Heard())
+        await greeting(await host.reach("ada", Heard()))
+    assert emulator.counted("POST", "/v1/sprites$") == 1

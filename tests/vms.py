@@ -1,0 +1,150 @@
+"""What the tests of VMs share: an emulator with a host that deploys to it, and a VM that was deployed before."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bridge.archive import Archive
+from bridge.hosts import ModelAccess, Reached
+from bridge.hosts.sprites import SpritesHost
+from sprite.protocol import Auth, AuthOk, FrameDecoder, decode_server, encode
+from tests.emulator import Emulator, Machine
+from tests.emulator.api import TOKEN
+from tests.emulator.machine import Service
+from tests.harness import PATIENCE, ROOT
+
+MODEL_TOKEN = "planted-model-token"
+
+
+class Tokens:
+    """Model tokens as the bridge keeps them: the newest of each sprite, and whose one is."""
+
+    def __init__(self, base_url: str = "http://127.0.0.1:9") -> None:
+        self.base_url = base_url
+        self.minted = 0
+        self.owners: dict[str, str] = {}
+
+    async def access(self, sprite: str) -> ModelAccess:
+        self.minted += 1
+        self.owners = {token: owner for token, owner in self.owners.items() if owner != sprite}
+        token = f"{MODEL_TOKEN}-{self.minted}"
+        self.owners[token] = sprite
+        return ModelAccess(self.base_url, token)
+
+
+@dataclass
+class Heard:
+    """What people who wait were told."""
+
+    steps: list[tuple[str, str]] = field(default_factory=list)
+
+    def __call__(self, phase: str, words: str) -> None:
+        self.steps.append((phase, words))
+
+    @property
+    def phases(self) -> list[str]:
+        return list(dict.fromkeys(phase for phase, _ in self.steps))
+
+    @property
+    def words(self) -> str:
+        return "\n".join(words for _, words in self.steps)
+
+
+@asynccontextmanager
+async def host_of(
+    emulator: Emulator, archive: Archive, tokens: Tokens, **environment: str
+) -> AsyncIterator[SpritesHost]:
+    async with SpritesHost(
+        TOKEN,
+        archive,
+        tokens.access,
+        lambda token: tokens.owners.get(token),  # noqa: PLW0108 - `owners` is replaced
+        base_url=tokens.base_url,
+        api_url=emulator.url,
+        environment=environment,
+    ) as host:
+        yield host
+
+
+def checkout(folder: Path, *changes: tuple[str, Callable[[str], str]]) -> Archive:
+    """The archive of a checkout like this one, with some of its files changed."""
+    if not folder.exists():
+        shutil.copytree(ROOT / "sprite", folder / "sprite", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "constraints.txt", folder)
+    for name, change in changes:
+        path = folder / name
+        path.write_text(change(path.read_text()))
+    return Archive.of(folder)
+
+
+def another_version(version: str = "0.2.0") -> tuple[str, Callable[[str], str]]:
+    return "sprite/__init__.py", lambda text: text.replace("0.1.0", version)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A VM that was deployed with this checkout's code, as it lies on disk."""
+
+    root: Path
+    definition: dict[str, Any]
+    owners: dict[str, str]
+
+    async def put_into(self, emulator: Emulator, tokens: Tokens, name: str = "ada") -> Machine:
+        """A VM of that content, asleep."""
+        emulator.image = self.root
+        machine = await emulator.add(name)
+        emulator.image = None
+        machine.services["sprite"] = Service("sprite", dict(self.definition), wanted=True)
+        tokens.owners.update(self.owners)
+        tokens.minted = max(tokens.minted, 1)
+        return machine
+
+
+def deployed_disk(folder: Path) -> Disk:
+    """Deploys to a new VM (7 s); to be called where no event loop runs."""
+
+    async def deploy() -> Disk:
+        tokens = Tokens()
+        async with Emulator(folder / "vms") as emulator:
+            async with host_of(emulator, Archive.of(ROOT), tokens) as host:
+                await host.deploy("ada", Heard())
+            machine = emulator.machines["ada"]
+            definition = machine.services["sprite"].definition
+            await machine.sleep("cold")
+            return Disk(machine.root, definition, dict(tokens.owners))
+
+    return asyncio.run(deploy())
+
+
+async def greeting(reached: Reached) -> AuthOk:
+    """Authenticates over a channel and closes it; the sprite's answer."""
+    reached.channel.write(encode(Auth(reached.token, client="test")))
+    await reached.channel.drain()
+    decoder = FrameDecoder()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while data := await reached.channel.read():
+                decoder.feed(data)
+                if (frame := decoder.next_frame()) is not None:
+                    payload = decode_server(frame).payload
+                    assert isinstance(payload, AuthOk)
+                    return payload
+    finally:
+        await reached.channel.close()
+    raise AssertionError("the sprite said nothing")
+
+
+def version_of(machine: Machine) -> str:
+    return (machine.workspace / ".os/VERSION").read_text().strip()
+
+
+def everything_asked(emulator: Emulator) -> str:
+    """Every address of every call, to look for secrets in."""
+    return json.dumps([(call.path, call.query) for call in emulator.calls])
