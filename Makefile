@@ -46,7 +46,7 @@ $(VENV)/.python:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.python requirements.txt sprite/requirements.txt constraints.txt
+$(VENV)/.run: $(VENV)/.python requirements.txt sprite/requirements.txt bridge/requirements.txt constraints.txt
 	@$(INSTALL) -r requirements.txt
 	@touch $@
 
