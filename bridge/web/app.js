@@ -5,10 +5,7 @@ import { mountCanvas } from './canvas/canvas.js';
 import { mountChat } from './chat/chat.js';
 import { createOutbox } from './outbox.js';
 import { createCommands } from './shell/commands.js';
-import { confirm, dialog, prompt } from './shell/dialogs.js';
 import { createLayout } from './shell/layout.js';
-import { createPalette } from './shell/palette.js';
-import { showShortcuts } from './shell/shortcuts.js';
 import { createToasts } from './shell/toasts.js';
 import { applyTheme, cycleTheme } from './shell/theme.js';
 import { mountTopBar } from './shell/top_bar.js';
@@ -22,7 +19,6 @@ const store = createStore();
 const connection = createConnection(store);
 const outbox = createOutbox(store, connection);
 const commands = createCommands();
-const palette = createPalette(commands);
 const announce = createAnnounce(byId('announce'));
 const toast = createToasts(byId('toasts'), announce);
 const panels = { chat: byId('chat'), canvas: byId('canvas'), memory: byId('memory') };
@@ -36,8 +32,17 @@ const layout = createLayout({
 
 let stackId = null;
 let memory = null;
+let palette = null;
 const page = {
-  store, connection, outbox, commands, announce, toast, confirm, prompt, dialog,
+  store, connection, outbox, commands, announce, toast,
+  // What is not on the screen at first comes when it is wanted.
+  confirm: async (question) => (await import('./shell/dialogs.js')).confirm(question),
+  prompt: async (question) => (await import('./shell/dialogs.js')).prompt(question),
+  dialog: async (question) => (await import('./shell/dialogs.js')).dialog(question),
+  openPalette: async () => {
+    palette ??= import('./shell/palette.js').then(({ createPalette }) => createPalette(commands));
+    (await palette).open();
+  },
   /** Whether the built-in stand-in answers, whose figures mean nothing. */
   isOffline: () => document.documentElement.dataset.model === 'offline',
   stackId: () => stackId,
@@ -58,12 +63,12 @@ const canvas = mountCanvas(panels.canvas, page);
 layout.attach('chat', chat);
 layout.attach('canvas', canvas);
 layout.attach('memory', { shown: () => void loadMemory().then((module) => layout.isShown('memory') && module.shown()), hidden: () => memory?.then((module) => module.hidden()) });
-mountTopBar({ state: byId('top-state'), actions: byId('top-actions') }, page, { palette, chat });
+mountTopBar({ state: byId('top-state'), actions: byId('top-actions') }, page, chat);
 
 /** Memory is not part of the first load: it comes when somebody looks. */
 function loadMemory() {
-  memory ??= import('./memory/memory.js')
-    .then(({ mountMemory }) => mountMemory(panels.memory, page))
+  memory ??= Promise.all([import('./memory/memory.js'), loadStyle('memory.css')])
+    .then(([{ mountMemory }]) => mountMemory(panels.memory, page))
     .catch((error) => {
       memory = null;
       toast({ kind: 'error', text: 'The memory view could not be loaded. Is the bridge running?', action: { label: 'Try again', run: () => void loadMemory() } });
@@ -72,9 +77,20 @@ function loadMemory() {
   return memory;
 }
 
-commands.add({ id: 'palette', title: 'Open the command palette', group: 'Everywhere', keys: 'Mod+k', run: () => palette.open() });
+function loadStyle(name) {
+  const link = document.createElement('link');
+  link.rel = 'stylesheet';
+  link.href = new URL(name, import.meta.url);
+  return new Promise((resolve, reject) => {
+    link.onload = resolve;
+    link.onerror = reject;
+    document.head.append(link);
+  });
+}
+
+commands.add({ id: 'palette', title: 'Open the command palette', group: 'Everywhere', keys: 'Mod+k', run: () => void page.openPalette() });
 commands.add({ id: 'search', title: 'Search memory', group: 'Everywhere', keys: '/', run: () => void page.searchMemory() });
-commands.add({ id: 'shortcuts', title: 'Show keyboard shortcuts', group: 'Everywhere', keys: '?', run: () => showShortcuts(commands) });
+commands.add({ id: 'shortcuts', title: 'Show keyboard shortcuts', group: 'Everywhere', keys: '?', run: async () => (await import('./shell/shortcuts.js')).showShortcuts(commands) });
 commands.add({ id: 'next-region', title: 'Next region', group: 'Everywhere', keys: 'F6', run: () => layout.cycle(1) });
 commands.add({ id: 'previous-region', title: 'Previous region', group: 'Everywhere', keys: 'Shift+F6', run: () => layout.cycle(-1) });
 commands.add({ id: 'go-chat', title: 'Go to the chat', group: 'Go to', keys: 'g c', run: () => page.openPanel('chat') });

@@ -19,12 +19,14 @@ export function renderMarkdown(text, { heading = 3 } = {}) {
   return fragment;
 }
 
-/** The tokens of a text. A text that the lexer cannot take is one paragraph of itself. */
+/** The tokens of a text. What the lexer cannot take (it recurses, and a text may be nested without end) is a paragraph of itself. */
 export function tokens(text) {
   try {
     return new Lexer({ gfm: true }).lex(text);
   } catch {
-    return [{ type: 'paragraph', raw: text, tokens: [{ type: 'text', raw: text, text }] }];
+    const [first, ...rest] = text.split(/(\n{2,})/);
+    if (!rest.length) return [{ type: 'paragraph', raw: text, tokens: [{ type: 'text', raw: text, text }] }];
+    return [first, ...rest].flatMap((piece) => (/^\n+$/.test(piece) ? [{ type: 'space', raw: piece }] : tokens(piece)));
   }
 }
 

@@ -84,7 +84,7 @@ export function mountChat(root, page) {
   root.addEventListener('drop', (event) => {
     dragDepth = 0;
     root.classList.remove('dropping');
-    composer.uploads.add([...(event.dataTransfer?.files ?? [])]);
+    void composer.addFiles([...(event.dataTransfer?.files ?? [])]);
   });
 
   store.subscribe(['chat', 'loaded'], () => {
@@ -110,8 +110,8 @@ export function mountChat(root, page) {
     focus: () => composer.focus(),
     draft: (text) => composer.draft(text),
     newSession,
-    openMission(missionId) {
-      if (thread.show(missionId)) return true;
+    async openMission(missionId) {
+      if (await thread.show(missionId)) return true;
       page.toast({ text: 'That message is further back than what is loaded here. Its turn is in memory.' });
       return false;
     },

@@ -2,7 +2,6 @@
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
-import { Uploads } from './uploads.js';
 
 const DRAFT_KEY = 'sprite.draft';
 const KEEP_MS = 300;
@@ -13,12 +12,12 @@ const TALLEST_PX = 260;
 
 export class Composer {
   #timer = 0;
+  #uploads = null;
 
   constructor(page, { onSent, onEditQueued }) {
     this.page = page;
     this.onSent = onSent;
     this.onEditQueued = onEditQueued;
-    this.uploads = new Uploads(page, () => this.#check());
     this.#make();
     this.field.value = sessionStorage.getItem(DRAFT_KEY) ?? localStorage.getItem(DRAFT_KEY) ?? '';
     this.#changed();
@@ -29,19 +28,19 @@ export class Composer {
       id: 'composer-text', class: 'composer-text', rows: 1, placeholder: 'Message Sprite', 'aria-label': 'Message', 'aria-describedby': 'composer-note', enterKeyHint: 'send', spellcheck: true,
     });
     this.note = h('p', { id: 'composer-note', class: 'composer-note', role: 'alert', hidden: true });
-    const picker = h('input', { type: 'file', multiple: true, hidden: true, 'aria-label': 'Choose files', onchange: () => { this.uploads.add([...picker.files]); picker.value = ''; } });
+    const picker = h('input', { type: 'file', multiple: true, hidden: true, 'aria-label': 'Choose files', onchange: () => { void this.addFiles([...picker.files]); picker.value = ''; } });
     this.picker = picker;
     this.attach = h('button', { class: 'icon-button', type: 'button', 'aria-label': 'Attach files', title: 'Attach files', onclick: () => picker.click() }, iconElement('attach'));
     this.send = h('button', { class: 'icon-button send', type: 'submit', 'aria-label': 'Send', title: 'Send (Enter)' }, iconElement('send'));
     this.element = h('form', { class: 'composer', autocomplete: 'off', onsubmit: (event) => { event.preventDefault(); this.submit(); } },
-      this.uploads.element, h('div', { class: 'composer-row' }, this.attach, picker, this.field, this.send), this.note);
+      h('div', { class: 'composer-row' }, this.attach, picker, this.field, this.send), this.note);
     this.field.addEventListener('input', () => this.#changed());
     this.field.addEventListener('keydown', (event) => this.#key(event));
     this.field.addEventListener('paste', (event) => {
       const files = [...(event.clipboardData?.files ?? [])];
       if (!files.length) return;
       event.preventDefault();
-      this.uploads.add(files);
+      void this.addFiles(files);
     });
     addEventListener('pagehide', () => this.#keep());
   }
@@ -54,20 +53,31 @@ export class Composer {
     this.field.setSelectionRange(this.field.value.length, this.field.value.length);
   }
 
+  /** Sends files on their way, beside what is being written. */
+  async addFiles(files) {
+    if (!files.length) return;
+    const { Uploads } = await import('./uploads.js');
+    if (!this.#uploads) {
+      this.#uploads = new Uploads(this.page, () => this.#check());
+      this.element.prepend(this.#uploads.element);
+    }
+    this.#uploads.add(files);
+  }
+
   focus() {
     this.field.focus();
   }
 
   submit() {
-    const { paths } = this.uploads;
+    const paths = this.#uploads?.paths ?? [];
     const text = this.field.value.trim();
-    if (this.uploads.isBusy) return this.#say('A file is still on its way. Wait for it, or cancel it.');
+    if (this.#uploads?.isBusy) return this.#say('A file is still on its way. Wait for it, or cancel it.');
     if (!text && !paths.length) return this.focus();
     const whole = paths.length ? `${text || 'I am giving you files.'}\n\nFiles: ${paths.join(', ')}` : text;
     const problem = this.page.outbox.submit(whole, this.page.stackId());
     if (problem) return this.#say(problem);
     this.field.value = '';
-    this.uploads.clear();
+    this.#uploads?.clear();
     this.#changed();
     this.#keep();
     this.onSent();
@@ -99,7 +109,7 @@ export class Composer {
   #check() {
     const limit = this.page.store.state.limits.mission_chars;
     const { length } = this.field.value;
-    const isBlank = !this.field.value.trim() && !this.uploads.paths.length;
+    const isBlank = !this.field.value.trim() && !this.#uploads?.paths.length;
     this.send.disabled = isBlank;
     if (length > limit) this.#say(`${length.toLocaleString()} characters; a message may have ${limit.toLocaleString()}. Shorten it, or attach it as a file.`);
     else if (length > NEAR_LIMIT * limit) this.#say(`${length.toLocaleString()} of ${limit.toLocaleString()} characters.`);

@@ -2,8 +2,6 @@
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
-import { ExchangeView } from './exchange.js';
-import { NoticeView } from './notice.js';
 
 /** So many entries are in the document at first, and so many more each time. */
 const PAGE = 60;
@@ -19,6 +17,9 @@ export class Thread {
   #lastTop = 0;
   #loading = false;
   #atStart = false;
+  /** The modules that draw entries: markdown is most of the page's weight, and an empty conversation needs none. */
+  #drawers = null;
+  #loadingDrawers = null;
 
   constructor(page, { empty, unsent }) {
     this.page = page;
@@ -44,6 +45,24 @@ export class Thread {
   }
 
   draw() {
+    if (this.#drawers) this.#draw(this.#drawers);
+    else if (this.entries.length) void this.#load();
+  }
+
+  #load() {
+    this.#loadingDrawers ??= Promise.all([import('./exchange.js'), import('./notice.js')])
+      .then(([{ ExchangeView }, { NoticeView }]) => {
+        this.#drawers = { exchange: ExchangeView, notice: NoticeView };
+        this.draw();
+      })
+      .catch(() => {
+        this.#loadingDrawers = null;
+        this.page.toast({ kind: 'error', text: 'A part of the page could not be loaded. Is the bridge running?', action: { label: 'Try again', run: () => this.draw() } });
+      });
+    return this.#loadingDrawers;
+  }
+
+  #draw(drawers) {
     const entries = this.entries;
     const from = Math.max(0, entries.length - this.#shown);
     const visible = from ? entries.slice(from) : entries;
@@ -57,7 +76,7 @@ export class Thread {
     for (const entry of visible) {
       let view = this.#views.get(entry.key);
       if (!view) {
-        view = entry.kind === 'notice' ? new NoticeView(entry, this.page) : new ExchangeView(entry, this.page);
+        view = new drawers[entry.kind](entry, this.page);
         this.#views.set(entry.key, view);
       }
       const next = at ? at.nextElementSibling : this.list.firstElementChild;
@@ -86,7 +105,8 @@ export class Thread {
   }
 
   /** Shows the exchange of a mission; false where it is not among what is loaded. */
-  show(missionId) {
+  async show(missionId) {
+    await this.#load();
     const index = this.entries.findIndex((entry) => entry.missionId === missionId);
     if (index < 0) return false;
     this.#follows = false;

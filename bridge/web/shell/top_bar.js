@@ -15,7 +15,7 @@ const WORDS = {
   'signed-out': ['bad', 'Signed out'],
 };
 
-export function mountTopBar({ state, actions }, page, { palette, chat }) {
+export function mountTopBar({ state, actions }, page, chat) {
   const { store } = page;
 
   function draw() {
@@ -32,7 +32,7 @@ export function mountTopBar({ state, actions }, page, { palette, chat }) {
   render(
     html`
       <button class="button small" type="button" @click=${() => void chat.newSession()}>${icon('session', true)}<span class="wide-only">New session</span><span class="narrow-only visually-hidden">New session</span></button>
-      <button class="button small palette-button" type="button" aria-label="Search and commands" @click=${() => palette.open()}>
+      <button class="button small palette-button" type="button" aria-label="Search and commands" @click=${() => void page.openPalette()}>
         ${icon('search', true)}<span class="wide-only keys">${caps('Mod+k').map((cap) => html`<kbd>${cap}</kbd>`)}</span>
       </button>`,
     actions,
