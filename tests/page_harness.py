@@ -66,6 +66,11 @@ class PageStack:
         """The local person's."""
         return self.bridge.workspace
 
+    @property
+    def cookie(self) -> str:
+        """The session as a header has it, for clients that are no browsers."""
+        return "=".join(self._cookie)
+
     async def log_in(self) -> None:
         """A fresh session, for the contexts opened from here on."""
         name, _, value = (await self.bridge.login()).partition("=")
@@ -113,8 +118,9 @@ class PageStack:
         """Notes faults, breaches of the policy, and requests that leave this machine."""
 
         def hear(message: ConsoleMessage) -> None:
-            # A bridge that is stopped under the page is none of its faults.
-            if message.type == "error" and "ERR_" not in message.text and "WebSocket" not in message.text:
+            # A bridge that is stopped under the page, or a login that is ended, is none of its faults.
+            harmless = any(words in message.text for words in ("ERR_", "WebSocket", "status of 401"))
+            if message.type == "error" and not harmless:
                 self.complaints.append(message.text)
 
         def look(request: Request) -> None:

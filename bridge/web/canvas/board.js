@@ -256,7 +256,7 @@ export class Board {
 
   _tellOutOfSight(view) {
     if (!view || this._inSight(view)) return;
-    this._news.textContent = `“${view.card.title}” has changed. Show it`;
+    this._news.textContent = `“${view.card.title}” is new or has changed. Show it`;
     this._news.hidden = false;
     this._news.onclick = () => {
       this._news.hidden = true;

@@ -31,7 +31,7 @@ class Canvas {
     this._tabs = new Tabs(head, this.stacks, () => showArchived(page, this.stacks));
     this._instead = h('div', { class: 'canvas-instead' });
     root.classList.add('canvas');
-    root.append(head, this._board.element, this._instead);
+    root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this._board.element, this._instead);
     page.store.subscribe(['stacks', 'cards', 'loaded', 'link'], () => this._draw());
     page.store.listen('canvas_update', (update) => this._heard(update));
     this._addCommands();

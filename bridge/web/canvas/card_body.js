@@ -3,8 +3,12 @@
  */
 
 import { h } from '../dom.js';
+import { evenOutline } from '../outline.js';
 import { SIDE_BY_SIDE, drawBlock, undrawable } from './blocks.js';
 import { TableView } from './table.js';
+
+/** The level of a card's title. */
+const CARD_HEADING = 3;
 
 export class CardBody {
   constructor(page) {
@@ -29,7 +33,10 @@ export class CardBody {
       this._drawn.get(key).place = place;
       place += 1;
     }
-    if (changed) this.element.replaceChildren(...this._grouped());
+    if (changed) {
+      this.element.replaceChildren(...this._grouped());
+      evenOutline(this.element, CARD_HEADING);
+    }
     if (blocks.length === 0) this.element.replaceChildren(h('p', { class: 'muted' }, 'An empty card'));
     return changed;
   }

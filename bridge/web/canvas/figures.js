@@ -23,6 +23,25 @@ export function numberOf(value) {
   return negative ? -amount : amount;
 }
 
+const FRACTION = /^[-−]?[\d,]*\.(\d+)$/u;
+const PLAIN_FIGURE = /^[-−]?[\d,]*(\.\d*)?$/u;
+/** As wide as a point, and as wide as a digit. */
+const POINT = '\u2008';
+const DIGIT = '\u2007';
+
+/** How many decimals the cells of a column have at most. */
+export function decimalsOf(rows, column) {
+  return rows.reduce((most, row) => Math.max(most, FRACTION.exec(cellText(row[column]))?.[1].length ?? 0), 0);
+}
+
+/** A figure with room for the decimals it does not have, so that points stand below each other. */
+export function aligned(text, decimals) {
+  if (decimals === 0 || text === '' || !PLAIN_FIGURE.test(text)) return text;
+  const own = FRACTION.exec(text)?.[1].length ?? 0;
+  const point = own === 0 && !text.endsWith('.') ? POINT : '';
+  return text + point + DIGIT.repeat(decimals - own);
+}
+
 /** Whether a column is one of figures: something in it, and every filled cell a number. */
 export function isFigures(rows, column) {
   let filled = 0;

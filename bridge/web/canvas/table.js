@@ -7,7 +7,7 @@
 import { copyText, h } from '../dom.js';
 import { number, plural } from '../format.js';
 import { csvOf } from './csv.js';
-import { cellText, isFigures } from './figures.js';
+import { aligned, cellText, decimalsOf, isFigures } from './figures.js';
 import { nextSort, orderOf } from './sorting.js';
 
 /** Up to here every row is an element, may be as high as its text, and the browser's find sees it. */
@@ -52,6 +52,7 @@ export class TableView {
     this._columns = names;
     this._rows = listed;
     this._figures = names.map((_, column) => isFigures(listed, column));
+    this._decimals = names.map((_, column) => (this._figures[column] ? decimalsOf(listed, column) : 0));
     this._windowed = listed.length > ALL_ROWS;
     this.element.classList.toggle('windowed', this._windowed);
     this._table.setAttribute('aria-rowcount', String(listed.length + 1));
@@ -139,7 +140,7 @@ export class TableView {
     for (let column = 0; column < this._columns.length; column += 1) {
       const cell = document.createElement('td');
       const text = cellText(cells[column]);
-      cell.textContent = text;
+      cell.textContent = aligned(text, this._decimals[column]);
       if (this._figures[column]) cell.className = 'figure';
       else if (cut && text.length > WIDEST) cell.title = text;
       row.append(cell);

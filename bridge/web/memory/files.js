@@ -5,6 +5,7 @@ import { ago, iso } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { h } from '../dom.js';
 import { renderMarkdown } from '../markdown.js';
+import { evenOutline } from '../outline.js';
 import { Editor, hasDraft } from './editor.js';
 import { gauge, linesOf } from './gauge.js';
 import { Versions } from './versions.js';
@@ -71,11 +72,19 @@ export class Files extends View {
     const name = this._name;
     try {
       const file = await this.ledger.file(name);
-      if (asked === this._asked) this._file = { ...file, element: prose(file.content) };
+      if (asked === this._asked) this._file = { ...file, element: this._grown(file, prose(file.content)) };
       this._fileProblem = null;
     } catch (problem) {
       if (asked === this._asked) this._fileProblem = problem;
     }
+  }
+
+  /** Lights what the file now says and did not say a moment ago. */
+  _grown(file, element) {
+    if (this._file?.name !== file.name || this._file.content === file.content) return element;
+    const before = new Set(pieces(this._file.element).map((piece) => piece.textContent));
+    for (const piece of pieces(element)) if (!before.has(piece.textContent)) piece.classList.add('grown');
+    return element;
   }
 
   get _state() {
@@ -99,7 +108,7 @@ export class Files extends View {
 
   /** Back to reading, with the file as it was saved. */
   _read(saved = null) {
-    if (saved) this._file = { ...saved, element: prose(saved.content) };
+    if (saved) this._file = { ...saved, element: this._grown(saved, prose(saved.content)) };
     this._mode = 'read';
     this._part = null;
     this.invalidate();
@@ -119,9 +128,8 @@ export class Files extends View {
     return html`<button type="button" class="file-item" aria-current=${file.name === this._name ? 'true' : 'false'} @click=${() => this._choose(file.name)}>
       <span class="file-item-name">${file.name}${hasDraft(file.name) ? html` <span class="badge warn">Not saved</span>` : nothing}</span>
       <span class="small-text muted">${FILES[file.name] ?? ''}</span>
-      ${file.managed === 'curated'
-        ? html`${gauge(file)}<span class="small-text tabular">${linesOf(file)}${file.updated_at ? html` · <time datetime=${iso(file.updated_at)}>${ago(file.updated_at)}</time>` : nothing}</span>`
-        : html`<span class="small-text">${linesOf(file)} · comes with the sprite</span>`}
+      ${gauge(file)}
+      <span class="small-text tabular">${linesOf(file)}${file.managed === 'curated' ? changedAgo(file) : ' · fixed'}</span>
     </button>`;
   }
 
@@ -165,7 +173,7 @@ export class Files extends View {
   _versionsButton() {
     const there = this._mode === 'versions';
     const turn = () => (there ? this._read() : this._openVersions());
-    return html`<button type="button" class="button small quiet" aria-pressed=${there} @click=${turn}>${icon('history', true)}Versions</button>`;
+    return html`<button type="button" class="button small quiet" @click=${turn}>${there ? 'Back to the file' : html`${icon('history', true)}Versions`}</button>`;
   }
 
   _content() {
@@ -175,8 +183,13 @@ export class Files extends View {
   }
 }
 
+const changedAgo = ({ updated_at: at }) => (at ? html` · <time datetime=${iso(at)}>${ago(at)}</time>` : nothing);
+
+const pieces = (element) => [...element.querySelectorAll('p, li, td, pre')];
+
 function prose(content) {
   const element = h('div', { class: 'prose memory-prose' });
   element.append(renderMarkdown(content, { heading: 4 }));
+  evenOutline(element, 3);
   return element;
 }

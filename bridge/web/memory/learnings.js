@@ -65,6 +65,17 @@ export class Learnings extends View {
     element?.focus({ preventScroll: true });
   }
 
+  /** Brings the newest of what one curation taught into sight. */
+  async openOf(curation) {
+    if (!this.loaded) await this.refresh();
+    const found = () => this._rows.list.find((row) => row.curation_id === curation.id);
+    // Learnings are numbered in the order of the curations that gave them.
+    while (!found() && this._rows.more && this._rows.list.at(-1)?.curation_id > curation.id) {
+      if (!(await this._older())) return;
+    }
+    if (found()) await this.open(found().id);
+  }
+
   async _older() {
     this._busy = true;
     this.draw();
@@ -72,6 +83,7 @@ export class Learnings extends View {
     this._busy = false;
     if (rows) this._rows.append(rows);
     this.draw();
+    return rows !== null;
   }
 
   template() {

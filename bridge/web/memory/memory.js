@@ -1,7 +1,7 @@
-// The memory panel: a search, five views, and what was just learned.
+// The memory panel: a search and five views; it says when something was learned.
 
 import { icon } from '../icons.js';
-import { plural } from '../format.js';
+import { number, plural } from '../format.js';
 import { h } from '../dom.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { live } from '../vendor/lit-html/directives/live.js';
@@ -21,7 +21,6 @@ const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 const ENDS = new Set(['complete', 'interrupted', 'error']);
 /** A turn is in the log a moment after its end is told. */
 const LOGGED_MS = 400;
-const SHOWN_LEARNINGS = 3;
 
 /** Builds the panel in `root`; see the page's interface for `page` and for what is returned. */
 export function mountMemory(root, page) {
@@ -44,12 +43,13 @@ class Memory {
     this._tab = 'files';
     this._query = '';
     this._flushing = false;
-    this._learned = [];
+    /** Learnings that came while nobody looked at them. */
+    this._unseen = 0;
     const acts = {
       openTurn: (id, quote = null) => this.openTurn(id, quote),
       openFile: (name, version) => this.openFile(name, version),
       openLearning: (id) => this.openLearning(id),
-      openLearningsOf: () => this._choose('learnings'),
+      openLearningsOf: (curation) => this._openLearningsOf(curation),
       forget: (row) => this._forget({ learning: row.id }, `“${row.content}”`),
       forgetWords: () => forgetWords(page, this._ledger),
       flush: () => this._flush(),
@@ -68,7 +68,7 @@ class Memory {
     this._body = h('div', { class: 'memory-body', id: 'memory-body', role: 'tabpanel' });
     this._body.append(...Object.values(this._views).map((view) => view.element), this._search.element);
     root.classList.add('memory');
-    root.append(this._head, this._body);
+    root.append(h('h2', { class: 'visually-hidden' }, 'Memory'), this._head, this._body);
     this._listen();
     this._addCommands();
     this._drawHead();
@@ -103,7 +103,7 @@ class Memory {
     views.files.changed(files);
     if (learnings.length > 0) {
       views.learnings.learned(learnings);
-      this._learned = learnings;
+      if (!this._looksAt('learnings')) this._unseen += learnings.length;
     }
     views.actions.invalidate();
     views.timeline.invalidate();
@@ -129,6 +129,11 @@ class Memory {
     await this._views.learnings.open(id);
   }
 
+  async _openLearningsOf(curation) {
+    this._choose('learnings');
+    await this._views.learnings.openOf(curation);
+  }
+
   /** Puts the keyboard into the search, with words if there are any. */
   search(query = '') {
     if (query) this._type(query);
@@ -146,10 +151,11 @@ class Memory {
     if (this._flushing) return;
     this._flushing = true;
     this._drawHead();
+    const before = this._page.store.state.memory?.learnings ?? 0;
     try {
       const { memory, last_error: problem } = await this._ledger.flush();
       if (memory.waiting > 0 && problem) this._page.toast({ kind: 'error', text: `Nothing was learned: ${problem}` });
-      else this._page.announce(this._learned.length ? `Learned ${plural(this._learned.length, 'thing')}` : 'There was nothing new to learn');
+      else this._sayLearned(memory.learnings - before);
     } catch (problem) {
       this._page.toast({ kind: 'error', text: `Nothing was learned: ${problem.message}` });
     }
@@ -158,7 +164,20 @@ class Memory {
     this._drawHead();
   }
 
+  _sayLearned(count) {
+    if (count <= 0) {
+      this._page.toast({ kind: 'info', text: 'There was nothing new to learn.' });
+      return;
+    }
+    const action = { label: 'Show', run: () => (this._page.openPanel('memory'), this._choose('learnings')) };
+    this._page.toast({ kind: 'success', text: `Learned ${plural(count, 'thing')}.`, action });
+  }
+
   // --- views ---
+
+  _looksAt(tab) {
+    return this._visible && this._tab === tab && this._query === '';
+  }
 
   _choose(tab) {
     this._tab = tab;
@@ -174,6 +193,10 @@ class Memory {
       if (view !== wanted && view.visible) view.hide();
     }
     if (wanted !== null && !wanted.visible) wanted.show();
+    if (this._looksAt('learnings') && this._unseen > 0) {
+      this._unseen = 0;
+      this._drawHead();
+    }
   }
 
   _type(query) {
@@ -210,44 +233,28 @@ class Memory {
         </div>
         ${memory === null ? nothing : this._standing(memory)}
       </div>
-      ${this._learned.length > 0 ? this._justLearned() : nothing}
     `;
     render(what, this._head);
   }
 
   _tabButton(tab, name) {
     const chosen = tab === this._tab && this._query === '';
-    return html`<button type="button" role="tab" aria-controls="memory-body" aria-selected=${chosen} tabindex=${tab === this._tab ? 0 : -1} @click=${() => this._choose(tab)}>${name}</button>`;
+    return html`<button type="button" role="tab" aria-controls="memory-body" aria-selected=${chosen} tabindex=${tab === this._tab ? 0 : -1} @click=${() => this._choose(tab)}
+      >${name}${tab === 'learnings' && this._unseen > 0
+        ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${this._unseen}</span>`
+        : nothing}</button
+    >`;
   }
 
   _standing({ learnings, turns, waiting }) {
     return html`<p class="memory-standing small-text muted">
-      <span>${plural(learnings, 'learning')} from ${plural(turns, 'turn')}</span>
+      <span>${plural(learnings, 'learning')} from ${plural(turns, 'turn')}${waiting > 0 ? html`, ${number(waiting)} waiting` : nothing}</span>
       ${waiting > 0
-        ? html`<button type="button" class="button quiet small" ?disabled=${this._flushing} title="Turns wait to be looked through for things to keep" @click=${() => this._flush()}>
-            ${this._flushing ? 'Learning…' : html`Learn from ${waiting} waiting`}
+        ? html`<button type="button" class="button small" ?disabled=${this._flushing} title="Looks through the turns that wait for things to keep" @click=${() => this._flush()}>
+            ${this._flushing ? 'Learning…' : 'Learn now'}
           </button>`
         : nothing}
     </p>`;
-  }
-
-  _justLearned() {
-    const rows = this._learned.slice(0, SHOWN_LEARNINGS);
-    const more = this._learned.length - rows.length;
-    const close = () => {
-      this._learned = [];
-      this._drawHead();
-    };
-    return html`<div class="memory-banner ok just-learned" role="status">
-      <div class="grow">
-        <strong>Just learned</strong>
-        <ul class="plain">
-          ${rows.map((row) => html`<li><button type="button" class="link" @click=${() => this.openLearning(row.id)}>${row.content}</button></li>`)}
-        </ul>
-        ${more > 0 ? html`<button type="button" class="link" @click=${() => this._choose('learnings')}>and ${more} more</button>` : nothing}
-      </div>
-      <button type="button" class="icon-button small" aria-label="Dismiss" title="Dismiss" @click=${close}>${icon('close', true)}</button>
-    </div>`;
   }
 
   _searchKey(event) {

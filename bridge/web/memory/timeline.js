@@ -12,6 +12,7 @@ import { OUTCOMES, toolName, touched, turnRange } from './words.js';
 
 const FRESH_MS = 20_000;
 const TOOLS_NAMED = 4;
+const LESSONS = 4;
 const dayName = new Intl.DateTimeFormat(undefined, { weekday: 'long', day: 'numeric', month: 'long', year: 'numeric' });
 const dayOf = (at) => dayName.format(new Date(at * 1000));
 
@@ -22,6 +23,8 @@ export class Timeline extends View {
     this._acts = acts;
     this._turns = new Rows(PAGE);
     this._curations = new Rows(PAGE);
+    /** What a curation taught, as far as it is among the newest learnings. */
+    this._taught = new Map();
     this._fresh = new Set();
     this._busy = false;
   }
@@ -35,7 +38,8 @@ export class Timeline extends View {
   }
 
   async load() {
-    const [turns, curations] = await Promise.all([this.ledger.turns(), this.ledger.curations()]);
+    const [turns, curations, learnings] = await Promise.all([this.ledger.turns(), this.ledger.curations(), this.ledger.learnings()]);
+    this._taught = grouped(learnings);
     const news = [...this._turns.renew(turns).map((id) => `turn-${id}`), ...this._curations.renew(curations).map((id) => `curation-${id}`)];
     if (this.loaded) this._light(news);
   }
@@ -109,6 +113,11 @@ export class Timeline extends View {
     </button>`;
   }
 
+  _lessons(row) {
+    const rows = (this._taught.get(row.id) ?? []).slice(0, LESSONS).reverse();
+    return rows.length === 0 ? nothing : html`<ul class="lessons">${rows.map(({ content }) => html`<li>${content}</li>`)}</ul>`;
+  }
+
   _curation(row) {
     return html`<div class="timeline-main ${row.active ? '' : 'gone'}">
       <span class="timeline-icon">${icon(ICONS[row.kind] ?? 'brain', true)}</span>
@@ -117,6 +126,7 @@ export class Timeline extends View {
         ${row.kind === 'forget' && Array.isArray(row.detail.turns)
           ? html`<span class="muted">${touched(row.detail).map(({ what }) => what).join(', ')}</span>`
           : nothing}
+        ${this._lessons(row)}
         <span class="timeline-links">
           ${row.learnings ? html`<button type="button" class="link" @click=${() => this._acts.openLearningsOf(row)}>${plural(row.learnings, 'learning')}</button>` : nothing}
           ${row.files.map(
@@ -130,6 +140,12 @@ export class Timeline extends View {
       </div>
     </div>`;
   }
+}
+
+function grouped(learnings) {
+  const by = new Map();
+  for (const row of learnings) by.set(row.curation_id, [...(by.get(row.curation_id) ?? []), row]);
+  return by;
 }
 
 const ICONS = { batch: 'brain', edit: 'edit', forget: 'forget' };

@@ -3,6 +3,7 @@
 import { h } from '../dom.js';
 import { iso, when } from '../format.js';
 import { renderMarkdown } from '../markdown.js';
+import { evenOutline } from '../outline.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { OUTCOMES, toolName } from './words.js';
 
@@ -69,6 +70,7 @@ const said = (who, what) => html`<section class="turn-part"><h4>${who}</h4>${wha
 function prose(text) {
   const element = h('div', { class: 'prose' });
   element.append(renderMarkdown(text, { heading: 5 }));
+  evenOutline(element, 4);
   return element;
 }
 

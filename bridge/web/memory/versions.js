@@ -92,7 +92,7 @@ export class Versions {
     const shown = this._shown?.entry.version === entry.version;
     return html`<li>
       <button type="button" class="version-item" aria-pressed=${shown} @click=${() => this._show(entry)}>
-        <strong>Version ${entry.version}</strong>${entry.version === this._current.version ? html` <span class="badge ok">Now</span>` : nothing}
+        <span class="version-name"><strong>Version ${entry.version}</strong>${entry.version === this._current.version ? html`<span class="badge ok">Now</span>` : nothing}</span>
         <span class="small-text muted">${WHO[entry.source] ?? entry.source}, <time datetime=${iso(entry.at)}>${when(entry.at)}</time>, ${plural(entry.lines, 'line')}</span>
       </button>
     </li>`;
