@@ -185,7 +185,9 @@ async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
         async with _bridge(settings) as session:
             return await _follow_deploy(session, arguments.name)
     except NoBridgeError:
-        pass
+        if settings.provider == "local":
+            _say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is wanted.")
+            return 0
     try:
         async with app.host_alone(settings) as host:
             await host.deploy(arguments.name, _show)

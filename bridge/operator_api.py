@@ -94,7 +94,6 @@ class OperatorApi:
 
     async def _deploy(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        await self._people.require(name)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         steps: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()

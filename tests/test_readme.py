@@ -20,18 +20,19 @@ COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", README, re.M
 @pytest.fixture(scope="module")
 def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace in which `make chat` has been talked to, twice."""
-    workspace = tmp_path_factory.mktemp("readme") / "workspace"
+    data = tmp_path_factory.mktemp("readme") / "data"
+    workspace = data / "workspaces" / "local"
     for said in ("My name is Ada and I prefer tea.\n", "what do you remember about me?\n"):
-        done = _make_chat(workspace, said)
+        done = _make_chat(data, said)
         assert done.returncode == 0, done.stderr
     # What the agent's own CLI wrote stands for somebody's ~/.claude/projects.
-    shutil.copytree(workspace / ".os/run/claude/projects", workspace.parent / "logs")
+    shutil.copytree(workspace / ".os/run/claude/projects", data.parent / "logs")
     return workspace
 
 
-def _make_chat(workspace: Path, said: str) -> subprocess.CompletedProcess[str]:
+def _make_chat(data: Path, said: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["make", "chat", f"ARGS=--workspace {workspace}"],
+        ["make", "chat", f"ARGS=--data {data}"],
         input=said,
         capture_output=True,
         text=True,
@@ -43,14 +44,14 @@ def _make_chat(workspace: Path, said: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_make_chat_remembers_in_a_second_start_what_was_said_in_the_first(lived_in: Path) -> None:
-    done = _make_chat(lived_in, "what do you remember about tea?\n")
+    done = _make_chat(lived_in.parents[1], "what do you remember about tea?\n")
     assert "prefers tea" in done.stdout
     assert "stand-in" in done.stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_readme_works_as_it_stands_there(lived_in: Path, command: str) -> None:
-    logs = lived_in.parent / "logs"
+    logs = lived_in.parents[2] / "logs"
     words = shlex.split(command.replace("$W", str(lived_in)).replace("~/.claude/projects", str(logs)))
     done = subprocess.run(
         words,

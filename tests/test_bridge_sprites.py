@@ -1,0 +1,76 @@
+"""`serve --provider sprites` and `deploy` as they are run, against the emulator: a VM from nothing to talk."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
+from tests.emulator import Emulator
+from tests.emulator.api import TOKEN
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_path: Path) -> None:
+    port = free_port()
+    async with Emulator(tmp_path / "vms") as emulator:
+        settings = {
+            "SPRITES_URL": emulator.url,
+            "SPRITES_TOKEN": TOKEN,
+            # The emulator's machines are on this one.
+            "BRIDGE_PUBLIC_URL": f"http://127.0.0.1:{port}",
+        }
+        data = tmp_path / "data"
+        environment = bridge_environment(**settings)
+        added = await run_bridge("users", "add", "ada", "--data", str(data), environment=environment)
+        token = added[1].split("token")[-1].split()[0]
+        # A bridge need not run for it.
+        status, out, err = await run_bridge(
+            *("deploy", "ada", "--provider", "sprites", "--data", str(data)), environment=environment
+        )
+        assert status == 0, err
+        assert len(out.splitlines()) > 3
+        assert "ada is deployed" in out
+        async with running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge:
+            async with bridge.page(token=token) as page:
+                await page.link("ready")
+                done = await page.mission("make a table card of apples 3, pears 5")
+                assert done["event"] == "complete", done
+                assert any(message["type"] == "canvas_update" for message in page.received)
+            rows = json.loads((await bridge.run("status", "--json"))[1])
+            (ada,) = [row for row in rows if row["sprite"] == "ada"]
+            assert ada["state"] == "running"
+            assert ada["version"]
+            assert (await bridge.run("deploy", "ada"))[0] == 0
+            assert TOKEN not in bridge.log
+
+
+async def test_what_the_provider_needs_is_named(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    for environment, words in (
+        (bridge_environment(), "SPRITES_TOKEN"),
+        (bridge_environment(SPRITES_TOKEN="secret-of-ours"), "BRIDGE_PUBLIC_URL"),
+    ):
+        status, out, err = await run_bridge(
+            *("serve", "--port", "0", "--provider", "sprites", "--data", data), environment=environment
+        )
+        assert (status, out) == (2, "")
+        assert words in err
+        assert "secret-of-ours" not in err
+
+
+async def test_a_deploy_that_cannot_be_is_said_and_fails(tmp_path: Path) -> None:
+    environment = bridge_environment(
+        SPRITES_URL="http://127.0.0.1:9", SPRITES_TOKEN=TOKEN, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
+    )
+    status, out, _ = await run_bridge(
+        *("deploy", "ada", "--provider", "sprites", "--data", str(tmp_path / "data")), environment=environment
+    )
+    assert status == 1
+    assert "failed" in out
