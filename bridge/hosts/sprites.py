@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 
 #: Where pip finds packages; a VM reaches these and the bridge.
 PACKAGE_INDEX = ("pypi.org", "files.pythonhosted.org")
-#: A service that boots with its VM listens within seconds.
+#: A service that boots with its VM usually listens by then; one that does not run is started.
+_BOOT_SECONDS = 5.0
 _LISTEN_SECONDS = 20.0
 #: A first start compiles everything, on a small machine.
 _PROBE_SECONDS = 60.0
@@ -98,7 +99,7 @@ class SpritesHost:
         vm = self._vm(sprite)
         async with vm.lock:
             token = await vm.ready(report)
-            return Reached(await vm.connected(_LISTEN_SECONDS), token)
+            return Reached(await vm.connected(), token)
 
     async def deploy(self, sprite: str, report: Report) -> None:
         """See Host. With nothing to change: three calls."""
@@ -188,15 +189,15 @@ class _VM:
         self.failure = ""
         await self._install(found, report)
 
-    async def connected(self, seconds: float) -> Channel:
+    async def connected(self) -> Channel:
         """A stream to the sprite's port; waits for it to listen. One that does not run is started."""
         try:
-            return await self._listening(seconds)
+            return await self._listening(_BOOT_SECONDS)
         except HostError:
             # Whatever was seen of it, it does not answer: next time it is looked at.
             self._seen_at = float("-inf")
             await self._bootstrap.revive()
-            return await self._listening(seconds)
+            return await self._listening(_LISTEN_SECONDS)
 
     async def _update(self, found: Found, report: Report) -> None:
         if self.failure and found.version is not None and found.token is not None:

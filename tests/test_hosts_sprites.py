@@ -1,0 +1,204 @@
+"""Sprites VMs as a host: reached, woken, cut off, asked how they are, and never believed more than they should be."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bridge.archive import Archive, contents_of
+from bridge.hosts import HostError, HostState, NoSuchFileError
+from sprite.protocol import Auth, encode
+from tests.emulator import Emulator, Fault
+from tests.emulator.api import TOKEN
+from tests.harness import PATIENCE, ROOT
+from tests.vms import Disk, Heard, Tokens, checkout, greeting, host_of, version_of
+
+ARCHIVE = Archive.of(ROOT)
+
+
+async def test_a_sleeping_vm_is_woken_and_reached_warm_or_cold(emulator: Emulator, tokens: Tokens, disk: Disk) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        assert await host.state("ada") == HostState("cold")
+        heard = Heard()
+        first = await greeting(await host.reach("ada", heard))
+        assert heard.phases == ["waking"]
+        await machine.sleep("warm")
+        assert (await host.state("ada")).state == "warm"
+        process = machine.services["sprite"].process
+        assert await greeting(await host.reach("ada", Heard())) == first
+        assert machine.services["sprite"].process is process
+        await machine.sleep("cold")
+        again = await greeting(await host.reach("ada", Heard()))
+        assert again.epoch == first.epoch
+        assert await host.state("ada") == HostState("running", version_of(machine))
+        assert machine.wakes == 3
+
+
+async def test_a_vm_that_runs_and_was_looked_at_is_reached_with_two_calls(
+    emulator: Emulator, tokens: Tokens, disk: Disk
+) -> None:
+    await disk.put_into(emulator, tokens)
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        await greeting(await host.reach("ada", Heard()))
+        emulator.calls.clear()
+        heard = Heard()
+        await greeting(await host.reach("ada", heard))
+    assert len(emulator.calls) == 2
+    assert heard.steps == []
+
+
+async def test_a_cut_is_an_error_at_the_next_read_and_closing_twice_is_fine(
+    emulator: Emulator, tokens: Tokens, disk: Disk
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        channel = (await host.reach("ada", Heard())).channel
+        reading = asyncio.create_task(channel.read())
+        await machine.sleep("warm")
+        with pytest.raises(OSError, match="cut"):
+            async with asyncio.timeout(PATIENCE):
+                await reading
+        channel.write(b"into the void")
+        await channel.close()
+        await channel.close()
+
+
+async def test_the_end_of_the_sprites_connection_is_the_end_of_the_channel(
+    emulator: Emulator, tokens: Tokens, disk: Disk
+) -> None:
+    await disk.put_into(emulator, tokens)
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        channel = (await host.reach("ada", Heard())).channel
+        channel.write(encode(Auth("wrong", client="test")))
+        said = b""
+        async with asyncio.timeout(PATIENCE):
+            while data := await channel.read():
+                said += data
+        assert b"unauthorized" in said
+        await channel.close()
+
+
+async def test_much_goes_through_whole_and_in_order(emulator: Emulator) -> None:
+    machine = await emulator.add("ada")
+    echo = (
+        "import asyncio\nasync def echo(r, w):\n    while d := await r.read(65536):\n        w.write(d)\n"
+        "        await w.drain()\nasync def main():\n"
+        "    await (await asyncio.start_server(echo, '0.0.0.0', 8765)).serve_forever()\nasyncio.run(main())"
+    )
+    from sprites import AsyncSpritesClient
+
+    from bridge.hosts.machine import Machine as Vm
+
+    async with AsyncSpritesClient(TOKEN, base_url=emulator.url) as client:
+        vm = Vm(client, "ada")
+        await vm.serve("echo", ["python3", "-c", echo], "/tmp")  # noqa: S108 - the VM's
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    channel = await vm.connect(8765)
+                    break
+                except HostError:
+                    await asyncio.sleep(0.05)
+        sent = b"".join(b"%07d\n" % number for number in range(200_000))
+        received = bytearray()
+
+        async def receive() -> None:
+            while len(received) < len(sent):
+                received.extend(await channel.read())
+
+        receiving = asyncio.create_task(receive())
+        for start in range(0, len(sent), 10_000):
+            channel.write(sent[start : start + 10_000])
+            await channel.drain()
+        async with asyncio.timeout(PATIENCE):
+            await receiving
+        assert received == sent
+        await channel.close()
+    assert machine.processes()
+
+
+async def test_a_stopped_service_is_started_when_the_sprite_is_wanted(
+    emulator: Emulator, tokens: Tokens, disk: Disk
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    machine.services["sprite"].wanted = False
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        await greeting(await host.reach("ada", Heard()))
+    assert machine.services["sprite"].runs
+
+
+async def test_an_unknown_vm_is_absent_and_asking_creates_nothing(emulator: Emulator, tokens: Tokens) -> None:
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        assert await host.state("ada") == HostState("absent")
+        emulator.faults.append(Fault("GET", "/ada$", times=99, status=401))
+        state = await host.state("ada")
+        assert (state.state, state.version) == ("unknown", None)
+        assert "SPRITES_TOKEN" in state.detail
+    assert emulator.machines == {}
+
+
+@pytest.mark.parametrize("name", ["", "../ada", "Ada", "ada?x", "ada/exec", "a" * 40])
+async def test_a_name_that_could_lead_elsewhere_is_refused_before_anything_is_asked(
+    emulator: Emulator, tokens: Tokens, name: str
+) -> None:
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        with pytest.raises(HostError, match="no name for a sprite"):
+            await host.reach(name, Heard())
+    assert emulator.calls == []
+
+
+async def test_files_of_documents_and_artifacts_can_be_had_and_no_others(emulator: Emulator, tokens: Tokens) -> None:
+    machine = await emulator.add("ada")
+    folder = machine.workspace / "documents"
+    folder.mkdir(parents=True)
+    content = bytes(range(256)) * 4000
+    (folder / "a b.bin").write_bytes(content)
+    (folder / "empty").touch()
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        assert b"".join([chunk async for chunk in await host.fetch("ada", "documents/a b.bin")]) == content
+        assert [chunk async for chunk in await host.fetch("ada", "documents/empty")] == []
+        with pytest.raises(NoSuchFileError):
+            await host.fetch("ada", "documents/none")
+        calls = len(emulator.calls)
+        for path in (".os/run/token", "documents/../.os/run/token", "/etc/passwd", "documents"):
+            with pytest.raises(NoSuchFileError):
+                await host.fetch("ada", path)
+        assert len(emulator.calls) == calls
+
+
+async def test_an_api_that_is_gone_is_said_in_words(tokens: Tokens, tmp_path: Path) -> None:
+    async with Emulator(tmp_path / "gone") as emulator:
+        pass
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        with pytest.raises(HostError, match="cannot be reached") as caught:
+            await host.reach("ada", Heard())
+    assert caught.value.retryable
+    assert TOKEN not in str(caught.value)
+
+
+def test_the_same_code_makes_the_same_archive_and_other_code_another(tmp_path: Path) -> None:
+    again = checkout(tmp_path / "again")
+    assert again.data == ARCHIVE.data
+    assert again == ARCHIVE
+    changed = checkout(tmp_path / "again", ("sprite/server.py", lambda text: text + "\n"))
+    assert changed.digest != ARCHIVE.digest
+    assert changed.environment == ARCHIVE.environment
+    required = checkout(tmp_path / "again", ("sprite/requirements.txt", lambda text: text + "\n"))
+    assert required.environment != ARCHIVE.environment
+
+
+def test_the_archive_holds_the_sprite_and_nothing_of_the_bridge_or_this_machine() -> None:
+    names = set(ARCHIVE.hashes)
+    assert {"sprite/__main__.py", "sprite/memory/templates/soul.md", "requirements.txt"} <= names
+    assert not any(name.startswith(("bridge", "tests")) or "__pycache__" in name for name in names)
+    assert str(ROOT).encode() not in ARCHIVE.data
+    assert len(ARCHIVE.data) < 1_000_000
+
+
+@pytest.mark.parametrize("sent", [b"", b"not a tar", bytes(range(256)) * 40])
+def test_what_a_vm_sends_instead_of_its_files_is_an_error_in_words(sent: bytes) -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        contents_of(sent)
