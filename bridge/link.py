@@ -38,7 +38,7 @@ _HOPEFUL_SECONDS, _WEARY_WAIT_SECONDS = 60.0, 15.0
 #: Where trying again alone does not help, somebody else has to act first.
 _HOPELESS_WAIT_SECONDS = 30.0
 #: A connection that held for so long was a good one: the next attempts are soon again.
-_SETTLED_SECONDS = 5.0
+_SETTLED_SECONDS = 1.0
 #: However often somebody asks for it, attempts are this far apart.
 _SHORTEST_WAIT_SECONDS = 0.1
 #: A sprite that has said nothing for so long is asked something, and has so long to answer.

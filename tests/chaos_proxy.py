@@ -1,0 +1,113 @@
+"""A network that breaks: forwards TCP to a port, and cuts connections at random byte positions, in either direction."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_READ_BYTES = 4096
+#: So many bytes pass over a connection before it is cut, both directions together: from the middle of the handshake
+#: to the middle of a long replay.
+_FEWEST_BYTES, _MOST_BYTES = 20, 10_000
+
+
+class ChaosProxy:
+    """Cuts `cuts` connections, one after another or several at once, then lets everything through; `calm` is set."""
+
+    def __init__(self, port: int, cuts: int, seed: int) -> None:
+        self._target = port
+        self._left = cuts
+        self._random = random.Random(seed)  # noqa: S311 - it throws dice, and keeps no secret
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self.calm = asyncio.Event()
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._arrive, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in tuple(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            try:
+                await self._between(_End(reader, writer), _End(far_reader, far_writer))
+            finally:
+                far_writer.transport.abort()
+        except ConnectionError:
+            # Nobody listens there: that is how it looks from here, too.
+            return
+        finally:
+            writer.transport.abort()
+
+    async def _between(self, near: _End, far: _End) -> None:
+        allowance = _Allowance(self._random.randint(_FEWEST_BYTES, _MOST_BYTES) if self._left > 0 else None)
+        ways = [
+            asyncio.create_task(_forward(near.reader, far.writer, allowance)),
+            asyncio.create_task(_forward(far.reader, near.writer, allowance)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        if allowance.is_used_up:
+            self._left -= 1
+            if self._left <= 0:
+                self.calm.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class _Allowance:
+    """How many bytes may still pass; None for any number."""
+
+    def __init__(self, left: int | None) -> None:
+        self._left = left
+        self.is_used_up = False
+
+    def take(self, data: bytes) -> bytes:
+        """What of it may pass."""
+        if self._left is None:
+            return data
+        passed = data[: self._left]
+        self._left -= len(passed)
+        self.is_used_up = len(passed) < len(data)
+        return passed
+
+
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowance: _Allowance) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(_READ_BYTES):
+            writer.write(allowance.take(data))
+            await writer.drain()
+            if allowance.is_used_up:
+                # What has passed is on its way; a moment lets it arrive, so that the cut is in the middle of a frame.
+                await asyncio.sleep(0)
+                return
