@@ -23,11 +23,29 @@ _MAX_STEPS = 200_000
 _MAX_NAMES = 1000
 
 _STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
-_STRING_REST = re.compile(_STRING, re.DOTALL)
 _PLAIN = rb"[\s0-9A-Za-z+\-.,:]++"
-#: Everything up to a bracket that holds others, or up to a string that does not end in this chunk.
-_FLAT = re.compile(
-    rb'(?:%b|"%b"|[\[{](?:%b|"%b")*+[\]}])*+' % (_PLAIN, _STRING, _PLAIN, _STRING),
+#: Levels below a value that are skipped in one match: a request has messages of contents of blocks with sources.
+_LEVELS = 6
+
+
+def _inside(levels: int) -> bytes:
+    """What may stand in a container: scalars, whole strings, and whole containers of fewer levels.
+
+    Possessive throughout: what does not end within a chunk is given up at once, so that no byte is looked at more than
+    once for each level.
+    """
+    if not levels:
+        return rb'(?:%b|"%b")*+' % (_PLAIN, _STRING)
+    return rb'(?:%b|"%b"|[\[{]%b[\]}])*+' % (_PLAIN, _STRING, _inside(levels - 1))
+
+
+_STRING_REST = re.compile(_STRING, re.DOTALL)
+#: Everything up to a bracket or a string whose end is not in this chunk (or too deep).
+_FLAT = re.compile(_inside(_LEVELS), re.DOTALL)
+#: A whole member and what ends it: most members of most bodies.
+_MEMBER = re.compile(
+    rb'[ \t\r\n]*+"([^"\\]{0,256}+)"[ \t\r\n]*+:[ \t\r\n]*+'
+    rb'("%b"|[\-0-9tfn][0-9A-Za-z+\-.]*+|[\[{]%b[\]}])[ \t\r\n]*+([,}])' % (_STRING, _inside(_LEVELS - 1)),
     re.DOTALL,
 )
 _SCALAR = re.compile(rb"[0-9A-Za-z+\-.]*+")
@@ -73,21 +91,43 @@ class TopLevelScanner:
         """Walks over one more chunk. MalformedError as soon as it cannot be a JSON object any more."""
         position, size = 0, len(data)
         while position < size:
+            if self._at is _At.FIRST_KEY or self._at is _At.KEY:
+                position = self._members(data, position)
+                if position == size:
+                    return
             begun = position
             was_value = self._at in _INSIDE
             position = self._step(data, position)
             # A string's or a container's first byte is seen in VALUE; from there on it is being read.
             if self._name is not None and (was_value or self._at in _INSIDE):
                 self._keep(data[begun:position])
-            if self._name is not None and self._at is _At.AFTER_VALUE:
-                self.values[self._name] = bytes(self._value).strip()
-                self._name = None
+            if self._at is _At.AFTER_VALUE:
+                self._take()
 
     def finish(self) -> dict[str, bytes]:
         """The wanted values, raw, by key. MalformedError when the object has not ended."""
         if self._at is not _At.END:
             raise MalformedError("The body is not a complete JSON object.")
         return self.values
+
+    def _members(self, data: bytes, position: int) -> int:
+        """Takes the members that are in this chunk as a whole, each in one match."""
+        while self._at is not _At.END and (found := _MEMBER.match(data, position)) is not None:
+            position = found.end()
+            self._at = _At.KEY if found[3] == b"," else _At.END
+            name = self._wanted_name(found[1])
+            if name is not None:
+                self._name = name
+                self._value.clear()
+                self._keep(found[2])
+                self._take()
+        return position
+
+    def _take(self) -> None:
+        """The wanted value has ended."""
+        if self._name is not None:
+            self.values[self._name] = bytes(self._value).strip()
+            self._name = None
 
     def _step(self, data: bytes, position: int) -> int:
         match self._at:
@@ -115,7 +155,7 @@ class TopLevelScanner:
             case _At.FIRST_KEY | _At.AFTER_VALUE if byte == _CLOSE:
                 self._at = _At.END
             case _At.COLON if byte == ord(":"):
-                self._name = self._wanted_name()
+                self._name = self._wanted_name(bytes(self._key))
                 self._value.clear()
                 self._at = _At.VALUE
             case _At.AFTER_VALUE if byte == ord(","):
@@ -196,21 +236,21 @@ class TopLevelScanner:
         if self._steps > _MAX_STEPS:
             raise MalformedError("The body's JSON has too many levels and lists.")
 
-    def _wanted_name(self) -> str | None:
+    def _wanted_name(self, key: bytes) -> str | None:
         self._names += 1
         if self._names > _MAX_NAMES:
             raise MalformedError("The body's JSON has too many names.")
-        if len(self._key) > _MAX_KEY_BYTES:
+        if len(key) > _MAX_KEY_BYTES:
             return None
         try:
-            name = json.loads(b'"%b"' % bytes(self._key), strict=False)
+            name = str(json.loads(b'"%b"' % key, strict=False) if b"\\" in key else key.decode())
         except ValueError as error:
             raise MalformedError("The body is not JSON: a name in it cannot be read.") from error
         if name not in self._wanted:
             return None
         if name in self.values:
             raise MalformedError(f"The body says `{name}` twice.")
-        return str(name)
+        return name
 
     def _keep(self, data: bytes) -> None:
         if len(self._value) + len(data) > MAX_VALUE_BYTES:

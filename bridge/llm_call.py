@@ -150,8 +150,6 @@ class Call:
         if self._is_writing:
             # It is the client that does not take its answer, or has gone.
             self._outcome = "client_gone"
-            if isinstance(error, ConnectionError):
-                raise error
         else:
             log.warning("%s (%s)", words, type(error).__name__, extra=self._ids())
         refused = RefusedError(status, words)

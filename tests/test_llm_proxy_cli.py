@@ -1,0 +1,66 @@
+"""The real agent behind the model proxy: a sprite process, the SDK and the CLI, with a token instead of a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bridge.budgets import Limits
+from bridge.llm_upstream import Upstream
+from bridge.offline_model import OfflineModel
+from bridge.offline_script import Step
+from tests.harness import running_sprite
+from tests.model_proxy import KEY, Proxy, proxy
+
+
+def access(running: Proxy) -> dict[str, str]:
+    """What a sprite is given; it tries again as often as it does for people."""
+    return {"ANTHROPIC_API_KEY": running.token, "CLAUDE_CODE_MAX_RETRIES": "5"}
+
+
+async def test_a_turn_goes_through_the_proxy_and_is_paid_for(
+    tmp_path: Path, workspace: Path, model: OfflineModel
+) -> None:
+    async with (
+        proxy(tmp_path, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=5.0)) as running,
+        running_sprite(workspace, running.url, **access(running)) as sprite,
+        sprite.client() as client,
+    ):
+        ended = await client.mission("run `echo planted-in-a-turn`")
+        assert ended["event"] == "complete", ended
+        calls = await running.calls()
+        assert len(calls) >= 2, "one that asks for the tool, one with its result"
+        assert {(call["sprite"], call["outcome"], call["status"], call["is_estimate"]) for call in calls} == {
+            ("ada", "complete", 200, 0)
+        }
+        assert running.budgets.spent("ada").today == sum(call["usd"] for call in calls) > 0
+        assert b"planted-in-a-turn" not in running.path.read_bytes()
+
+
+async def test_a_spent_budget_ends_the_turn_with_words_and_is_not_asked_again(
+    tmp_path: Path, workspace: Path, model: OfflineModel
+) -> None:
+    async with (
+        proxy(tmp_path, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=0.0)) as running,
+        running_sprite(workspace, running.url, **access(running)) as sprite,
+        sprite.client() as client,
+    ):
+        ended = await client.mission("hello")
+        assert ended["event"] == "error", ended
+        assert "budget of $0.00 is used up" in ended["message"], ended
+        assert not ended["retryable"], ended
+        assert await running.calls() == []
+    assert model.requests == []
+
+
+async def test_the_agent_outlasts_an_api_that_is_overloaded_for_a_moment(
+    tmp_path: Path, workspace: Path, model: OfflineModel
+) -> None:
+    async with (
+        proxy(tmp_path, Upstream(model.url, api_key=KEY)) as running,
+        running_sprite(workspace, running.url, **access(running)) as sprite,
+        sprite.client() as client,
+    ):
+        model.script.agent(Step(error=529, message="busy", retry_after=0))
+        ended = await client.mission("hello")
+        assert ended["event"] == "complete", ended
+        assert [call["status"] for call in await running.calls()][:2] == [529, 200]
