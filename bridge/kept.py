@@ -35,7 +35,7 @@ class KeptMessages(Generic[_Asker]):
         """Keeps it; False if there is no room."""
         before = self._kept.get(wire_id)
         size = self._bytes + len(kept.frame) - (len(before.frame) if before else 0)
-        if before is None and (len(self._kept) >= MAX_MESSAGES or size > MAX_BYTES):
+        if size > MAX_BYTES or (before is None and len(self._kept) >= MAX_MESSAGES):
             return False
         self._kept[wire_id] = kept
         self._bytes = size

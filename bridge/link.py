@@ -42,10 +42,10 @@ _SETTLED_SECONDS = 1.0
 #: However often somebody asks for it, attempts are this far apart.
 _SHORTEST_WAIT_SECONDS = 0.1
 #: A sprite that has said nothing for so long is asked something, and has so long to answer.
-_SILENT_SECONDS, _ANSWER_SECONDS = 20.0, 10.0
-_WATCH_SECONDS = 1.0
+SILENT_SECONDS, ANSWER_SECONDS = 20.0, 10.0
+_WATCHES_A_SILENCE = 20
 #: A sprite sends its state right behind its welcome.
-_STATE_SECONDS = 30.0
+STATE_SECONDS = 30.0
 
 
 class LinkDownError(Exception):
@@ -92,10 +92,22 @@ class Listener(Protocol):
 class Link:
     """`async with Link(name, reach, listener) as link:` keeps the connection up while the block runs."""
 
-    def __init__(self, sprite: str, reach: Reach, listener: Listener) -> None:
+    def __init__(
+        self,
+        sprite: str,
+        reach: Reach,
+        listener: Listener,
+        *,
+        silent_seconds: float = SILENT_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+        state_seconds: float = STATE_SECONDS,
+    ) -> None:
         self._reach = reach
         self._sprite = sprite
         self._listener = listener
+        self._silent_seconds = silent_seconds
+        self._answer_seconds = answer_seconds
+        self._state_seconds = state_seconds
         self._connection: SpriteConnection | None = None
         self._attempts = 0
         self._down_since = time.monotonic()
@@ -248,15 +260,15 @@ class Link:
         """Returns never; LinkError when nothing comes any more, though something was asked."""
         began_at, asked_at = time.monotonic(), None
         while True:
-            await asyncio.sleep(_WATCH_SECONDS)
+            await asyncio.sleep(self._silent_seconds / _WATCHES_A_SILENCE)
             now = time.monotonic()
-            if self._listener.awaits_state and now - began_at > _STATE_SECONDS:
+            if self._listener.awaits_state and now - began_at > self._state_seconds:
                 raise LinkError("The sprite does not say how it is.")
             if asked_at is not None and connection.heard_at >= asked_at:
                 asked_at = None
-            if asked_at is not None and now - asked_at > _ANSWER_SECONDS:
+            if asked_at is not None and now - asked_at > self._answer_seconds:
                 raise LinkError("The sprite does not answer any more.")
-            if asked_at is None and now - connection.heard_at > _SILENT_SECONDS and not self._listener.rests:
+            if asked_at is None and now - connection.heard_at > self._silent_seconds and not self._listener.rests:
                 asked_at = now
                 connection.write(encode(System(action="status"), message_id=self._probe_id))
 
