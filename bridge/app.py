@@ -93,7 +93,7 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
         host = _host(settings, tokens, port)
         relay = Relay(host)
         visitors = Visitors()
-        readiness = Readiness()
+        readiness = Readiness(lambda: not ledger.is_behind)
         metrics = _measured(visitors, relay, proxy, budgets)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)

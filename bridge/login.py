@@ -11,6 +11,7 @@ import hashlib
 import ipaddress
 import time
 from collections import OrderedDict, deque
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -24,6 +25,7 @@ from bridge.people import SESSION_SECONDS, LinkProblem, People, Session
 _WRONG_LINKS = 10
 _WRONG_LINKS_SECONDS = 60.0
 _REMEMBERED_ADDRESSES = 1000
+_REMEMBERED_HOSTS = 64
 _MAX_TOKEN_CHARS = 200
 
 _NEW_LINK = (
@@ -56,6 +58,8 @@ class Doorkeeper:
         self._hosts = {public.hostname, settings.host.strip("[]").lower()} - {None, "0.0.0.0", "::"}  # noqa: S104
         # Without a name of its own, a bridge that listens for others cannot know what it is called.
         self._any_host = not settings.is_loopback and settings.public_url is None
+        # Asked with every call of a model, and nearly always the same.
+        self._is_ours = lru_cache(_REMEMBERED_HOSTS)(self._names_us)
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     # --- who ---
@@ -86,10 +90,11 @@ class Doorkeeper:
 
     def is_known_host(self, request: web.Request) -> bool:
         """Whether the request was meant for us."""
-        if self._any_host:
-            return True
+        return self._any_host or self._is_ours(request.host)
+
+    def _names_us(self, host: str) -> bool:
         try:
-            name = urlsplit(f"//{request.host}").hostname
+            name = urlsplit(f"//{host}").hostname
         except ValueError:
             return False
         return name is not None and (name in self._hosts or is_loopback(name))
@@ -115,6 +120,12 @@ class Doorkeeper:
         return not self._is_proxied and is_loopback(request.remote or "")
 
     # --- in and out ---
+
+    async def renew(self, request: web.Request, response: web.Response, person: str) -> None:
+        """Lets the session of somebody who comes back live on; the cookie is theirs already."""
+        session = self.session_of(request)
+        if session is not None and await self._people.renew_session(session):
+            self._remember(response, Session(person, session))
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """GET /login?token=T."""

@@ -7,6 +7,7 @@ What is handed out is random and stored as SHA-256 only, so the file lets nobody
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import sqlite3
 import time
@@ -17,8 +18,12 @@ from bridge.config import LOCAL_PERSON, NAME
 from bridge.database import Database
 from bridge.errors import BridgeError
 
+log = logging.getLogger(__name__)
+
 LINK_SECONDS = 24 * 3600.0
 SESSION_SECONDS = 30 * 24 * 3600.0
+#: A session is given its full time again when it is used, once a day at most.
+_RENEWAL_SECONDS = 24 * 3600.0
 _TOKEN_BYTES = 32
 #: Makes a token known to scanners of leaked secrets, and to people who find one.
 _BEARER_PREFIX = "bridge-person-"
@@ -203,6 +208,19 @@ class People:
             "SELECT person FROM sessions WHERE id_sha256 = ? AND expires_at > ?", _sha256(session_id), time.time()
         )
 
+    async def renew_session(self, session_id: str) -> bool:
+        """Give a session its full time again; False where it is a day old at most, or over."""
+        now = time.time()
+
+        def update(tx: sqlite3.Connection) -> bool:
+            found = tx.execute(
+                "UPDATE sessions SET expires_at = ? WHERE id_sha256 = ? AND expires_at BETWEEN ? AND ?",
+                (now + SESSION_SECONDS, _sha256(session_id), now, now + SESSION_SECONDS - _RENEWAL_SECONDS),
+            )
+            return found.rowcount > 0
+
+        return await self._database.write(update)
+
     async def of_bearer(self, token: str) -> str | None:
         """Whose Bearer token it is."""
         return await self._name("SELECT person FROM person_tokens WHERE token_sha256 = ?", _sha256(token))
@@ -214,10 +232,13 @@ class People:
         )
 
     async def seen(self, name: str) -> None:
-        """Note that a person is here."""
-        await self._database.write(
-            lambda tx: tx.execute("UPDATE people SET last_seen_at = ? WHERE name = ?", (time.time(), name))
-        )
+        """Note that a person is here, where the disk allows: nobody is kept out for the sake of a note."""
+        try:
+            await self._database.write(
+                lambda tx: tx.execute("UPDATE people SET last_seen_at = ? WHERE name = ?", (time.time(), name))
+            )
+        except sqlite3.Error as error:
+            log.warning("bridge.db cannot be written (%s)", error.sqlite_errorname, extra={"person": name})
 
     async def _name(self, sql: str, *parameters: bytes | float) -> str | None:
         def find(db: sqlite3.Connection) -> str | None:

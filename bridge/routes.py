@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -25,10 +26,14 @@ _HEARTBEAT_SECONDS = 30.0
 
 
 class Readiness:
-    """Whether the bridge takes new visitors: not before everything is open, and not while it stops."""
+    """Whether the bridge takes new visitors: not before everything is open, and not while it stops.
 
-    def __init__(self) -> None:
+    `is_well` is asked as well by who probes: whether what it needs does work.
+    """
+
+    def __init__(self, is_well: Callable[[], bool]) -> None:
         self.is_ready = False
+        self.is_well = is_well
 
 
 class Routes:
@@ -108,7 +113,9 @@ class Routes:
         if person is None:
             return login.logged_out(request)
         request[PERSON] = person
-        return self._pages.index(request)
+        response = self._pages.index(request)
+        await self._doorkeeper.renew(request, response, person)
+        return response
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
         person = await self._doorkeeper.person(request)
@@ -139,6 +146,8 @@ class Routes:
     async def _readyz(self, _request: web.Request) -> web.Response:
         if not self._readiness.is_ready:
             return web.Response(status=503, text="stopping\n")
+        if not self._readiness.is_well():
+            return web.Response(status=503, text="the disk refuses\n")
         # A disk that is gone would be noticed here.
         await self._people.everyone()
         return web.Response(text="ready\n")

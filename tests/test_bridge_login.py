@@ -225,6 +225,18 @@ async def test_a_session_outlives_the_bridge(tmp_path: Path) -> None:
         assert await visitor.may_enter(f"bridge-{port}={value}")
 
 
+async def test_a_session_that_is_used_goes_on(visitor: Visitor) -> None:
+    cookie = await visitor.login()
+    assert "Set-Cookie" not in (await visitor.get("/", cookie))[1]
+    visitor.sql("UPDATE sessions SET expires_at = expires_at - 25 * 24 * 3600")
+    (soon,) = visitor.sql("SELECT expires_at FROM sessions")[0]
+    assert (await visitor.get("/", cookie))[1]["Set-Cookie"].startswith(cookie.partition(".")[0])
+    (later,) = visitor.sql("SELECT expires_at FROM sessions")[0]
+    assert later > soon + 24 * 24 * 3600
+    visitor.sql("UPDATE sessions SET expires_at = 1")
+    assert not await visitor.may_enter(cookie)
+
+
 async def test_a_cookie_that_was_tampered_with_lets_nobody_in(visitor: Visitor) -> None:
     cookie = await visitor.login()
     name, _, value = cookie.partition("=")
