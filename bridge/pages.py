@@ -11,6 +11,8 @@ import gzip
 import hashlib
 import mimetypes
 import re
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -108,29 +110,32 @@ class Pages:
 async def download(request: web.Request, host: Host, person: str) -> web.StreamResponse:
     """GET /files/PATH: a file of a person's own sprite, as it comes."""
     path = request.match_info["path"]
-    try:
-        chunks = aiter(await host.fetch(person, path))
-        # Only with the first bytes is it known whether there is such a file.
-        first = await anext(chunks, b"")
-    except NoSuchFileError as error:
-        return messages.page(request, 404, "There is no such file", str(error), code="no_such_file")
-    except HostError as error:
-        return messages.page(request, 503, "The file cannot be fetched now", str(error), code="unavailable")
-    name = path.rpartition("/")[2]
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "application/octet-stream",
-            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
-            "Content-Security-Policy": _SANDBOX,
-            "Cache-Control": "no-store",
-        }
-    )
-    await response.prepare(request)
-    await response.write(first)
-    async for chunk in chunks:
-        await response.write(chunk)
-    await response.write_eof()
-    return response
+    async with AsyncExitStack() as stack:
+        try:
+            chunks = await host.fetch(person, path)
+            if isinstance(chunks, AsyncGenerator):
+                # Where the client goes away in the middle, the file is closed now and not when somebody looks.
+                stack.push_async_callback(chunks.aclose)
+            # Only with the first bytes is it known whether there is such a file.
+            first = await anext(chunks, b"")
+        except NoSuchFileError as error:
+            return messages.page(request, 404, "There is no such file", str(error), code="no_such_file")
+        except HostError as error:
+            return messages.page(request, 503, "The file cannot be fetched now", str(error), code="unavailable")
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "application/octet-stream",
+                "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}",
+                "Content-Security-Policy": _SANDBOX,
+                "Cache-Control": "no-store",
+            }
+        )
+        await response.prepare(request)
+        await response.write(first)
+        async for chunk in chunks:
+            await response.write(chunk)
+        await response.write_eof()
+        return response
 
 
 def _asset(name: str, body: bytes) -> _Asset:

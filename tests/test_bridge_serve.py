@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from tests.bridge_harness import BridgeProcess, bridge_environment, run_bridge, running_bridge
-from tests.harness import PATIENCE, observations
+from tests.harness import PATIENCE, ROOT, observations
 
 
 async def test_a_page_talks_to_an_agent_that_draws_a_card(tmp_path: Path) -> None:
@@ -42,6 +42,42 @@ async def test_sigterm_says_goodbye_to_pages_and_leaves_no_process(tmp_path: Pat
         assert await bridge.ended() == 0
     with pytest.raises(ProcessLookupError):
         os.kill(sprite, 0)
+
+
+async def test_a_stop_in_the_middle_of_a_turn_stores_the_turn(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            await page.send("mission", {"text": "run `sleep 600`"})
+            await page.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "tool_use")
+            bridge.process.send_signal(signal.SIGTERM)
+            assert await page.closed() == 1001
+        assert await bridge.ended() == 0
+    assert [row["outcome"] for row in observations(bridge.workspace)] == ["interrupted"]
+
+
+async def test_make_run_prints_the_address_of_the_page_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    make = await asyncio.create_subprocess_exec(
+        *("make", "run", f"ARGS=--port 0 --data {tmp_path / 'data'}"),
+        cwd=ROOT,
+        env=bridge_environment(),
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert make.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            lines = [(await make.stdout.readline()).decode() for _ in range(3)]
+            assert "/login?token=" in lines[0]
+            assert "offline stand-in" in lines[1]
+            assert "browser" in lines[2]
+            # As a terminal does it: everything in the foreground gets it.
+            os.killpg(make.pid, signal.SIGINT)
+            await make.wait()
+    finally:
+        if make.returncode is None:
+            os.killpg(make.pid, signal.SIGKILL)
+            await make.wait()
 
 
 async def test_what_was_said_before_a_stop_is_curated_by_then(tmp_path: Path) -> None:
