@@ -1,4 +1,4 @@
-"""What the page's tests share: Debian's Chromium, a real bridge with a scripted model behind it, and pages that may not complain."""
+"""What the page's tests share: Debian's Chromium, a real bridge, a scripted model, and pages that may not complain."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
@@ -25,7 +26,6 @@ _FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
-_AXE = "axe_playwright_python"
 
 
 def needs_chromium() -> pytest.MarkDecorator:
@@ -56,7 +56,7 @@ class PageStack:
     data: Path
     bridge: BridgeProcess
     flags: Sequence[str] = ()
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
     _cookie: tuple[str, str] = ("", "")
     _running: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -84,13 +84,15 @@ class PageStack:
         """The same bridge again: same folder, same port."""
         port = int(self.bridge.url.rsplit(":", 1)[1])
         self.bridge = await self._running.enter_async_context(
-            running_bridge(self.data, *self.flags, port=port, **self.environment)
+            running_bridge(self.data, *self.flags, host="127.0.0.1", port=port, **self.environment)
         )
 
     @asynccontextmanager
     async def context(self, **options: Any) -> AsyncIterator[BrowserContext]:
         """A browser window of its own, logged in; `options` are Playwright's (viewport, color_scheme, ...)."""
         options.setdefault("viewport", {"width": 1280, "height": 800})
+        # What is half faded in has half its contrast, for a moment.
+        options.setdefault("reduced_motion", "reduce")
         context = await self.browser.new_context(**options)
         context.set_default_timeout(PATIENCE_MS)
         name, value = self._cookie
@@ -143,7 +145,7 @@ async def page_stack(
         environment = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "planted-key", **environment}
         running = await stack.enter_async_context(AsyncExitStack())
         data = folder / "data"
-        bridge = await running.enter_async_context(running_bridge(data, *flags, **environment))
+        bridge = await running.enter_async_context(running_bridge(data, *flags, port=0, **environment))
         browser = await stack.enter_async_context(chromium())
         found = PageStack(browser, model, data, bridge, flags, environment, _running=running)
         await found.log_in()
@@ -181,17 +183,20 @@ async def settled(page: Page, text: str) -> None:
 async def violations(page: Page) -> list[str]:
     """What axe-core objects to, one line each: rule, and the first elements."""
     if not await page.evaluate("() => 'axe' in window"):
-        from axe_playwright_python.base import AXE_FILE_PATH
-
-        await page.evaluate(await asyncio.to_thread(Path(AXE_FILE_PATH).read_text))
+        await page.evaluate(await asyncio.to_thread(_axe_source))
     found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
     return [f"{each['id']}: {[node['html'][:160] for node in each['nodes'][:3]]}" for each in found["violations"]]
+
+
+def _axe_source() -> str:
+    # The package is a carrier of axe-core; its own code is untyped and not needed.
+    package = find_spec("axe_playwright_python")
+    assert package is not None
+    assert package.origin is not None
+    return (Path(package.origin).parent / "axe.min.js").read_text()
 
 
 async def shoot(page: Page, name: str) -> None:
     """A picture for people, where SCREENSHOTS names a folder."""
     if folder := os.environ.get("SCREENSHOTS"):
         await page.screenshot(path=Path(folder) / f"{name}.png", animations="disabled")
-
-
-ColorScheme = Literal["light", "dark"]

@@ -111,6 +111,10 @@ store.listen('agent_event', (event) => event.event === 'complete' && layout.unre
 store.listen('canvas_update', () => layout.unread('canvas'));
 store.listen('memory_update', () => layout.unread('memory'));
 
+// A tab in the background says by its title that the answer is there.
+store.listen('agent_event', (event) => { if (event.event === 'complete' && document.hidden) document.title = '● Sprite'; });
+document.addEventListener('visibilitychange', () => { if (!document.hidden) document.title = 'Sprite'; });
+
 layout.start();
 connection.start();
 

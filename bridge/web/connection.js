@@ -3,7 +3,7 @@
 // Knows frames, sequence numbers and answers by `reply_to`; what a message means is the store's business.
 
 const FIRST_WAIT_MS = 250;
-const LONGEST_WAIT_MS = 8000;
+const LONGEST_WAIT_MS = 4000;
 const ANSWER_MS = 30_000;
 /** A connection that was asleep longer than this is asked whether it still lives. */
 const ASLEEP_MS = 20_000;
@@ -133,11 +133,17 @@ export function createConnection(store, { url = address() } = {}) {
       await connection.ask('system', { action: 'status' }, { timeout: PROBE_MS });
     } catch (problem) {
       if (problem.code === 'timeout' && socket === mine) {
-        mine.onclose = null;
-        mine.close();
+        drop();
         lost('');
       }
     }
+  }
+
+  function drop() {
+    if (!socket) return;
+    socket.onclose = null;
+    socket.close();
+    socket = null;
   }
 
   addEventListener('online', () => void probe());
@@ -149,6 +155,8 @@ export function createConnection(store, { url = address() } = {}) {
     retry() {
       attempts = 0;
       over = false;
+      // Where the bridge has given up on the sprite, a new arrival makes it try again.
+      if (store.state.link.state === 'unavailable') drop();
       if (!socket) open();
     },
     /** Whether a message sent now reaches the bridge. */

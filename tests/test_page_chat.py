@@ -1,0 +1,424 @@
+"""The page's chat and shell in a real browser, on the real stack."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import FilePayload, Page, expect
+
+from tests.harness import observations
+from tests.page_harness import (
+    PATIENCE_MS,
+    PageStack,
+    ask,
+    needs_chromium,
+    page_stack,
+    ready,
+    say,
+    settled,
+    shoot,
+    violations,
+)
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_chromium()]
+expect.set_options(timeout=PATIENCE_MS)
+
+PHONE = {"width": 390, "height": 780}
+STORY = "\n\n".join(
+    [
+        "# A long story",
+        "Once there was a **sprite** that lived on its own computer.",
+        "1. It listened.\n2. It drew.\n   - cards\n   - tables",
+        "```python\ndef remember(turn):\n    log.append(turn)\n```",
+        "| item | value |\n|---|--:|\n| apples | 3 |",
+        *(f"Chapter {number}: it remembered what it had been told, and wrote it down." for number in range(1, 30)),
+        "The end.",
+    ]
+)
+HOSTILE = "\n\n".join(
+    [
+        "<script>window.harmed = 1</script>",
+        '<img src=x onerror="window.harmed = 1">',
+        "[run](javascript:window.harmed=1) [data](data:text/html,<script>1</script>) ![image](javascript:1)",
+        "![far](https://far.example/pixel.png) [up](documents/../../secret)",
+        "[ok](https://far.example/) [file](artifacts/a%20b.txt)",
+        "| a |\n|---|\n| <svg onload=window.harmed=1> |",
+        "`<b>code</b>` &lt;b&gt; &#x3C;script&#x3E;",
+        "[ref]: javascript:window.harmed=1",
+        "> " * 3000 + "deep",
+        "hostile end",
+    ]
+)
+STEPS: list[dict[str, Any]] = [
+    {"match": "tell a story", "text": STORY, "chunk_delay": 0.05, "times": -1, "on": "prompt"},
+    {"match": "be hostile", "text": HOSTILE, "times": -1, "on": "prompt"},
+    {"match": "take long", "delay": 30, "text": "Late.", "times": -1, "on": "prompt"},
+    {"match": "fail always", "error": 400, "type": "invalid_request_error", "message": "No, not this.", "times": -1},
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
+    """One bridge and browser for all tests here; agents ask before they act."""
+    folder = tmp_path_factory.mktemp("page")
+    async with page_stack(folder, "--permissions", "ask", steps=STEPS) as stack:
+        yield stack
+        assert stack.complaints == []
+
+
+def last(page: Page, text: str) -> Any:
+    """The newest exchange with these words."""
+    return page.locator(".thread-list .exchange", has_text=text).last
+
+
+async def is_working(page: Page) -> None:
+    await expect(page.locator(".run-state")).to_have_attribute("data-kind", "busy")
+
+
+async def test_the_first_visit_loads_little(stack: PageStack) -> None:
+    async with stack.context() as window:
+        page = await window.new_page()
+        stack.watch(page)
+        sizes: list[tuple[int, str]] = []
+        pending: list[asyncio.Task[None]] = []
+
+        async def weigh(request: Any) -> None:
+            size = await request.sizes()
+            sizes.append((size["responseBodySize"], request.url))
+
+        page.on("requestfinished", lambda request: pending.append(asyncio.create_task(weigh(request))))
+        await page.goto(stack.bridge.url)
+        await ready(page)
+        await page.wait_for_load_state("networkidle")
+        await asyncio.gather(*pending)
+        total = sum(size for size, _ in sizes)
+        assert 10_000 < total <= 80 * 1024, sorted(sizes)[-8:]
+
+
+async def test_a_newcomer_sees_what_to_do_and_a_conversation_draws_a_card(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await expect(page.get_by_role("heading", name="What shall we work on?")).to_be_visible()
+        await shoot(page, "first-visit")
+        await page.get_by_role("button", name="Draw a card").click()
+        await page.keyboard.press("Enter")
+        await settled(page, "plums 12")
+        await expect(page.get_by_role("cell", name="plums")).to_be_visible()
+        row = last(page, "plums 12").locator("details.tool")
+        await expect(row).to_contain_text("Drew a card")
+        await row.locator("summary").click()
+        await expect(row).to_contain_text("apples")
+        await expect(page.locator("#composer-text")).to_have_value("")
+        await shoot(page, "conversation-with-a-card")
+        assert await violations(page) == []
+
+
+async def test_streamed_markdown_becomes_what_it_says_and_a_reload_in_mid_answer_loses_nothing(
+    stack: PageStack,
+) -> None:
+    async with stack.page() as page:
+        await say(page, "tell a story")
+        reply = last(page, "tell a story")
+        await expect(reply).to_contain_text("Chapter 3")
+        await page.reload()
+        await ready(page)
+        reply = last(page, "tell a story")
+        await expect(reply.get_by_role("heading", name="A long story")).to_be_attached()
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        await expect(reply).to_contain_text("The end.", timeout=40_000)
+        await settled(page, "tell a story")
+        whole = await reply.locator(".prose").text_content() or ""
+        assert [int(number) for number in re.findall(r"Chapter (\d+)", whole)] == list(range(1, 30))
+        assert await reply.locator("li li").all_text_contents() == ["cards", "tables"]
+        assert await reply.locator("td.right").text_content() == "3"
+        await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+
+
+async def test_the_page_follows_only_while_the_person_follows(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await say(page, "tell a story, twice")
+        reply = last(page, "twice")
+        await expect(reply).to_contain_text("Chapter 8")
+        box = page.locator(".thread")
+        await box.hover()
+        await page.mouse.wheel(0, -400)
+        await expect(page.get_by_role("button", name="Jump to latest")).to_be_visible()
+        before = await box.evaluate("box => box.scrollTop")
+        await expect(reply).to_contain_text("Chapter 20")
+        assert await box.evaluate("box => box.scrollTop") == before
+        await page.get_by_role("button", name="Jump to latest").click()
+        await expect(page.get_by_role("button", name="Jump to latest")).to_be_hidden()
+        await settled(page, "twice")
+        assert await box.evaluate("box => box.scrollHeight - box.scrollTop - box.clientHeight") < 2
+
+
+async def test_a_mission_is_stopped_and_waiting_messages_are_edited_and_removed(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await say(page, "take long, please")
+        await is_working(page)
+        await say(page, "the second message")
+        await say(page, "the third message")
+        await expect(page.locator(".exchange[data-status=queued]")).to_have_count(2)
+        await page.reload()
+        await ready(page)
+        await expect(page.locator(".exchange[data-status=queued]")).to_have_count(2)
+        await last(page, "the third message").get_by_role("button", name="Edit").click()
+        await expect(page.locator("#composer-text")).to_have_value("the third message")
+        await last(page, "the second message").get_by_role("button", name="Remove").click()
+        await expect(page.locator(".exchange[data-status=queued]")).to_have_count(0)
+        await page.get_by_role("button", name="Stop").click()
+        await settled(page, "take long, please")
+        await expect(last(page, "take long, please")).to_contain_text("Stopped.")
+        await expect(page.locator(".run-state")).to_have_attribute("data-kind", "idle")
+        # The draft is still there, and after a reload, too.
+        await page.reload()
+        await ready(page)
+        await expect(page.locator("#composer-text")).to_have_value("the third message")
+        await page.fill("#composer-text", "")
+
+
+async def test_nothing_is_lost_or_doubled_when_the_bridge_restarts_under_an_open_page(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await ask(page, "Hello before the restart")
+        await stack.stop_bridge()
+        await expect(page.locator(".link-words")).to_have_text("Reconnecting")
+        await say(page, "Written while nobody was there")
+        waiting = page.locator(".unsent-item")
+        await expect(waiting).to_contain_text("Will be sent when your agent is reachable")
+        # It outlives the page, which nobody can serve at this moment: what is kept is what counts.
+        kept = await page.evaluate(
+            "() => Object.entries(localStorage).filter(([key]) => key.startsWith('sprite.outbox.'))"
+        )
+        assert "Written while nobody was there" in json.dumps(kept)
+        await stack.start_bridge()
+        await ready(page)
+        await settled(page, "Written while nobody was there")
+        await expect(waiting).to_have_count(0)
+        assert await page.locator(".exchange", has_text="Hello before the restart").count() == 1
+        assert await page.locator(".exchange", has_text="Written while nobody was there").count() == 1
+    said = [row["user_message"] for row in observations(stack.workspace)]
+    assert said.count("Written while nobody was there") == 1
+
+
+async def test_two_pages_show_the_same_conversation(stack: PageStack) -> None:
+    async with stack.context() as window:
+        one, other = await stack.open(window), await stack.open(window)
+        await ask(one, "Seen from both pages")
+        await settled(other, "Seen from both pages")
+        assert (
+            await one.locator(".prose, .bubble").all_text_contents()
+            == await other.locator(".prose, .bubble").all_text_contents()
+        )
+
+
+async def test_a_question_is_answered_after_a_reload(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await say(page, "Run `touch asked-for.txt`")
+        question = page.get_by_role("group", name="May Sprite run a command?")
+        await expect(question).to_contain_text("touch asked-for.txt")
+        await expect(page.locator(".run-words")).to_have_text("Waiting for your answer")
+        assert await violations(page) == []
+        await shoot(page, "question")
+        await page.reload()
+        await ready(page)
+        await question.get_by_role("button", name="Allow once").click()
+        await settled(page, "asked-for.txt")
+        assert (stack.workspace / "asked-for.txt").exists()
+        await expect(page.locator(".question")).to_contain_text("Allowed")
+
+
+async def test_files_are_uploaded_with_their_names_disarmed_and_too_large_ones_refused(
+    stack: PageStack, tmp_path: Path
+) -> None:
+    huge = tmp_path / "huge.bin"
+    with huge.open("wb") as file:
+        file.truncate(101 * 2**20)
+    name = "<img src=x onerror=window.harmed=1>.txt"
+    async with stack.page() as page:
+        picker = page.locator("input[type=file]")
+        await picker.set_input_files(FilePayload(name=name, mimeType="text/plain", buffer=b"planted" * 100_000))
+        await expect(page.locator(".upload[data-state=done]")).to_be_visible()
+        await picker.set_input_files(huge)
+        await expect(page.locator(".upload[data-state=failed]")).to_contain_text("a file may have 100 MB")
+        assert await violations(page) == []
+        await page.get_by_role("button", name="Remove huge.bin").click()
+        await ask(page, "Here is a file")
+        await expect(last(page, "Here is a file").locator(".bubble")).to_contain_text("Files: documents/")
+        assert await page.evaluate("() => window.harmed") is None
+    (stored,) = (stack.workspace / "documents").iterdir()
+    assert stored.read_bytes() == b"planted" * 100_000
+
+
+async def test_nothing_in_a_reply_runs_or_reaches_out(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await ask(page, "be hostile")
+        reply = last(page, "be hostile").locator(".reply")
+        await expect(reply).to_contain_text("<script>window.harmed = 1</script>")
+        await expect(reply).to_contain_text("<svg onload=window.harmed=1>")
+        links = await reply.locator("a").evaluate_all("links => links.map((link) => link.getAttribute('href'))")
+        assert links == ["https://far.example/pixel.png", "https://far.example/", "/files/artifacts/a%20b.txt"]
+        assert await reply.locator("img, script, svg:not(.icon), iframe").count() == 0
+        assert await page.evaluate("() => window.harmed") is None
+
+
+async def test_a_failed_message_says_why_and_offers_one_way_on(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await ask(page, "fail always")
+        refused = last(page, "fail always").locator(".problem")
+        await expect(refused).to_contain_text("service answered: No, not this.")
+        await refused.get_by_role("button", name="Change it").click()
+        await expect(page.locator("#composer-text")).to_have_value("fail always")
+        await page.fill("#composer-text", "")
+        assert await violations(page) == []
+
+
+async def test_a_sprite_that_is_killed_in_mid_turn_comes_back_and_the_message_can_be_tried_again(
+    stack: PageStack,
+) -> None:
+    async with stack.page() as page:
+        await say(page, "take long, then die")
+        await is_working(page)
+        os.kill(int((stack.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
+        problem = page.locator(".problem", has_text="stopped in the middle of this")
+        await expect(problem).to_be_visible()
+        await problem.get_by_role("button", name="Try again").click()
+        await expect(page.locator(".exchange", has_text="take long, then die")).to_have_count(2)
+        await is_working(page)
+        await page.get_by_role("button", name="Stop").click()
+        await settled(page, "take long, then die")
+
+
+async def test_a_message_of_a_megabyte_is_refused_in_words_and_stays_in_the_field(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await page.fill("#composer-text", "x" * 1_000_000)
+        await page.locator(".send").click()
+        await expect(page.locator(".composer-note")).to_contain_text("200,000 fit")
+        await expect(page.locator(".unsent-item")).to_have_count(0)
+        assert len(await page.input_value("#composer-text")) == 1_000_000
+        await page.fill("#composer-text", "")
+
+
+async def test_a_new_session_shows_what_was_learned(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await ask(page, "My name is Ada, and I prefer tea to coffee.")
+        await page.get_by_role("button", name="New session").click()
+        await page.get_by_role("dialog").get_by_role("button", name="New session").click()
+        await expect(page.locator(".notice.learned").first).to_contain_text("Sprite learned")
+        await expect(page.locator(".session-words")).to_have_text("New session")
+        await page.locator(".notice.learned summary").first.click()
+        await expect(page.locator(".notice.learned").first).to_contain_text("tea")
+        await shoot(page, "learned")
+        assert await violations(page) == []
+
+
+async def test_everything_is_reached_by_keys_alone(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_text("Skip to the message field")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#composer-text")).to_be_focused()
+        await page.keyboard.type("Hello by keys")
+        await page.keyboard.press("Enter")
+        await settled(page, "Hello by keys")
+        await page.keyboard.press("Control+k")
+        await expect(page.get_by_role("combobox", name="Command")).to_be_focused()
+        await page.keyboard.type("go to mem")
+        assert await violations(page) == []
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#memory")).to_be_visible()
+        await page.keyboard.press("F6")
+        await expect(page.locator("#composer-text")).to_be_focused()
+        await page.locator("#divider").focus()
+        before = int(await page.locator("#divider").get_attribute("aria-valuenow") or 0)
+        await page.keyboard.press("ArrowRight")
+        await page.keyboard.press("ArrowRight")
+        assert int(await page.locator("#divider").get_attribute("aria-valuenow") or 0) > before
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+        assert await violations(page) == []
+        await page.keyboard.press("Escape")
+        await expect(page.locator("#divider")).to_be_focused()
+        await page.keyboard.press("g")
+        await page.keyboard.press("v")
+        await expect(page.locator("#canvas")).to_be_visible()
+
+
+async def test_a_phone_shows_one_place_at_a_time_and_a_dot_for_news(stack: PageStack) -> None:
+    async with stack.page(viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        await expect(page.locator("#canvas")).to_be_hidden()
+        await page.fill("#composer-text", "Make a table of cherries 7 and figs 9")
+        await page.locator(".send").tap()
+        await settled(page, "cherries 7")
+        tab = page.locator("#tab-canvas-narrow")
+        await expect(tab).to_have_attribute("data-unread", "true")
+        await expect(page.locator("#canvas")).to_be_hidden()
+        await shoot(page, "phone")
+        assert await violations(page) == []
+        assert await page.evaluate("() => document.documentElement.scrollWidth") <= PHONE["width"]
+        await tab.tap()
+        await expect(page.locator("#canvas").get_by_text("cherries").first).to_be_visible()
+        await expect(tab).not_to_have_attribute("data-unread", "true")
+        assert await violations(page) == []
+
+
+async def test_dark_and_light_have_contrast(stack: PageStack) -> None:
+    async with stack.page(color_scheme="dark") as page:
+        await ask(page, "Hello in the dark")
+        assert await violations(page) == []
+        await shoot(page, "dark")
+        dark = await page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("light")
+        await page.keyboard.press("Enter")
+        assert await page.evaluate("() => getComputedStyle(document.body).backgroundColor") != dark
+        assert await violations(page) == []
+
+
+async def test_old_messages_are_paged_in_by_scrolling_back(stack: PageStack) -> None:
+    await stack.stop_bridge()
+    with closing(sqlite3.connect(stack.workspace / ".os/workspace.db")) as chat, chat:
+        first = chat.execute("SELECT max(id) FROM chat_messages").fetchone()[0]
+        rows = [
+            (role, f"{role} line {number}", 1.0, f"old-{number}")
+            for number in range(300)
+            for role in ("user", "assistant")
+        ]
+        chat.executemany("INSERT INTO chat_messages (role, text, at, mission_id) VALUES (?, ?, ?, ?)", rows)
+    await stack.start_bridge()
+    async with stack.page() as page:
+        await expect(page.get_by_text("assistant line 299", exact=True)).to_be_visible()
+        assert await page.locator(".exchange").count() <= 60
+        box = page.locator(".thread")
+        oldest = page.get_by_text("user line 0", exact=True)
+        await box.hover()
+        async with asyncio.timeout(20):
+            while await oldest.count() == 0:
+                await page.mouse.wheel(0, -4000)
+                await page.wait_for_timeout(30)
+        lines = await page.locator(".exchange .bubble-text").all_text_contents()
+        seen = [line for line in lines if line.startswith("user line")]
+        assert seen == [f"user line {number}" for number in range(300)]
+        assert first > 0
+
+
+# The last one here: it ends the login that all the others share.
+async def test_a_login_that_ended_is_said_in_words_with_one_button(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await page.fill("#composer-text", "kept through it")
+        other = await page.context.new_page()
+        await other.goto(stack.bridge.url)
+        await other.evaluate("() => fetch('/logout', {method: 'POST'})")
+        await expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
+        assert await violations(page) == []
+        await page.get_by_role("button", name="Sign in again").click()
+        await expect(page.get_by_text("Please log in")).to_be_visible()
