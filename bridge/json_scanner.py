@@ -78,6 +78,7 @@ class TopLevelScanner:
     def __init__(self, wanted: Collection[str]) -> None:
         self.values: dict[str, bytes] = {}
         self._wanted = frozenset(wanted)
+        self._wanted_bytes = frozenset(name.encode() for name in wanted)
         self._at = _At.START
         self._depth = 0
         self._steps = 0
@@ -112,15 +113,18 @@ class TopLevelScanner:
 
     def _members(self, data: bytes, position: int) -> int:
         """Takes the members that are in this chunk as a whole, each in one match."""
-        while self._at is not _At.END and (found := _MEMBER.match(data, position)) is not None:
+        match, wanted = _MEMBER.match, self._wanted_bytes
+        end = b","
+        while end == b"," and (found := match(data, position)) is not None:
             position = found.end()
-            self._at = _At.KEY if found[3] == b"," else _At.END
-            name = self._wanted_name(found[1])
-            if name is not None:
-                self._name = name
+            key, value, end = found.groups()
+            self._count_name()
+            if key in wanted:
+                self._name = self._once(key.decode())
                 self._value.clear()
-                self._keep(found[2])
+                self._keep(value)
                 self._take()
+            self._at = _At.KEY if end == b"," else _At.END
         return position
 
     def _take(self) -> None:
@@ -237,20 +241,24 @@ class TopLevelScanner:
             raise MalformedError("The body's JSON has too many levels and lists.")
 
     def _wanted_name(self, key: bytes) -> str | None:
-        self._names += 1
-        if self._names > _MAX_NAMES:
-            raise MalformedError("The body's JSON has too many names.")
+        self._count_name()
         if len(key) > _MAX_KEY_BYTES:
             return None
         try:
-            name = str(json.loads(b'"%b"' % key, strict=False) if b"\\" in key else key.decode())
+            name = str(json.loads(b'"%b"' % key, strict=False))
         except ValueError as error:
             raise MalformedError("The body is not JSON: a name in it cannot be read.") from error
-        if name not in self._wanted:
-            return None
+        return self._once(name) if name in self._wanted else None
+
+    def _once(self, name: str) -> str:
         if name in self.values:
             raise MalformedError(f"The body says `{name}` twice.")
         return name
+
+    def _count_name(self) -> None:
+        self._names += 1
+        if self._names > _MAX_NAMES:
+            raise MalformedError("The body's JSON has too many names.")
 
     def _keep(self, data: bytes) -> None:
         if len(self._value) + len(data) > MAX_VALUE_BYTES:

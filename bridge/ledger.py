@@ -95,11 +95,17 @@ class Spend:
 
 
 class Ledger:
-    """`async with Ledger(database) as ledger:`; leaving it writes what is left. `clock` gives Unix seconds."""
+    """`async with Ledger(database) as ledger:`; leaving it writes what is left.
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+    `clock` gives Unix seconds; `patience` is for how many seconds the disk may refuse before `is_behind`.
+    """
+
+    def __init__(
+        self, database: Database, clock: Callable[[], float] = time.time, patience: float = _PATIENCE_SECONDS
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._patience = patience
         self._next_id = 1
         self._pending: dict[int, Entry] = {}
         self._noted = asyncio.Event()
@@ -113,7 +119,7 @@ class Ledger:
     @property
     def is_behind(self) -> bool:
         """Whether the disk has refused for so long that no more should be spent."""
-        return self._failing_since is not None and time.monotonic() - self._failing_since > _PATIENCE_SECONDS
+        return self._failing_since is not None and time.monotonic() - self._failing_since >= self._patience
 
     async def __aenter__(self) -> Self:
         def take_over(tx: sqlite3.Connection) -> tuple[int, str]:

@@ -10,11 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Literal
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ConnectionTimeoutError, web
 
+from bridge import llm_upload
 from bridge.budgets import BudgetError, Budgets, Hold
 from bridge.ledger import Entry, Ledger, Outcome
 from bridge.llm_errors import RefusedError
@@ -39,12 +41,13 @@ Path = Literal["/v1/messages", "/v1/messages/count_tokens"]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the upstream may be silent, in seconds."""
+    """How long the upstream may be silent, in seconds, and how long a client."""
 
     #: An answer that is not streamed can take ten minutes to begin; so long the SDKs wait.
     first_byte: float = 600.0
     #: Streams carry pings; a gateway may leave them out while a model thinks.
     between: float = 300.0
+    body: llm_upload.Patience = field(default_factory=llm_upload.Patience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,9 @@ class Call:
 
     async def answer(self) -> web.StreamResponse:
         """The answer, which may have been sent already. RefusedError or BudgetError for one of our own."""
-        upload = Upload(self._request, self._allow, self._admit, is_counting=not self._is_billed)
+        upload = Upload(
+            self._request, self._desk.patience.body, self._allow, self._admit, is_counting=not self._is_billed
+        )
         try:
             return await self._exchange(upload, await upload.begin())
         except RefusedError as refused:
@@ -161,7 +166,8 @@ class Call:
             if self._request.transport is not None:
                 self._request.transport.close()
         else:
-            await response.write(refused.event())
+            with suppress(ConnectionError):  # the client may have gone as well
+                await response.write(refused.event())
         return response
 
     def _check(self, answered: ClientResponse, upload: Upload) -> None:
@@ -196,7 +202,9 @@ class Call:
                 self._end()
                 return web.Response(status=answered.status, reason=answered.reason, headers=headers, body=first)
         self._response = web.StreamResponse(status=answered.status, reason=answered.reason, headers=headers)
+        self._is_writing = True
         await self._response.prepare(self._request)
+        self._is_writing = False
         await self._stream(answered, self._response, first, bound)
         return self._response
 

@@ -20,14 +20,19 @@ from bridge.llm_errors import RefusedError
 
 #: The API's own limit.
 MAX_BODY_BYTES = 32 << 20
-#: A client that is silent for so long in its body, or takes so long for all of it (2.6 Mbit/s for the largest one).
-_SILENT_SECONDS = 20.0
-_BODY_SECONDS = 100.0
 #: Looked at in one go, which takes half a millisecond; then others have their turn.
 _SLICE_BYTES = 1 << 16
 _MOST_TOKENS = 100_000_000
 #: A model's name is kept in the ledger.
 _MAX_MODEL_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client may be silent in its body, and take for all of it (2.6 Mbit/s for the largest), in seconds."""
+
+    silent: float = 20.0
+    whole: float = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,13 @@ class Upload:
     """
 
     def __init__(
-        self, request: web.Request, allow: Callable[[str], None], admit: Callable[[Asked], None], *, is_counting: bool
+        self,
+        request: web.Request,
+        patience: Patience,
+        allow: Callable[[str], None],
+        admit: Callable[[Asked], None],
+        *,
+        is_counting: bool,
     ) -> None:
         #: Why the body was not let through, where it was not.
         self.refused: RefusedError | None = None
@@ -60,7 +71,8 @@ class Upload:
         self._scanner = TopLevelScanner(("model", "max_tokens", "speed"))
         self._model: str | None = None
         self._bytes = 0
-        self._deadline = asyncio.get_running_loop().time() + _BODY_SECONDS
+        self._patience = patience
+        self._deadline = asyncio.get_running_loop().time() + patience.whole
 
     async def begin(self) -> bytes | AsyncIterator[bytes]:
         """The body, admitted, where one chunk is all of it; else its chunks. RefusedError."""
@@ -87,7 +99,7 @@ class Upload:
     async def _next(self) -> bytes:
         now = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout_at(min(now + _SILENT_SECONDS, self._deadline)):
+            async with asyncio.timeout_at(min(now + self._patience.silent, self._deadline)):
                 chunk = await self._content.readany()
         except TimeoutError as error:
             raise RefusedError(408, "The request's body did not arrive in time.") from error

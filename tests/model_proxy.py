@@ -17,7 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from bridge.budgets import Budgets, Limits
-from bridge.database import open_database
+from bridge.database import Database, open_database
 from bridge.ledger import Ledger
 from bridge.llm_call import Patience
 from bridge.llm_proxy import LlmProxy
@@ -102,6 +102,7 @@ class Proxy:
     tokens: SpriteTokens
     budgets: Budgets
     ledger: Ledger
+    database: Database
     http: aiohttp.ClientSession
 
     def post(
@@ -140,6 +141,7 @@ async def proxy(
     rates: Rates | None = None,
     patience: Patience | None = None,
     clock: Callable[[], float] = time.time,
+    disk_patience: float = 10.0,
 ) -> AsyncIterator[Proxy]:
     """A proxy for the sprite `ada`, its money in `folder`/bridge.db."""
     path = folder / "bridge.db"
@@ -147,7 +149,7 @@ async def proxy(
     async with (
         open_database(path) as database,
         SpriteTokens(database) as tokens,
-        Ledger(database, clock) as ledger,
+        Ledger(database, clock, disk_patience) as ledger,
         aiohttp.ClientSession(auto_decompress=False) as http,
     ):
         budgets = Budgets(limits or Limits(), clock)
@@ -156,7 +158,7 @@ async def proxy(
             app = web.Application()
             app.add_routes(running.routes())
             async with served(app) as url:
-                yield Proxy(url, await tokens.rotate("ada"), path, tokens, budgets, ledger, http)
+                yield Proxy(url, await tokens.rotate("ada"), path, tokens, budgets, ledger, database, http)
 
 
 # --- answers ---

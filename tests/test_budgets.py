@@ -17,8 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.budgets import BudgetError, Budgets, Hold, Limits
-from bridge.database import open_database
-from bridge.ledger import Ledger
 from bridge.llm_rates import Rates
 from bridge.prices import TABLE, Prices
 from bridge.usage_meter import Usage
@@ -310,21 +308,23 @@ async def test_a_call_in_flight_when_the_bridge_is_killed_counts_with_all_it_hel
         assert (await running.call())["outcome"] == "lost"
 
 
-async def test_a_disk_that_refuses_loses_no_row_and_closes_the_door_in_time(
-    api: ScriptedUpstream, tmp_path: Path
-) -> None:
-    async with proxy(tmp_path, api.url) as running:
-        limit = rows(running.path, "PRAGMA page_count")[0]["page_count"]
-        async with open_database(tmp_path / "other.db") as other, Ledger(other) as full:
-            await other.write(lambda tx: tx.execute(f"PRAGMA max_page_count = {limit}"))
-            for number in range(2000):
-                full.open("ada", "m" * 100, number)
-            await full.flush()
-            assert rows(tmp_path / "other.db", "SELECT count(*) AS n FROM model_calls")[0]["n"] == 0
-            assert not full.is_behind, "not at once: a moment's trouble closes nothing"
-            await other.write(lambda tx: tx.execute("PRAGMA max_page_count = 1000000"))
-            await full.flush()
-            assert rows(tmp_path / "other.db", "SELECT count(*) AS n FROM model_calls")[0]["n"] == 2000
+async def test_a_disk_that_refuses_closes_the_door_and_loses_no_row(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url, disk_patience=0.0) as running:
+        pages = rows(running.path, "PRAGMA page_count")[0]["page_count"]
+        await running.database.write(lambda tx: tx.execute(f"PRAGMA max_page_count = {pages}"))
+        for number in range(2000):
+            running.ledger.note(running.ledger.open("bob", "m" * 100, number))
+        await running.ledger.flush()
+        assert rows(running.path, "SELECT * FROM model_calls") == []
+        async with running.post() as response:
+            assert response.status == 503
+            assert (await response.json())["error"]["type"] == "api_error"
+        assert api.asked == []
+        await running.database.write(lambda tx: tx.execute("PRAGMA max_page_count = 1000000"))
+        await running.ledger.flush()
+        assert len(rows(running.path, "SELECT * FROM model_calls")) == 2000
+        async with running.post() as response:
+            assert response.status == 200
 
 
 async def test_rows_are_written_while_calls_go_on_without_anyones_asking(api: ScriptedUpstream, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import anthropic
 import pytest
 from aiohttp import web
 
+from bridge import llm_upload
 from bridge.budgets import Limits
 from bridge.llm_call import Patience
 from bridge.llm_rates import Rates
@@ -435,6 +436,49 @@ async def test_a_body_that_stops_coming_takes_nobody_elses_turn(api: ScriptedUps
             writer.close()
         assert len(await running.calls()) == 1
     assert len(api.asked) == 1
+
+
+async def test_a_body_that_comes_too_slowly_is_given_up(api: ScriptedUpstream, tmp_path: Path) -> None:
+    patience = Patience(body=llm_upload.Patience(silent=0.2, whole=0.5))
+    async with proxy(tmp_path, api.url, patience=patience) as running:
+        head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 1000\r\n\r\n{"
+        answer = await raw_request(running.url, head)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"timeout_error" in answer
+
+        async def dripping() -> AsyncIterator[bytes]:
+            yield b'{"model":"claude-haiku-4-5","max_tokens":1,"messages":"'
+            for _ in range(100):
+                await asyncio.sleep(0.05)
+                yield b"a" * 1000
+
+        async with running.post(dripping()) as response:
+            assert await refusal(response) == (408, "timeout_error")
+        assert await running.calls() == []
+    assert api.asked == []
+
+
+async def test_a_client_that_reads_nothing_does_not_keep_its_call_for_ever(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START)
+        while True:
+            await response.write(DELTA * 1000)
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url, patience=Patience(between=0.5)) as running:
+        body = json.dumps(BODY).encode()
+        head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token)
+        host, port = running.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1000)
+        writer.write(head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        await asyncio.wait_for(api.given_up.wait(), PATIENCE)
+        call = await running.call()
+        writer.close()
+    assert (call["outcome"], call["is_estimate"]) == ("client_gone", 1)
+    assert call["output_tokens"] > 1000
 
 
 async def test_a_packed_body_is_refused(api: ScriptedUpstream, tmp_path: Path) -> None:
