@@ -361,13 +361,19 @@ async def test_a_forget_shows_every_place_first_then_what_remains_and_the_words_
 
 async def test_a_forget_can_be_thought_over(stack: PageStack) -> None:
     async with stack.page() as page:
-        panel = await memory(page, "Learned")
+        panel = await memory(page)
+        await panel.get_by_role("button", name="Edit").click()
+        await panel.get_by_role("textbox").fill("- Half a thought")
+        await panel.get_by_role("tab", name="Learned").click()
         learned = panel.get_by_role("article").filter(has_text="Lives in Porto")
         await learned.get_by_role("button", name="Forget learning").click()
         preview = page.get_by_role("dialog", name="Forget this for good?")
         await expect(preview).to_contain_text("1 learning")
         await preview.get_by_role("button", name="Cancel").click()
         await expect(learned).to_be_visible()
+        # What was being written is still there.
+        await panel.get_by_role("tab", name="Files").click()
+        await expect(panel.get_by_role("textbox")).to_have_value("- Half a thought")
 
 
 # --- how it stands ---

@@ -67,7 +67,6 @@ class Canvas {
     const agent = this._page.store.state.session.running_mission_id !== null;
     if (stackId !== this.stacks.active?.stack_id) this.stacks.news.add(stackId);
     else if (agent) this._board.touch(cardId);
-    if (agent && !this._visible) this._page.unread('canvas');
   }
 
   _archive(view) {

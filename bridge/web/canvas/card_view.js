@@ -18,7 +18,7 @@ export class CardView {
     const id = `card-title-${made}`;
     this.card = card;
     this.place = null;
-    /** Natural height in pixels and for what it was measured; asked again when either changes. */
+    /** Natural height in pixels, and the width at which it was measured: 0 if it has to be, before anybody sees it. */
     this.measured = { height: 0, width: 0 };
     this._body = new CardBody(page);
     this._icon = h('span', { class: 'card-icon' });
@@ -36,6 +36,12 @@ export class CardView {
       this._body.element,
       this.sizer,
     );
+    /** The browser skips what is far out of sight; asking about its inside would undo that. */
+    this.skipped = true;
+    this.element.addEventListener('contentvisibilityautostatechange', (event) => {
+      this.skipped = event.skipped;
+      if (!event.skipped) this.markScrolling();
+    });
     this._drawFrame(card);
     this._body.update(card.blocks, card.title);
   }
@@ -114,8 +120,9 @@ export class CardView {
     this.element.classList.toggle('held', held);
   }
 
-  /** Whether its content is cut off: then its body can be scrolled by keys. */
+  /** Notes whether its content is cut off: then its body can be scrolled by keys. */
   markScrolling() {
+    if (this.skipped) return;
     const body = this._body.element;
     const cut = body.scrollHeight > body.clientHeight + 1;
     if (cut === body.hasAttribute('tabindex')) return;

@@ -45,7 +45,7 @@ export class Tabs {
       tabindex=${selected ? 0 : -1}
       @click=${() => this._stacks.choose(stack.stack_id)}
       @dblclick=${() => this._stacks.rename(stack)}
-    ><span class="cut">${stack.name}</span>${count > 0 ? html`<span class="stack-count tabular" aria-label="${count} cards">${count}</span>` : nothing}${news
+    ><span class="cut">${stack.name}</span>${count > 0 ? html`<span class="stack-count tabular">${count}<span class="visually-hidden"> ${count === 1 ? 'card' : 'cards'}</span></span>` : nothing}${news
       ? html`<span class="stack-news"><span class="visually-hidden">, new</span></span>`
       : nothing}</button>`;
   }

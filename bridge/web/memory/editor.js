@@ -66,7 +66,8 @@ export class Editor {
     if (this._busy) return;
     try {
       const theirs = await this._ledger.file(this._file.name);
-      if (theirs.version !== this._base) this._conflict(theirs);
+      // A forget changes what a version says, not its number.
+      if (theirs.version !== this._base || theirs.content !== this._file.content) this._conflict(theirs);
     } catch {
       // Saving will find out.
     }

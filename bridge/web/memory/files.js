@@ -36,8 +36,15 @@ export class Files extends View {
     this._files = files;
   }
 
-  /** Everything as it is told anew, say after a forget. */
+  /** Everything is told anew, say after a forget or a long absence. */
   forgetRows() {
+    if (this._mode === 'edit') void this._part.changedMeanwhile();
+    else this.stopEditing();
+    this.invalidate();
+  }
+
+  /** Back to reading, with the file fetched anew. */
+  stopEditing() {
     this._mode = 'read';
     this._part = null;
     this._file = null;

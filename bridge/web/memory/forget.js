@@ -9,7 +9,7 @@ import { touched } from './words.js';
 const MANY = 10;
 const LISTED = 30;
 
-/** Asks for words, then goes on as `forget`. */
+/** Asks for words, then goes on as `forget`; true if they are forgotten. */
 export async function forgetWords(page, ledger) {
   const text = await page.prompt({
     title: 'What shall be forgotten?',
@@ -17,22 +17,24 @@ export async function forgetWords(page, ledger) {
     confirm: 'Look where they stand',
     maxlength: 2000,
   });
-  if (text !== null) await forget(page, ledger, { text }, `“${text}”`);
+  return text !== null && forget(page, ledger, { text }, `“${text}”`);
 }
 
-/** Shows what a forget would touch, does it if the person wants so, and says what remains. */
+/** Shows what a forget would touch, does it if the person wants so, and says what remains; true if it is forgotten. */
 export async function forget(page, ledger, target, what) {
   const preview = await look(page, ledger, target, what);
-  if (preview === null || !(await agreed(page, ledger, preview, what))) return;
+  if (preview === null || !(await agreed(page, preview, what))) return false;
   page.announce('Forgetting');
   const done = page.toast({ kind: 'info', text: 'Forgetting… A turn under way is finished first.' });
   try {
     const gone = await ledger.forget(target);
-    done?.();
+    done();
     await say(page, ledger, target, gone);
+    return true;
   } catch (problem) {
-    done?.();
+    done();
     page.toast({ kind: 'error', text: `Not forgotten: ${problem.message} It can be asked for again at any time.` });
+    return false;
   }
 }
 
@@ -46,9 +48,9 @@ async function look(page, ledger, target, what) {
   }
 }
 
-async function agreed(page, ledger, preview, what) {
+async function agreed(page, preview, what) {
   const body = h('div', { class: 'forget-preview' });
-  render(previewOf(page, preview, what), body);
+  render(previewOf(preview, what), body);
   const many = preview.turns.length > MANY;
   const title = 'Forget this for good?';
   if (!(await page.confirm({ title, body, confirm: many ? 'Go on' : 'Forget', danger: true }))) return false;
@@ -61,7 +63,7 @@ async function agreed(page, ledger, preview, what) {
   });
 }
 
-function previewOf(page, preview, what) {
+function previewOf(preview, what) {
   const turns = preview.turns.slice(0, LISTED);
   return html`
     <p>${what} would be taken out of:</p>

@@ -9,13 +9,20 @@ const NEARLY = 0.85;
 /** `38 of 200 lines`, counted as the writer counts them. */
 export const linesOf = ({ lines, limit }) => `${number(lines)} of ${number(limit)} lines`;
 
-export const gauge = (file) => html`<meter
-  class="memory-gauge"
-  min="0"
-  max=${file.limit}
-  low=${file.limit * NEARLY}
-  high=${file.limit}
-  optimum="0"
-  .value=${file.lines}
-  aria-label="${file.name}: ${linesOf(file)}"
-></meter>`;
+export function gauge(file) {
+  const share = Math.min(1, file.lines / file.limit);
+  const look = share >= 1 ? 'full' : share >= NEARLY ? 'nearly' : '';
+  return html`<svg
+    class="memory-gauge ${look}"
+    role="meter"
+    aria-label="${file.name}, lines"
+    aria-valuemin="0"
+    aria-valuemax=${file.limit}
+    aria-valuenow=${file.lines}
+    aria-valuetext=${linesOf(file)}
+    viewBox="0 0 100 6"
+    preserveAspectRatio="none"
+  >
+    <rect width=${share * 100} height="6"></rect>
+  </svg>`;
+}

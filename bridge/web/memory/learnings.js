@@ -26,6 +26,7 @@ export class Learnings extends View {
   forgetRows() {
     this._rows.clear();
     this._fresh.clear();
+    this.loaded = false;
     this.invalidate();
   }
 

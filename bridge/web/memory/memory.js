@@ -51,7 +51,7 @@ class Memory {
       openLearning: (id) => this.openLearning(id),
       openLearningsOf: (curation) => this._openLearningsOf(curation),
       forget: (row) => this._forget({ learning: row.id }, `“${row.content}”`),
-      forgetWords: () => forgetWords(page, this._ledger),
+      forgetWords: () => this._forgetWords(),
       flush: () => this._flush(),
       draft: (text) => page.draft(text),
     };
@@ -143,8 +143,17 @@ class Memory {
   }
 
   async _forget(target, what) {
-    await forget(this._page, this._ledger, target, what);
+    if (await forget(this._page, this._ledger, target, what)) this._dropDrafts();
+  }
+
+  async _forgetWords() {
+    if (await forgetWords(this._page, this._ledger)) this._dropDrafts();
+  }
+
+  /** What was typed before may hold what is forgotten now: a save would bring it back. */
+  _dropDrafts() {
     dropDrafts();
+    this._views.files.stopEditing();
   }
 
   async _flush() {
@@ -287,6 +296,6 @@ class Memory {
       commands.add({ id: `memory.${tab}`, title: `Memory: ${name}`, group: 'Memory', run });
     }
     commands.add({ id: 'memory.flush', title: 'Learn from what waits now', group: 'Memory', run: () => void this._flush() });
-    commands.add({ id: 'memory.forget', title: 'Forget something…', group: 'Memory', run: () => void forgetWords(this._page, this._ledger) });
+    commands.add({ id: 'memory.forget', title: 'Forget something…', group: 'Memory', run: () => void this._forgetWords() });
   }
 }

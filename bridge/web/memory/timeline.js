@@ -92,7 +92,8 @@ export class Timeline extends View {
   }
 
   _entry({ kind, row }) {
-    const look = `${kind} ${this._fresh.has(`${kind}-${row.id}`) ? 'fresh' : ''}`;
+    const idle = kind === 'curation' && row.kind === 'batch' && row.learnings === 0 && row.files.length === 0;
+    const look = `${kind} ${idle ? 'nothing' : ''} ${this._fresh.has(`${kind}-${row.id}`) ? 'fresh' : ''}`;
     return html`<li class=${look} data-row="${kind}-${row.id}">${kind === 'turn' ? this._turn(row) : this._curation(row)}</li>`;
   }
 
