@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from bridge import logs
 from bridge.app import Bridge, running
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
 from bridge.errors import OperatorError
+
+log = logging.getLogger(__name__)
 
 BAD_USAGE = 2
 
@@ -59,13 +63,18 @@ async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     end_on_signals(stop)
     async with running(settings) as bridge:
+        log.info("listening on %s, sprites by provider %s", bridge.url, settings.provider)
         _greet(settings, bridge)
         await stop.wait()
-        sys.stderr.write("bridge: stopping; what is said is being stored (once more Ctrl-C ends at once)\n")
+        log.info("stopping")
+        if sys.stderr.isatty():
+            # A terminal that is gone takes no words any more.
+            with suppress(OSError):
+                sys.stderr.write("bridge: stopping; what is said is being stored (once more Ctrl-C ends at once)\n")
 
 
 def end_on_signals(stop: asyncio.Event) -> None:
-    """The first SIGINT or SIGTERM asks for an end in order, a second one ends the process at once."""
+    """The first SIGINT, SIGTERM or SIGHUP asks for an end in order, a second one ends the process at once."""
     loop = asyncio.get_running_loop()
 
     def end(number: int) -> None:
@@ -74,8 +83,10 @@ def end_on_signals(stop: asyncio.Event) -> None:
             os._exit(128 + number)
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end, number)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # nohup has it ignored, and means it.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, end, number)
 
 
 def _greet(settings: Settings, bridge: Bridge) -> None:

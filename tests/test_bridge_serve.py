@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from bridge.offline_model import OfflineModel
 from tests.bridge_harness import BridgeProcess, bridge_environment, run_bridge, running_bridge
 from tests.harness import PATIENCE, ROOT, observations
 
@@ -265,6 +266,31 @@ async def test_no_secret_is_in_the_log(tmp_path: Path) -> None:
         assert '"route":"/files/{path}"' in bridge.log
         assert '"person":"local"' in bridge.log
         assert '"request_id"' in bridge.log
+
+
+async def test_the_real_keys_reach_no_sprite_no_page_no_log_and_no_file(tmp_path: Path, model: OfflineModel) -> None:
+    key = "sk-ant-planted-real-key-4711"
+    async with running_bridge(
+        tmp_path / "data",
+        ANTHROPIC_API_KEY=key,
+        ANTHROPIC_BASE_URL=model.url,
+        SPRITES_TOKEN="planted-sprites-token",
+    ) as bridge:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            assert (await page.mission("run `env; cat /proc/$PPID/environ`"))["event"] == "complete"
+            assert key not in str(page.received)
+            assert "planted-sprites-token" not in str(page.received)
+        sprite = int((bridge.workspace / ".os/run/lock").read_text())
+        environment = Path(f"/proc/{sprite}/environ").read_bytes()
+        assert key.encode() not in environment
+        assert b"planted-sprites-token" not in environment
+        await bridge.stop()
+        assert key not in bridge.log
+    assert model.requests
+    for path in (tmp_path / "data").rglob("*"):
+        if path.is_file():
+            assert key.encode() not in path.read_bytes(), path
 
 
 async def broken_requests(bridge: BridgeProcess, planted: str) -> None:
