@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 #: "Spbr": a foreign SQLite file is never taken for ours.
-_APPLICATION_ID = 0x53706272
+APPLICATION_ID = 0x53706272
 _BUSY_TIMEOUT_MS = 5000
 
 _PEOPLE = """
@@ -161,7 +161,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     identity = connection.execute("PRAGMA application_id").fetchone()[0]
-    if tables and identity != _APPLICATION_ID:
+    if tables and identity != APPLICATION_ID:
         raise OperatorError(
             f"{path} is a SQLite database, but not the bridge's. It was left untouched: move it away, or choose "
             "another --data."
@@ -179,7 +179,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
         try:
             connection.executescript(
-                f"BEGIN IMMEDIATE; PRAGMA application_id={_APPLICATION_ID}; {script}; "
+                f"BEGIN IMMEDIATE; PRAGMA application_id={APPLICATION_ID}; {script}; "
                 f"PRAGMA user_version={number}; COMMIT;"
             )
         except sqlite3.Error:

@@ -20,7 +20,7 @@ class Row(msgspec.Struct):
     """One sprite. `link` is the relay's, `clients` are pages and terminals that are open now.
 
     `last_seen_at` is when the sprite answered last (before this start of the bridge: when its person was here last), in
-    Unix seconds.
+    Unix seconds. US dollars are counted by UTC days and months; `unpriced` calls are in no sum.
     """
 
     sprite: str
@@ -33,6 +33,7 @@ class Row(msgspec.Struct):
     today_usd: float
     month_usd: float
     total_usd: float
+    unpriced: int
 
 
 class Overview:
@@ -74,6 +75,7 @@ class Overview:
             today_usd=spent.today if spent else 0.0,
             month_usd=spent.month if spent else 0.0,
             total_usd=spent.total if spent else 0.0,
+            unpriced=spent.unpriced if spent else 0,
         )
 
     async def _state(self, sprite: str) -> HostState:
@@ -112,8 +114,9 @@ def drawn(rows: Sequence[Row], now: float) -> str:
         for line in (head, *cells)
     ]
     for number, row in enumerate(rows, start=1):
-        if row.detail:
-            lines[number] += f"  ({row.detail})"
+        unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
+        if notes := ", ".join(filter(None, (row.detail, unpriced))):
+            lines[number] += f"  ({notes})"
     return "\n".join(lines)
 
 
