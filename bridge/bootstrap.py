@@ -50,12 +50,20 @@ cd {SYSTEM} 2>/dev/null || exit 0
 tar -cf - --exclude=__pycache__ $(ls -d VERSION run/token run/model.env src/. 2>/dev/null) 2>/dev/null || :
 """
 
+#: A script whose bridge has gone runs on for a while; its children hold the lock with it.
+_ALONE = f"""
+set -eu
+exec 9> {SYSTEM}/deploy.lock
+if ! flock -w 45 9; then echo "Another deploy is under way on this VM." >&2; exit 1; fi
+"""
+
 #: Files that came through the API may belong to another user than the one who runs commands.
 _OWN = f"""
 set -eu
 [ "$(id -u)" = 0 ] && become= || become="sudo -n"
 [ -O /workspace ] || $become chown "$(id -un)" /workspace
 [ -z "$(find {SYSTEM} ! -user "$(id -un)" -print -quit)" ] || $become chown -R "$(id -un)" {SYSTEM}
+{_ALONE}
 cd {SYSTEM}
 """
 
@@ -72,7 +80,7 @@ echo "$(readlink src) $(readlink .venv)"
 """
 
 _INSTALL = f"""
-set -eu
+{_ALONE}
 cd {SYSTEM}
 [ ! -e venvs/{{environment}}/.complete ] || exit 0
 rm -rf venvs/{{environment}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 
 from bridge.archive import Archive
 from bridge.hosts import HostError
+from bridge.offline_model import OfflineModel
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
-from tests.harness import PATIENCE, ROOT
+from tests.harness import PATIENCE, ROOT, observations
 from tests.vms import (
     MODEL_TOKEN,
     Disk,
@@ -23,6 +25,7 @@ from tests.vms import (
     everything_asked,
     greeting,
     host_of,
+    talking,
     version_of,
 )
 
@@ -141,6 +144,41 @@ async def test_a_vm_that_claims_the_version_and_has_other_code_gets_the_code_bac
     assert not (source / "sitecustomize.py").exists()
     assert (source / "awake.py").exists()
     assert "changed by the agent" not in (source / "server.py").read_text()
+
+
+async def test_a_mission_under_way_is_not_interrupted_by_a_new_version(
+    emulator: Emulator, model: OfflineModel, disk: Disk, tmp_path: Path
+) -> None:
+    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
+    tokens = Tokens(model.url)
+    machine = await disk.put_into(emulator, tokens)
+    new = checkout(tmp_path / "new", another_version())
+    async with host_of(emulator, ARCHIVE, tokens) as host, talking(await host.reach("ada", Heard())) as talk:
+        mission = await talk.say("mission", {"text": "think for ever"})
+        await talk.until(lambda m: m["type"] == "agent_event")
+        heard = Heard()
+        async with host_of(emulator, new, tokens) as newer:
+            assert (await greeting(await newer.reach("ada", heard))).server_version == "0.1.0"
+            assert "waits for the mission under way" in heard.words
+            await talk.say("interrupt", {})
+            await talk.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "interrupted")
+            assert (await greeting(await newer.reach("ada", Heard()))).server_version == "0.2.0"
+    turns = [(turn["mission_id"], turn["outcome"]) for turn in observations(machine.workspace)]
+    assert turns == [(mission, "interrupted")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+async def test_what_belongs_to_another_user_of_the_vm_is_made_ours(
+    emulator: Emulator, tokens: Tokens, disk: Disk
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    (machine.workspace / ".os/VERSION").unlink()
+    for path in (machine.workspace, machine.workspace / ".os/run/token", machine.workspace / ".os/memory"):
+        os.chown(path, 65534, 65534)
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        await greeting(await host.reach("ada", Heard()))
+    for path in (machine.workspace, machine.workspace / ".os/run/token", machine.workspace / ".os/memory"):
+        assert path.stat().st_uid == 0
 
 
 async def test_a_revoked_model_token_is_replaced_when_the_vm_is_looked_at(

@@ -179,6 +179,14 @@ async def test_an_api_that_is_gone_is_said_in_words(tokens: Tokens, tmp_path: Pa
     assert TOKEN not in str(caught.value)
 
 
+async def test_a_call_that_is_too_slow_is_given_up_and_said(emulator: Emulator, tokens: Tokens) -> None:
+    emulator.faults.append(Fault("POST", "/v1/sprites/ada/policy/", delay=PATIENCE))
+    async with host_of(emulator, ARCHIVE, tokens, call_seconds=0.5) as host:
+        with pytest.raises(HostError, match=r"Setting the network policy took longer than") as caught:
+            await host.deploy("ada", Heard())
+    assert caught.value.retryable
+
+
 def test_the_same_code_makes_the_same_archive_and_other_code_another(tmp_path: Path) -> None:
     again = checkout(tmp_path / "again")
     assert again.data == ARCHIVE.data

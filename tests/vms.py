@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.archive import Archive
-from bridge.hosts import ModelAccess, Reached
+from bridge.hosts import Channel, ModelAccess, Reached
 from bridge.hosts.sprites import SpritesHost
 from sprite.protocol import Auth, AuthOk, FrameDecoder, decode_server, encode
 from tests.emulator import Emulator, Machine
@@ -59,7 +60,7 @@ class Heard:
 
 @asynccontextmanager
 async def host_of(
-    emulator: Emulator, archive: Archive, tokens: Tokens, **environment: str
+    emulator: Emulator, archive: Archive, tokens: Tokens, *, call_seconds: float = 30.0, **environment: str
 ) -> AsyncIterator[SpritesHost]:
     async with SpritesHost(
         TOKEN,
@@ -69,6 +70,7 @@ async def host_of(
         base_url=tokens.base_url,
         api_url=emulator.url,
         environment=environment,
+        call_seconds=call_seconds,
     ) as host:
         yield host
 
@@ -139,6 +141,44 @@ async def greeting(reached: Reached) -> AuthOk:
     finally:
         await reached.channel.close()
     raise AssertionError("the sprite said nothing")
+
+
+class Talk:
+    """A conversation over a channel, message by message."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._decoder = FrameDecoder(16 * 2**20)
+
+    async def say(self, type_: str, payload: dict[str, Any]) -> str:
+        message_id = str(uuid.uuid4())
+        frame = {"type": type_, "id": message_id, "timestamp": 0, "payload": payload}
+        self._channel.write(json.dumps(frame).encode() + b"\n")
+        await self._channel.drain()
+        return message_id
+
+    async def until(self, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                while (frame := self._decoder.next_frame()) is not None:
+                    message: dict[str, Any] = json.loads(frame)
+                    if fits(message):
+                        return message
+                data = await self._channel.read()
+                assert data, "the connection ended"
+                self._decoder.feed(data)
+
+
+@asynccontextmanager
+async def talking(reached: Reached) -> AsyncIterator[Talk]:
+    """A conversation with a sprite that has let us in."""
+    talk = Talk(reached.channel)
+    await talk.say("auth", {"token": reached.token, "protocol": 1, "client": "test"})
+    await talk.until(lambda message: message["type"] == "auth_ok")
+    try:
+        yield talk
+    finally:
+        await reached.channel.close()
 
 
 def version_of(machine: Machine) -> str:

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 Status = Literal["running", "warm", "cold", "absent"]
 
 #: One call's bound; what is known to take longer has one of its own.
-_CALL_SECONDS = 30.0
+CALL_SECONDS = 30.0
 _CONNECT_SECONDS = 20.0
 _CHECKPOINT_SECONDS = 120.0
 #: A sprite stops within a minute by itself: it interrupts its turn, stores it and flushes.
@@ -71,8 +71,9 @@ class NotThereError(HostError):
 class Machine:
     """The VM of one name, whether it exists or not. Each method is at least one API call, bounded and retried."""
 
-    def __init__(self, client: sprites.AsyncSpritesClient, name: str) -> None:
+    def __init__(self, client: sprites.AsyncSpritesClient, name: str, *, call_seconds: float = CALL_SECONDS) -> None:
         self.name = name
+        self._call_seconds = call_seconds
         self._client = client
         self._sprite = client.sprite(name)
 
@@ -126,7 +127,7 @@ class Machine:
         """A file's bytes as they come; FileNotFoundError if there is none. The SDK would keep it whole in memory."""
         url = f"{self._client.base_url}/v1/sprites/{quote(self.name, safe='')}/fs/read"
         headers = {"Authorization": f"Bearer {self._client.token}"}
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_CALL_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=self._call_seconds)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
@@ -210,7 +211,7 @@ class Machine:
             await self._call(
                 f"stopping the service {name}",
                 lambda: self._sprite.stop_service(name, timeout=_STOP_SECONDS),
-                seconds=_STOP_SECONDS + _CALL_SECONDS,
+                seconds=_STOP_SECONDS + self._call_seconds,
             )
         except _StatusError as error:
             if error.status not in {_NOT_FOUND, *_TAKEN}:
@@ -218,7 +219,7 @@ class Machine:
 
     async def _service(self, what: str, call: Callable[[], Awaitable[ServiceStream]]) -> list[sprites.ServiceLogEvent]:
         try:
-            events = list(await self._call(what, call, seconds=_WATCH_SECONDS + _CALL_SECONDS))
+            events = list(await self._call(what, call, seconds=_WATCH_SECONDS + self._call_seconds))
         except _StatusError as error:
             if error.status == _NOT_FOUND:
                 raise NotThereError(str(error)) from error
@@ -268,8 +269,9 @@ class Machine:
 
     # --- calls ---
 
-    async def _call(self, what: str, call: Callable[[], Awaitable[_T]], *, seconds: float = _CALL_SECONDS) -> _T:
+    async def _call(self, what: str, call: Callable[[], Awaitable[_T]], *, seconds: float | None = None) -> _T:
         """Makes one call, again while the API is busy or out of reach; HostError once that lasts."""
+        seconds = seconds or self._call_seconds
         began = asyncio.get_running_loop().time()
         for attempt in range(1, _ATTEMPTS + 1):
             try:

@@ -29,8 +29,8 @@ from bridge.hosts import (
     checked_name,
     downloadable,
 )
-from bridge.hosts.machine import Machine
-from sprite.protocol import Auth, AuthOk, FatalPeerError, FrameDecoder, PeerError, decode_server, encode
+from bridge.hosts.greeting import greet, is_at_work
+from bridge.hosts.machine import CALL_SECONDS, Machine
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,11 @@ _BOOT_SECONDS = 5.0
 _LISTEN_SECONDS = 20.0
 #: A first start compiles everything, on a small machine.
 _PROBE_SECONDS = 60.0
-_GREETING_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 #: While a VM runs on, what was seen of it is believed for so long.
 _SEEN_SECONDS = 600.0
+#: An update waits so long at most for a mission to end: that one runs is only the sprite's word.
+_PUT_OFF_SECONDS = 3600.0
 #: A sprite's settings that its VM gets; everything else of our environment stays here.
 _SETTINGS = ("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_DAILY_USD")
 
@@ -53,7 +54,8 @@ class SpritesHost:
     """`async with SpritesHost(...) as host:`; see Host.
 
     `base_url` is where a VM reaches the model proxy: its host is the only one it may reach beside the package index.
-    `access` mints a model token, `knows` says whose one is (None: nobody's any more).
+    `access` mints a model token, `knows` says whose one is (None: nobody's any more). A call that is not known to take
+    longer has `call_seconds`.
     """
 
     def __init__(
@@ -67,11 +69,13 @@ class SpritesHost:
         api_url: str = "https://api.sprites.dev",
         environment: Mapping[str, str],
         package_index: tuple[str, ...] = PACKAGE_INDEX,
+        call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._token = token
         self._api_url = api_url
         self._access = access
         self._knows = knows
+        self._call_seconds = call_seconds
         self._plan = Plan(
             archive,
             base_url,
@@ -130,7 +134,7 @@ class SpritesHost:
         if self._client is None:
             raise RuntimeError("the host is not open")
         if checked_name(sprite) not in self._vms:
-            machine = Machine(self._client, sprite)
+            machine = Machine(self._client, sprite, call_seconds=self._call_seconds)
             self._vms[sprite] = _VM(machine, self._plan, self._access, self._knows)
         return self._vms[sprite]
 
@@ -148,6 +152,7 @@ class _VM:
         self._bootstrap = Bootstrap(machine, plan, access, knows, self._probe)
         self._token: str | None = None
         self._seen_at = float("-inf")
+        self._put_off_at: float | None = None
 
     async def ready(self, report: Report) -> str:
         """Makes sure that it runs what it should, as far as can be seen; the sprite's token."""
@@ -204,6 +209,13 @@ class _VM:
             report("updating", self.failure)
             self._note(found.version, found.token)
             return
+        if found.token is not None and await self._is_put_off(found, found.token):
+            report("updating", "A new version is there; it waits for the mission under way.")
+            self._note(found.version, found.token)
+            # Looked at again the next time.
+            self._seen_at = float("-inf")
+            return
+        self._put_off_at = None
         try:
             await self._install(found, report)
         except UpdateFailedError as error:
@@ -211,6 +223,14 @@ class _VM:
             report("updating", str(error))
             if found.token is None:
                 raise
+
+    async def _is_put_off(self, found: Found, token: str) -> bool:
+        """An earlier version that is at work is not interrupted, for a while."""
+        if found.version in {None, self._plan.stamp} or not await self._is_at_work(token):
+            return False
+        now = asyncio.get_running_loop().time()
+        self._put_off_at = self._put_off_at or now
+        return now - self._put_off_at < _PUT_OFF_SECONDS
 
     async def _install(self, found: Found, report: Report) -> None:
         # Until it is known how that went, nothing is.
@@ -240,27 +260,14 @@ class _VM:
 
     async def _probe(self, token: str, seconds: float = _PROBE_SECONDS) -> None:
         """Returns once the sprite lets us in; HostError if it does not, in time."""
-        channel = await self._listening(seconds)
+        await greet(await self._listening(seconds), token)
+
+    async def _is_at_work(self, token: str) -> bool:
+        """Whether it would be interrupted; one that cannot say so is not."""
         try:
-            async with asyncio.timeout(_GREETING_SECONDS):
-                await _greet(channel, token)
-        except (OSError, TimeoutError, PeerError) as error:
-            raise HostError("The sprite does not greet as it should.") from error
-        finally:
-            await channel.close()
-
-
-async def _greet(channel: Channel, token: str) -> None:
-    channel.write(encode(Auth(token=token, client="deploy")))
-    await channel.drain()
-    decoder = FrameDecoder()
-    while data := await channel.read():
-        decoder.feed(data)
-        if (frame := decoder.next_frame()) is not None:
-            if not isinstance(decode_server(frame).payload, AuthOk):
-                raise HostError("The sprite does not take its own token.")
-            return
-    raise FatalPeerError("The sprite closed the connection.")
+            return await is_at_work(await self.machine.connect(PORT), token)
+        except HostError:
+            return False
 
 
 async def _with_first(first: bytes | None, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
