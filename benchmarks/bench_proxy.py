@@ -1,8 +1,9 @@
 """The model proxy against a direct connection, and (`--litellm`) against LiteLLM's proxy: request rate, first byte.
 
 The stand-in upstream and the load are processes of their own, made of bare sockets, the same for each. The proxy is the
-bridge's, with tokens, a budget, limits and the ledger, in a process of its own as well. LiteLLM is installed into a
-temporary environment and never a dependency; without the flag its figures measured before are shown beside.
+bridge's, with tokens, budgets, limits, the ledger, and the bridge's metrics and log around it, in its own process.
+LiteLLM is installed into a temporary environment and never a dependency; without the flag its figures measured before
+are shown beside.
 """
 
 from __future__ import annotations
@@ -19,19 +20,26 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
 from benchmarks.report import line, spread
+from bridge import logs
 from bridge.budgets import Budgets, Limits
+from bridge.config import Settings
 from bridge.database import open_database
+from bridge.edge import Edge
 from bridge.ledger import Ledger
+from bridge.listening import bound, served
 from bridge.llm_proxy import LlmProxy
 from bridge.llm_rates import Rates
 from bridge.llm_upstream import Upstream
+from bridge.login import Doorkeeper
+from bridge.metrics import Metrics
+from bridge.people import People
 from bridge.prices import Prices
 from bridge.sprite_tokens import SpriteTokens
 
@@ -71,13 +79,16 @@ BLOCK = event("content_block_start", index=0, content_block={"type": "text", "te
 DELTA = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "a few words more "})
 
 
-def request(token: str, *, stream: bool, host: str) -> bytes:
-    """A whole request, as bytes."""
+SHORT = START + BLOCK + DELTA + event("message_delta", delta={}, usage={"output_tokens": 5}) + event("message_stop")
+
+
+def request(token: str, *, stream: bool, host: str, max_tokens: int = 1000) -> bytes:
+    """A whole request, as bytes. A stream of one token ends at once, any other goes on until it is cut."""
     body = json.dumps(
         {
             "model": MODEL,
             "messages": [{"role": "user", "content": "word " * 400}],
-            "max_tokens": 1000,
+            "max_tokens": max_tokens,
             "stream": stream,
         }
     ).encode()
@@ -128,8 +139,12 @@ class StandIn(asyncio.Protocol):
             self._transport.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
             )
-            self._chunk(START + BLOCK)
-            self._tick()
+            if b'"max_tokens": 1,' in body or b'"max_tokens":1,' in body:
+                self._chunk(SHORT)
+                self._transport.write(b"0\r\n\r\n")
+            else:
+                self._chunk(START + BLOCK)
+                self._tick()
             return
         self._transport.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_1\r\ncontent-length: %d\r\n\r\n%b"
@@ -156,30 +171,32 @@ async def serve_upstream() -> None:
 
 
 async def serve_proxy(upstream: str) -> None:
-    """The bridge's proxy with all it has, until stdin ends; prints its address and a token."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with (
-            open_database(Path(folder) / "bridge.db") as database,
-            SpriteTokens(database) as tokens,
-            Ledger(database) as ledger,
-        ):
-            budgets = Budgets(Limits(daily_usd=1e6, monthly_usd=1e7))
-            rates = Rates(per_minute=10**9, at_once=10**6)
-            async with LlmProxy(
-                Upstream(upstream, api_key="sk-real"), tokens, Prices(), budgets, ledger, rates
-            ) as proxy:
-                app = web.Application()
-                app.add_routes(proxy.routes())
-                runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
-                await runner.setup()
-                await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
-                port = runner.addresses[0][1]
+    """The proxy as the bridge runs it, until stdin ends; prints its address and a token, then what the ledger says."""
+    logs.set_up()
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        settings = Settings(data=Path(folder))
+        database = await stack.enter_async_context(open_database(settings.database))
+        people = People(database)
+        await people.prepare()
+        tokens = await stack.enter_async_context(SpriteTokens(database))
+        ledger = await stack.enter_async_context(Ledger(database))
+        budgets = Budgets(Limits(daily_usd=1e6, monthly_usd=1e7))
+        rates = Rates(per_minute=10**9, at_once=10**6)
+        to = Upstream(upstream, api_key="sk-real")
+        async with LlmProxy(to, tokens, Prices(), budgets, ledger, rates) as proxy:
+            listener = stack.enter_context(bound(settings.host, 0))
+            port = listener.getsockname()[1]
+            doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
+            edge = Edge(doorkeeper, Metrics(), is_secure=False)
+            app = web.Application(middlewares=[edge.middleware()])
+            app.on_response_prepare.append(edge.add_headers)
+            app.add_routes(proxy.routes())
+            async with served(app, listener):
                 print(f"http://127.0.0.1:{port} {await tokens.rotate('bench')}", flush=True)
                 await asyncio.to_thread(sys.stdin.read)
-                await runner.cleanup()
-            await ledger.flush()
-            (spend,) = await ledger.spend()
-            print(f"{spend.calls} {spend.total:.6f}", flush=True)
+        (spend,) = await ledger.spend()
+        print(f"{spend.calls} {spend.total:.6f}", flush=True)
 
 
 # --- the load ---
@@ -280,19 +297,19 @@ async def streams(target: Target, count: int) -> AsyncIterator[None]:
 
 
 async def first_bytes(target: Target, count: int) -> list[float]:
-    """Milliseconds from a streamed request to the first byte of its first event, one after another."""
-    url, token = target.url, target.token
-    host, port = url.removeprefix("http://").split(":")
-    whole = request(token, stream=True, host=f"{host}:{port}")
+    """Milliseconds from a streamed request to its first event, one after another on one connection, as the CLI does."""
+    host, port = target.url.removeprefix("http://").split(":")
+    whole = request(target.token, stream=True, host=f"{host}:{port}", max_tokens=1)
+    reader, writer = await asyncio.open_connection(host, int(port))
     samples = []
     for _ in range(count):
-        reader, writer = await asyncio.open_connection(host, int(port))
         began = time.perf_counter()
         writer.write(whole)
         await reader.readuntil(b"event: message_start")
         samples.append((time.perf_counter() - began) * 1000)
-        writer.close()
+        await reader.readuntil(b"\r\n0\r\n\r\n")
         await asyncio.sleep(0.005)
+    writer.close()
     return samples
 
 
@@ -303,7 +320,12 @@ async def first_bytes(target: Target, count: int) -> list[float]:
 def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """This script in another role; yields it with the line it prints when it is ready."""
     command = [sys.executable, __file__, *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()) as one:
+    with (
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment()
+        ) as one,
+    ):
         assert one.stdin is not None
         assert one.stdout is not None
         try:
