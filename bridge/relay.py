@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from aiohttp import WSCloseCode
 
-from bridge.room import Room
+from bridge.room import IDLE_SECONDS, Room
 from bridge.subscriber import Subscriber
 from sprite.protocol import Error, FatalPeerError
 
@@ -47,8 +47,11 @@ class Seen:
 class Relay:
     """`async with Relay(host) as relay:`; `serve` for each WebSocket."""
 
-    def __init__(self, host: Host, *, linger_seconds: float = _LINGER_SECONDS) -> None:
+    def __init__(
+        self, host: Host, *, linger_seconds: float = _LINGER_SECONDS, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         self._host = host
+        self._idle_seconds = idle_seconds
         self._linger_seconds = linger_seconds
         self._rooms: dict[str, Room] = {}
         self._keepers: set[asyncio.Task[None]] = set()
@@ -89,8 +92,10 @@ class Relay:
             await asyncio.wait({sender, listening, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done():
                 code, words = WSCloseCode.GOING_AWAY, b"the bridge is stopping"
-            elif listening.done():
-                listening.result()
+            else:
+                for ended in (listening, sender):
+                    if ended.done():
+                        ended.result()
         except FatalPeerError as error:
             too_big = error.code == "frame_too_large"
             code, words = (
@@ -124,7 +129,7 @@ class Relay:
         """The sprite's room, opened for whoever comes first."""
         room = self._rooms.get(sprite)
         if room is None:
-            room = self._rooms[sprite] = Room(self._host, sprite)
+            room = self._rooms[sprite] = Room(self._host, sprite, idle_seconds=self._idle_seconds)
             keeper = asyncio.create_task(self._keep(room, sprite), name=f"room {sprite}")
             self._keepers.add(keeper)
             keeper.add_done_callback(self._keepers.discard)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,6 +70,8 @@ _EVENTS = (
     StackUpdate,
 )
 _LONGEST_ID = 200
+_NOTED_MISSIONS = 100
+_ID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 #: The sprite works on 32 messages of one connection at once: some stay free for an interrupt and a person's word.
 _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
 #: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
@@ -76,7 +80,7 @@ _MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
 _CATCH_UPS = 4
 _CATCH_UP_AGAIN_SECONDS = 0.5
 #: When nobody has done anything for so long and nothing is under way, the sprite may sleep.
-_IDLE_SECONDS = 300.0
+IDLE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,9 @@ class _Request:
 class Room:
     """`async with Room(host, sprite) as room:`; `enter`, `resumed`, `take` and `leave` for each member."""
 
-    def __init__(self, host: Host, sprite: str) -> None:
+    def __init__(self, host: Host, sprite: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._host = host
+        self._idle_seconds = idle_seconds
         self._sprite = sprite
         self._link = Link(sprite, self._reach, self)
         self._reaching = asyncio.Lock()
@@ -106,6 +111,7 @@ class Room:
         self._sync_is_due = True
         self._generation = 0
         self._running: str | None = None
+        self._noted: deque[str] = deque(maxlen=_NOTED_MISSIONS)
         self._active_at = time.monotonic()
         self._seen_at: float | None = None
 
@@ -183,6 +189,7 @@ class Room:
         if len(message.id) > _LONGEST_ID:
             member.say(Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))
         elif isinstance(message.payload, Mission):
+            self._note_received(message.id)
             await self._keep(member, message, message.id)
         elif isinstance(message.payload, Permission):
             await self._keep(member, message, str(uuid.uuid4()))
@@ -240,7 +247,7 @@ class Room:
     @property
     def rests(self) -> bool:
         """Nobody has done anything for long, nothing is under way, and nothing waits to be delivered."""
-        idle = time.monotonic() - self._active_at > _IDLE_SECONDS
+        idle = time.monotonic() - self._active_at > self._idle_seconds
         return idle and self._running is None and len(self._kept) == 0 and not self._requests
 
     @property
@@ -345,6 +352,18 @@ class Room:
         if isinstance(payload, AgentEvent) and payload.mission_id is not None:
             ended = payload.event in {"complete", "interrupted", "error"}
             self._running = None if ended else payload.mission_id
+            if ended and payload.mission_id in self._noted:
+                self._noted.remove(payload.mission_id)
+                log.info("mission %s", payload.event, extra={"sprite": self._sprite, "mission_id": payload.mission_id})
+
+    def _note_received(self, mission_id: str) -> None:
+        """For the log, a line for its beginning and one for its end, however much a sprite says of it.
+
+        An id is whatever its sender made it, so only what looks like one is written down.
+        """
+        if _ID.fullmatch(mission_id) and mission_id not in self._noted:
+            self._noted.append(mission_id)
+            log.info("mission received", extra={"sprite": self._sprite, "mission_id": mission_id})
 
     # --- bringing members up to date ---
 
@@ -380,7 +399,7 @@ class Room:
                 return
         task = asyncio.create_task(self._catch_up(member), name=f"catch up {self._sprite}")
         self._catching_up[member] = task
-        task.add_done_callback(lambda _: self._caught_up(member))
+        task.add_done_callback(lambda done: self._caught_up(member, done))
 
     def _greet(self, member: Subscriber) -> None:
         welcome = self._link.welcome
@@ -412,9 +431,15 @@ class Room:
             if last_seq is None:
                 await asyncio.sleep(_CATCH_UP_AGAIN_SECONDS)
 
-    def _caught_up(self, member: Subscriber) -> None:
+    def _caught_up(self, member: Subscriber, task: asyncio.Task[None]) -> None:
         self._catching_up.pop(member, None)
-        if member in self._members and member not in self._live and self._link.is_ready and not self._sync_is_due:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            # A fault of ours; who comes again may have better luck.
+            log.error("catching up with %s failed", self._sprite, exc_info=error)
+            member.cut()
+        elif member in self._members and member not in self._live and self._link.is_ready and not self._sync_is_due:
             # The link came back between the last look and the task's end.
             self._admit(member)
 

@@ -42,6 +42,8 @@ _BYTES_PER_SECOND, _BYTES_BURST = 8 * 2**20, 32 * 2**20
 _FRAMES_PER_SECOND, _FRAMES_BURST = 2_000.0, 20_000.0
 #: Larger numbers would not survive JavaScript.
 _LARGEST_SEQ = 2**53 - 1
+#: So many messages at a time, then everybody else has a turn.
+_FRAMES_A_TURN = 32
 _LONGEST_EPOCH = 200
 _LONGEST_VERSION = 40
 _MOST_LIMITS = 32
@@ -63,6 +65,7 @@ class SpriteConnection:
         self._decoder = FrameDecoder(_MAX_FRAME_BYTES)
         self._bytes = TokenBucket(_BYTES_PER_SECOND, _BYTES_BURST)
         self._frames = TokenBucket(_FRAMES_PER_SECOND, _FRAMES_BURST)
+        self._turn = 0
         #: When bytes came last, by the monotonic clock.
         self.heard_at = time.monotonic()
 
@@ -107,7 +110,9 @@ class SpriteConnection:
                 self.heard_at = time.monotonic()
                 self._decoder.feed(data)
                 continue
-            if pause := max(self._bytes.take(len(frame)), self._frames.take(1)):
+            self._turn = (self._turn + 1) % _FRAMES_A_TURN
+            pause = max(self._bytes.take(len(frame)), self._frames.take(1))
+            if pause or not self._turn:
                 await asyncio.sleep(pause)
             try:
                 message = decode_server(frame)

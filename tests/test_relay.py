@@ -283,6 +283,31 @@ async def test_a_sprite_that_cannot_be_had_is_said_in_the_host_s_words_and_a_new
                 await page.receive("state_sync")
 
 
+async def test_a_sprite_that_fell_asleep_under_an_idle_page_wakes_for_the_next_question_which_is_then_answered() -> (
+    None
+):
+    async with playing(idle_seconds=0) as scene, scene.first_page() as page:
+        scene.link.cut()
+        assert "Asleep" in (await page.link("ready"))["detail"]
+        question = await page.send("memory", {"op": "files"})
+        link = await scene.sprite.visitor()
+        await link.welcome(last_seq=10)
+        asked = await link.receive("memory")
+        await link.send(MemoryResult("files", files=[]), reply_to=asked["id"])
+        assert (await page.reply(question))["payload"]["files"] == []
+        assert "unavailable" not in [m["payload"].get("state") for m in page.received]
+
+
+async def test_while_something_is_under_way_a_cut_is_mended_at_once() -> None:
+    async with playing(idle_seconds=0) as scene, scene.first_page() as page:
+        await scene.link.send(AgentEvent("m1", "started"), seq=11)
+        await page.receive("agent_event")
+        scene.link.cut()
+        await page.link("unavailable")
+        await (await scene.sprite.visitor()).welcome(last_seq=11)
+        await page.link("ready")
+
+
 # What people send
 
 
