@@ -118,7 +118,9 @@ class Ledger:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the disk has refused for so long that no more should be spent."""
+        """Whether the disk has refused for so long that no more should be spent; or nobody writes any more."""
+        if self._writer is not None and self._writer.done():
+            return True
         return self._failing_since is not None and time.monotonic() - self._failing_since >= self._patience
 
     async def __aenter__(self) -> Self:
@@ -131,6 +133,7 @@ class Ledger:
         self._next_id = newest + 1
         self._log_file = Path(f"{path}-wal")
         self._writer = asyncio.create_task(self._write_on(), name="ledger")
+        self._writer.add_done_callback(_say_if_it_failed)
         return self
 
     async def __aexit__(
@@ -218,6 +221,11 @@ class Ledger:
             # A disk that refuses this refuses the next write, too, and is reported there.
             with suppress(OSError):
                 await asyncio.to_thread(_sync_file, self._log_file)
+
+
+def _say_if_it_failed(writer: asyncio.Task[None]) -> None:
+    if not writer.cancelled() and (error := writer.exception()) is not None:
+        log.critical("the ledger's writer has ended", exc_info=error)
 
 
 def _sync_file(path: Path) -> None:

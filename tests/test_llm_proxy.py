@@ -349,6 +349,36 @@ async def test_only_so_many_calls_at_once_and_in_a_minute(api: ScriptedUpstream,
         assert await ask() == (200, None)
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"model": "claude-opus-5-5", "max_tokens": 5}, 403),
+        ({"model": MODEL, "max_tokens": 90_000_000}, 402),
+        ({"model": MODEL}, 400),
+        ({"model": MODEL, "max_tokens": 5, "speed": "fast"}, 403),
+    ],
+)
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_a_large_call_that_is_refused_at_its_end_never_reaches_the_upstream_as_a_whole(
+    api: ScriptedUpstream, tmp_path: Path, asked: dict[str, Any], status: int, *, chunked: bool
+) -> None:
+    body = json.dumps({"messages": ["a" * 1000] * 3000, **asked}).encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(body), 50_000):
+            yield body[at : at + 50_000]
+
+    async with proxy(
+        tmp_path, api.url, limits=Limits(daily_usd=0.003), prices=Prices(allowed=("claude-haiku-*",))
+    ) as running:
+        async with running.post(pieces() if chunked else body) as response:
+            assert response.status == status
+            await refusal(response)
+        assert await running.calls() == []
+        assert running.budgets.held("ada") == 0
+    assert api.asked == []
+
+
 # --- what a stranger may try ---
 
 
@@ -522,6 +552,26 @@ async def test_the_apis_own_errors_pass_as_they_are_and_cost_nothing(
         call = await running.call()
         assert running.budgets.spent("ada").today == running.budgets.held("ada") == 0
     assert (call["status"], call["outcome"], call["usd"], call["output_tokens"]) == (status, "refused", 0, 0)
+
+
+async def test_an_error_that_comes_before_the_body_is_through_is_passed_on(tmp_path: Path) -> None:
+    async def hasty(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        words = b'{"type":"error","error":{"type":"rate_limit_error","message":"not now"}}'
+        head = (
+            b"HTTP/1.1 429 Too Many\r\ncontent-type: application/json\r\nretry-after: 9\r\ncontent-length: %d\r\n\r\n"
+        )
+        writer.write(head % len(words) + words)
+        await writer.drain()
+        await _reader.read(1000)
+        writer.close()
+
+    body = json.dumps({"messages": ["a" * 1000] * 5000, "model": MODEL, "max_tokens": 5}).encode()
+    server = await asyncio.start_server(hasty, "127.0.0.1", 0)
+    async with server, proxy(tmp_path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as running:
+        async with running.post(body) as response:
+            assert response.headers["retry-after"] == "9"
+            assert await refusal(response) == (429, "rate_limit_error")
+        assert all(call["usd"] == 0 for call in await running.calls())
 
 
 async def test_a_refused_key_is_the_bridges_trouble_and_is_not_repeated(api: ScriptedUpstream, tmp_path: Path) -> None:
