@@ -74,9 +74,9 @@ class PageClient:
         """The answer to a message."""
         return await self.until(lambda m: m.get("reply_to") == message_id)
 
-    async def ask(self, type_: str, payload: Message | None = None) -> Message:
+    async def ask(self, type_: str, payload: Message | None = None, message_id: str | None = None) -> Message:
         """Sends a message and returns its answer."""
-        return await self.reply(await self.send(type_, payload))
+        return await self.reply(await self.send(type_, payload, message_id))
 
     async def end_of(self, mission_id: str) -> Message:
         """The event that ends a mission, as its payload."""

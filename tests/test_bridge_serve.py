@@ -258,7 +258,9 @@ async def test_no_secret_is_in_the_log(tmp_path: Path) -> None:
         await broken_requests(bridge, planted)
         async with bridge.page(cookie) as page:
             await page.link("ready")
-            await page.mission(f"please remember {planted}")
+            done = await page.mission(f"please remember {planted}")
+            # An id is a client's own words, too.
+            await page.ask("mission", {"text": "hello"}, planted)
         await bridge.stop()
         secrets = [planted, token, bridge.address.partition("=")[2], cookie.partition("=")[2], "sprite-"]
         assert bridge.log
@@ -266,6 +268,7 @@ async def test_no_secret_is_in_the_log(tmp_path: Path) -> None:
         assert '"route":"/files/{path}"' in bridge.log
         assert '"person":"local"' in bridge.log
         assert '"request_id"' in bridge.log
+        assert f'"message":"mission complete","sprite":"local","mission_id":"{done["mission_id"]}"' in bridge.log
 
 
 async def test_the_real_keys_reach_no_sprite_no_page_no_log_and_no_file(tmp_path: Path, model: OfflineModel) -> None:
