@@ -138,11 +138,13 @@ async def test_a_card_the_agent_draws_stands_there_at_once_and_a_change_lights_i
     async with studio(stack, "Live") as easel, stack.page() as page:
         plan = await easel.draw("Plan", {**block("progress", value=10, label="Done"), "id": "p"})
         await expect(card(page, "Plan").get_by_role("progressbar", name="Done")).to_have_attribute("value", "10")
+        await page.wait_for_function("() => !document.querySelector('.canvas-card.flash')")
         # Nothing the agent makes takes the keyboard.
         await page.focus("#composer-text")
         await page.evaluate(
-            "() => { window.lit = 0; document.addEventListener('animationstart', e => "
-            "e.target.matches('.canvas-card') && window.lit++) }"
+            "() => { window.lit = 0; const seen = change => change.target.classList.contains('flash') && window.lit++; "
+            "new MutationObserver(changes => changes.forEach(seen)).observe(document.querySelector('.canvas-card'), "
+            "{ attributeFilter: ['class'] }) }"
         )
         await easel.change(plan, {**block("progress", value=80, label="Done"), "id": "p"})
         await expect(card(page, "Plan").get_by_role("progressbar", name="Done")).to_have_attribute("value", "80")
@@ -495,6 +497,7 @@ async def test_the_palette_finds_a_card_on_another_stack_and_brings_the_keyboard
         await easel.draw("Needle in the hay", block("note", content="Found."))
         await page.get_by_role("tab", name="In front").click()
         await page.keyboard.press("Control+k")
+        await expect(page.get_by_role("combobox")).to_be_focused()
         await page.keyboard.type("needle")
         await page.get_by_role("option", name="Needle in the hay").click()
         await expect(card(page, "Needle in the hay")).to_be_focused()

@@ -2,15 +2,7 @@
 
 import { h } from '../dom.js';
 import { plural } from '../format.js';
-
-/** Stacks and single cards that are put away; the cards of an archived stack come back with it. */
-export function archivedOf({ stacks, cards }) {
-  const gone = new Set(stacks.filter((stack) => stack.archived).map((stack) => stack.stack_id));
-  return {
-    stacks: stacks.filter((stack) => stack.archived),
-    cards: [...cards.values()].filter((card) => card.archived && !gone.has(card.stack_id)),
-  };
-}
+import { archivedOf } from './stacks.js';
 
 /** Shows the list until it is closed; it follows what is restored meanwhile. */
 export async function showArchived(page, stacks) {

@@ -19,8 +19,11 @@ const AT_ONCE = 4;
 const NEWS_MS = 8000;
 
 export class Board {
-  /** `archive(view)` is called when the person takes a card off the canvas. */
-  constructor(page, archive) {
+  /**
+   * `archive(view)` is called when the person takes a card off the canvas; `touched` are the ids of cards that the agent
+   * has just changed: each gets one highlight when it is drawn.
+   */
+  constructor(page, archive, touched) {
     this._page = page;
     this._archive = archive;
     this._views = new Map();
@@ -31,7 +34,7 @@ export class Board {
     this._heldFrom = null;
     this._visible = false;
     this._frame = 0;
-    this._touched = new Set();
+    this._touched = touched;
     this.narrow = false;
     this.moves = new Moves(page, () => this._soon());
     this._drag = new Drag(this);
@@ -65,12 +68,6 @@ export class Board {
 
   /** Follows the store; called whenever cards may have changed. */
   follow() {
-    this._soon();
-  }
-
-  /** Notes that the agent has just changed a card: it gets one highlight when it is drawn. */
-  touch(cardId) {
-    this._touched.add(cardId);
     this._soon();
   }
 

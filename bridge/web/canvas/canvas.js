@@ -1,11 +1,10 @@
-// The canvas panel: tabs, the board, and what stands there when there is nothing to show.
+// The canvas panel: tabs, the board, and what stands there when there is nothing to show. The board, with all that draws
+// cards, is no part of the page's first load: it comes with the first card.
 
 import { h } from '../dom.js';
 import { plural } from '../format.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
-import { archivedOf, showArchived } from './archive.js';
-import { Board } from './board.js';
-import { Stacks } from './stacks.js';
+import { Stacks, archivedOf } from './stacks.js';
 import { Tabs } from './tabs.js';
 
 const FIRST_WORDS = 'Make a table of the five largest cities of Europe with their population';
@@ -26,12 +25,14 @@ class Canvas {
     this._page = page;
     this._visible = false;
     this.stacks = new Stacks(page, () => this._draw());
-    this._board = new Board(page, (view) => this._archive(view));
+    this._board = null;
+    /** Cards that the agent has changed and nobody has seen since. */
+    this._touched = new Set();
     const head = h('div', { class: 'canvas-head' });
-    this._tabs = new Tabs(head, this.stacks, () => showArchived(page, this.stacks));
+    this._tabs = new Tabs(head, this.stacks, () => this._showArchived());
     this._instead = h('div', { class: 'canvas-instead' });
     root.classList.add('canvas');
-    root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this._board.element, this._instead);
+    root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this._instead);
     page.store.subscribe(['stacks', 'cards', 'loaded', 'link'], () => this._draw());
     page.store.listen('canvas_update', (update) => this._heard(update));
     this._addCommands();
@@ -40,12 +41,12 @@ class Canvas {
 
   show(visible) {
     this._visible = visible;
-    this._board.show(visible);
+    this._board?.show(visible);
     if (visible) this._draw();
   }
 
   /** Brings a card into sight, whichever stack it is on. */
-  openCard(cardId) {
+  async openCard(cardId) {
     const card = this._page.store.state.cards.get(cardId);
     if (!card) {
       this._page.toast({ kind: 'info', text: 'That card is no longer there.' });
@@ -57,8 +58,9 @@ class Canvas {
       this._page.toast({ kind: 'info', text: `“${card.title}” is archived.`, action });
       return;
     }
+    const board = await this._loadBoard();
     this.stacks.choose(card.stack_id);
-    this._board.focus(cardId);
+    board.focus(cardId);
   }
 
   /** The agent, or another page, has changed a card. */
@@ -66,36 +68,60 @@ class Canvas {
     if (command === 'close_card') return;
     const agent = this._page.store.state.session.running_mission_id !== null;
     if (stackId !== this.stacks.active?.stack_id) this.stacks.news.add(stackId);
-    else if (agent) this._board.touch(cardId);
+    if (agent) this._touched.add(cardId);
   }
 
-  _archive(view) {
-    return this.stacks.archiveCard(view.card);
+  _loadBoard() {
+    this._loading ??= this._makeBoard().catch((error) => {
+      this._loading = null;
+      const action = { label: 'Try again', run: () => this._draw() };
+      this._page.toast({ kind: 'error', text: 'The cards could not be loaded. Is the bridge running?', action });
+      throw error;
+    });
+    return this._loading;
+  }
+
+  async _makeBoard() {
+    const { Board } = await import('./board.js');
+    this._board = new Board(this._page, (view) => this.stacks.archiveCard(view.card), this._touched);
+    this._instead.before(this._board.element);
+    this._board.show(this._visible);
+    this._draw();
+    return this._board;
+  }
+
+  async _showArchived() {
+    const { showArchived } = await import('./archive.js');
+    return showArchived(this._page, this.stacks);
   }
 
   _draw() {
     const { state } = this._page.store;
     const stackId = this.stacks.active?.stack_id ?? null;
     this._page.setStack(stackId);
-    this._board.open(stackId);
+    this._board?.open(stackId);
     if (!this._visible) return;
     const archived = archivedOf(state);
     const counts = new Map();
     for (const card of state.cards.values()) {
       if (!card.archived) counts.set(card.stack_id, (counts.get(card.stack_id) ?? 0) + 1);
     }
+    this.stacks.news.delete(stackId);
     this._tabs.draw(archived.stacks.length + archived.cards.length, counts);
-    const instead = this._insteadOfCards(counts.get(stackId) ?? 0, state.cards.size > 0);
-    this._board.element.hidden = instead !== null;
+    const count = counts.get(stackId) ?? 0;
+    if (count > 0 && this._board === null) this._loadBoard().catch(() => null);
+    const instead = this._insteadOfCards(count, state.cards.size > 0);
     this._instead.hidden = instead === null;
     render(instead ?? html``, this._instead);
+    if (this._board === null) return;
+    this._board.element.hidden = instead !== null;
     this._board.follow();
   }
 
   _insteadOfCards(count, experienced) {
     const { loaded, link } = this._page.store.state;
     if (!loaded) return link.state === 'offline' || link.state === 'unavailable' ? unreachable(link) : LOADING;
-    if (count > 0) return null;
+    if (count > 0) return this._board === null ? LOADING : null;
     return experienced ? ALL_CLEAR : this._firstCard();
   }
 
@@ -116,7 +142,7 @@ class Canvas {
     command('archive-stack', 'Archive this stack', () => this.stacks.archive(this.stacks.active), { when: active });
     command('next-stack', 'Next stack', () => this._step(1), { keys: ']', when: active });
     command('previous-stack', 'Previous stack', () => this._step(-1), { keys: '[', when: active });
-    command('archived', 'Archived stacks and cards', () => showArchived(this._page, this.stacks));
+    command('archived', 'Archived stacks and cards', () => void this._showArchived());
     commands.provide('Cards', (query) => this._cardsLike(query));
   }
 

@@ -111,6 +111,15 @@ export class Stacks {
   }
 }
 
+/** Stacks and single cards that are put away; the cards of an archived stack come back with it. */
+export function archivedOf({ stacks, cards }) {
+  const gone = new Set(stacks.filter((stack) => stack.archived).map((stack) => stack.stack_id));
+  return {
+    stacks: stacks.filter((stack) => stack.archived),
+    cards: [...cards.values()].filter((card) => card.archived && !gone.has(card.stack_id)),
+  };
+}
+
 function remembered() {
   try {
     return localStorage.getItem(REMEMBERED);
