@@ -9,37 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
-import uuid
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from bridge.catch_up import caught_up
+from bridge.correspondence import Correspondence
 from bridge.hosts import HostError, Reached, Report
-from bridge.kept import Kept, KeptMessages
-from bridge.link import Link, LinkChange, LinkDownError
+from bridge.link import Link, LinkChange
+from bridge.mission_log import MissionLog
 from bridge.replay_buffer import ReplayBuffer
 from bridge.sprite_connection import LinkError
 from sprite.protocol import (
-    Ack,
     AgentEvent,
     AuthOk,
     CanvasUpdate,
     ChatSaid,
     Error,
-    FileUpload,
     Gap,
-    Interrupt,
     LinkState,
     MemoryUpdate,
     Mission,
-    Permission,
     PermissionRequest,
     PermissionResolved,
     Ping,
@@ -70,23 +62,11 @@ _EVENTS = (
     StackUpdate,
 )
 _LONGEST_ID = 200
-_NOTED_MISSIONS = 100
-_ID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
-#: The sprite works on 32 messages of one connection at once: some stay free for an interrupt and a person's word.
-_MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
-#: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
-_MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
 #: Connections beside the link, for members that were away for longer.
 _CATCH_UPS = 4
 _CATCH_UP_AGAIN_SECONDS = 0.5
 #: When nobody has done anything for so long and nothing is under way, the sprite may sleep.
 IDLE_SECONDS = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    asker: Subscriber
-    asked_as: str
 
 
 class Room:
@@ -101,17 +81,14 @@ class Room:
         self._buffer = ReplayBuffer()
         self._members: set[Subscriber] = set()
         self._live: set[Subscriber] = set()
-        self._requests: dict[str, _Request] = {}
-        self._kept: KeptMessages[Subscriber] = KeptMessages()
-        self._postponed: list[tuple[Subscriber, VisitorMessage]] = []
+        self._correspondence = Correspondence(self._link)
         self._catching_up: dict[Subscriber, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(_CATCH_UPS)
-        self._errands: set[asyncio.Task[None]] = set()
         #: A state that everybody gets is about to come; it counts how often the live stream began anew.
         self._sync_is_due = True
         self._generation = 0
         self._running: str | None = None
-        self._noted: deque[str] = deque(maxlen=_NOTED_MISSIONS)
+        self._mission_log = MissionLog(sprite)
         self._active_at = time.monotonic()
         self._seen_at: float | None = None
 
@@ -122,10 +99,11 @@ class Room:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = {*self._catching_up.values(), *self._errands}
+        tasks = list(self._catching_up.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._correspondence.close()
         await self._link.__aexit__(kind, error, trace)
 
     # --- as others see it ---
@@ -133,7 +111,7 @@ class Room:
     @property
     def is_needed(self) -> bool:
         """Whether somebody is here, or something they wrote has still to be delivered."""
-        return bool(self._members) or len(self._kept) > 0
+        return bool(self._members) or self._correspondence.has_undelivered
 
     @property
     def members(self) -> int:
@@ -177,7 +155,7 @@ class Room:
         """They are gone; what they wrote is still delivered."""
         self._members.discard(member)
         self._live.discard(member)
-        self._postponed = [(asker, message) for asker, message in self._postponed if asker is not member]
+        self._correspondence.leave(member)
         if (task := self._catching_up.get(member)) is not None:
             task.cancel()
 
@@ -186,61 +164,13 @@ class Room:
         if isinstance(message.payload, Ping):
             return
         self._act()
-        if len(message.id) > _LONGEST_ID:
-            member.say(Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))
-        elif isinstance(message.payload, Mission):
-            self._note_received(message.id)
-            await self._keep(member, message, message.id)
-        elif isinstance(message.payload, Permission):
-            await self._keep(member, message, str(uuid.uuid4()))
-        elif self._link.is_ready:
-            await self._ask(member, message)
-        elif self._link.change.state == "ready" and len(self._postponed) < _MAX_REQUESTS:
-            # Asleep, and about to wake for this.
-            self._postponed.append((member, message))
-        else:
-            member.say(_unavailable(self._link.change), reply_to=message.id or None)
+        if isinstance(message.payload, Mission):
+            self._mission_log.received(message.id)
+        await self._correspondence.take(member, message)
 
     def _act(self) -> None:
         self._active_at = time.monotonic()
         self._link.nudge()
-
-    async def _keep(self, member: Subscriber, message: VisitorMessage, wire_id: str) -> None:
-        """Missions and a person's word survive every cut: the sprite knows a mission by its id."""
-        if not wire_id:
-            member.say(Error("bad_request", "A mission needs an id, by which a resend is known."))
-            return
-        frame = encode(message.payload, message_id=wire_id)
-        if not self._kept.add(wire_id, Kept(frame, member, message.id)):
-            words = "Too much waits for the sprite already; send this again when it is there."
-            member.say(Error("queue_full", words), reply_to=message.id or None)
-            return
-        with suppress(LinkDownError):
-            await self._link.send(frame)
-
-    async def _ask(self, member: Subscriber, message: VisitorMessage) -> None:
-        if isinstance(message.payload, FileUpload) and not await self._has_room(member):
-            member.say(_unavailable(self._link.change), reply_to=message.id or None)
-            return
-        in_haste = isinstance(message.payload, Interrupt)
-        if not in_haste and (len(self._requests) >= _MAX_REQUESTS or member.waiting >= _MAX_REQUESTS_EACH):
-            member.say(Error("busy", "Too many questions at once; ask again in a moment."), reply_to=message.id or None)
-            return
-        wire_id = str(uuid.uuid4())
-        self._requests[wire_id] = _Request(member, message.id)
-        member.waiting += 1
-        # What breaks meanwhile is told to everybody whose request is open, this one among them.
-        with suppress(LinkDownError):
-            await self._link.send(encode(message.payload, message_id=wire_id))
-
-    async def _has_room(self, member: Subscriber) -> bool:
-        """Waits until few of the member's chunks are under way; False if the link is gone, or that takes too long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_UPLOAD_SECONDS):
-                while member.waiting >= _MAX_CHUNKS and self._link.is_ready:
-                    member.answered.clear()
-                    await member.answered.wait()
-        return member.waiting < _MAX_CHUNKS and self._link.is_ready
 
     # --- what the link tells ---
 
@@ -248,7 +178,7 @@ class Room:
     def rests(self) -> bool:
         """Nobody has done anything for long, nothing is under way, and nothing waits to be delivered."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
-        return idle and self._running is None and len(self._kept) == 0 and not self._requests
+        return idle and self._running is None and self._correspondence.is_empty
 
     @property
     def awaits_state(self) -> bool:
@@ -262,23 +192,22 @@ class Room:
         for member in tuple(self._members):
             member.put(frame)
         if change.state == "ready" and self._link.is_ready:
-            postponed, self._postponed = self._postponed, []
-            for member, message in postponed:
-                self._spawn_request(member, message)
+            self._correspondence.came_back(self._members)
             self._admit_waiting()
         elif change.state == "unavailable":
-            self._refuse_open(change)
+            self._correspondence.broke()
 
     def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
         """Everybody goes on where they were, or (where the link cannot) gets the state that follows."""
         if not continues:
             self._begin_anew(welcome)
-        return self._kept.frames()
+        return self._correspondence.kept()
 
     def heard(self, message: ServerMessage) -> None:
         """An answer for whoever asked, or an event for everybody."""
         if message.reply_to is not None:
-            self._answer(message, message.reply_to)
+            message.timestamp = _at(message)
+            self._correspondence.answer(message, message.reply_to, self._members)
         elif isinstance(message.payload, StateSync):
             self._state(message.payload)
         elif isinstance(message.payload, Gap):
@@ -327,43 +256,12 @@ class Room:
         for member in tuple(self._live):
             member.event(frame, message.seq)
 
-    def _answer(self, message: ServerMessage, wire_id: str) -> None:
-        request = self._requests.pop(wire_id, None)
-        if request is not None:
-            request.asker.was_answered()
-        elif isinstance(message.payload, Ack | Error) and (kept := self._kept.answered(wire_id)) is not None:
-            request = _Request(kept.asker, kept.asked_as)
-        # Whoever asked may be gone, and an answer that nobody asked for is nobody's.
-        if request is not None and request.asker in self._members and not isinstance(message.payload, AuthOk):
-            frame = encode(message.payload, reply_to=request.asked_as or None, timestamp=_at(message))
-            request.asker.put(frame[:-1])
-
-    def _refuse_open(self, change: LinkChange) -> None:
-        refused = _unavailable(change)
-        requests, self._requests = self._requests, {}
-        for request in requests.values():
-            request.asker.was_answered()
-            request.asker.say(refused, reply_to=request.asked_as or None)
-        postponed, self._postponed = self._postponed, []
-        for member, message in postponed:
-            member.say(refused, reply_to=message.id or None)
-
     def _note_running(self, payload: object) -> None:
         if isinstance(payload, AgentEvent) and payload.mission_id is not None:
             ended = payload.event in {"complete", "interrupted", "error"}
             self._running = None if ended else payload.mission_id
-            if ended and payload.mission_id in self._noted:
-                self._noted.remove(payload.mission_id)
-                log.info("mission %s", payload.event, extra={"sprite": self._sprite, "mission_id": payload.mission_id})
-
-    def _note_received(self, mission_id: str) -> None:
-        """For the log, a line for its beginning and one for its end, however much a sprite says of it.
-
-        An id is whatever its sender made it, so only what looks like one is written down.
-        """
-        if _ID.fullmatch(mission_id) and mission_id not in self._noted:
-            self._noted.append(mission_id)
-            log.info("mission received", extra={"sprite": self._sprite, "mission_id": mission_id})
+            if ended:
+                self._mission_log.ended(payload)
 
     # --- bringing members up to date ---
 
@@ -443,19 +341,9 @@ class Room:
             # The link came back between the last look and the task's end.
             self._admit(member)
 
-    def _spawn_request(self, member: Subscriber, message: VisitorMessage) -> None:
-        if member in self._members:
-            task = asyncio.create_task(self._ask(member, message), name=f"postponed {self._sprite}")
-            self._errands.add(task)
-            task.add_done_callback(self._errands.discard)
-
 
 def _told(change: LinkChange) -> LinkState:
     return LinkState(state=change.state, detail=change.detail)
-
-
-def _unavailable(change: LinkChange) -> Error:
-    return Error("unavailable", change.detail or "The sprite is not there yet; try again in a moment.")
 
 
 def _at(message: ServerMessage) -> float:
