@@ -12,7 +12,9 @@ from typing import Any
 from sprite.database.memory import Learning, MemoryDB, open_memory
 from sprite.database.transcript import NewCuration, NewObservation, Observation, TranscriptDB, open_transcript
 from sprite.memory.files import MemoryFiles
+from sprite.memory.hits import Found
 from sprite.memory.projection import Projection
+from sprite.memory.search import search
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 
@@ -89,3 +91,13 @@ def call(name: str, result: Any, tool_input: Any = None, **more: Any) -> dict[st
         "is_error": False,
         **more,
     }
+
+
+async def find(stores: Stores, query: str, limit: int = 10) -> Found:
+    """What a search finds in them."""
+    return await search(stores.transcript, stores.memory, query, limit)
+
+
+def names(found: Found) -> list[str]:
+    """Hits by kind and number, best first: L3 is a learning, T5 a turn."""
+    return [f"{'L' if hit.kind == 'learning' else 'T'}{hit.id}" for hit in found.hits]

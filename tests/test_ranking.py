@@ -12,11 +12,10 @@ import pytest
 from sprite.database.full_text import FULL_QUERY_ROWS, Index, any_of, phrase, spaced
 from sprite.database.memory import read_memory
 from sprite.database.transcript import read_transcript
-from sprite.memory.hits import Found
 from sprite.memory.query import parse_query
 from sprite.memory.search import search
 from sprite.memory.word_forms import forms
-from tests.stores import SESSION, Stores, call, open_stores
+from tests.stores import SESSION, Stores, call, find, names, open_stores
 
 #: 2023-05-08T12:00:00Z
 MAY_8 = 1_683_547_200.0
@@ -27,14 +26,6 @@ SMALL_TALK = ("What a day.", "Lovely weather again.", "The train was late.", "Lu
 async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
     async with open_stores(tmp_path) as opened:
         yield opened
-
-
-async def find(stores: Stores, query: str, limit: int = 10) -> Found:
-    return await search(stores.transcript, stores.memory, query, limit)
-
-
-def names(found: Found) -> list[str]:
-    return [f"{'L' if hit.kind == 'learning' else 'T'}{hit.id}" for hit in found.hits]
 
 
 async def small_talk(stores: Stores, turns: int = 5) -> None:

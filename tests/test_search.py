@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from sprite.memory.hits import SNIPPET_CHARS, Found
 from sprite.memory.query import MAX_TERMS, parse_query
-from sprite.memory.search import MAX_LIMIT, search
+from sprite.memory.search import MAX_LIMIT
 from sprite.memory.view import MemoryView
 from sprite.tools.memory import describe, memory_tools
-from tests.stores import SESSION, Stores, call, open_stores
+from tests.stores import SESSION, Stores, call, find, names, open_stores
 
 DAY = 86_400.0
 #: 2026-03-01T00:00:00Z
@@ -26,14 +26,6 @@ MARCH = 1_772_323_200.0
 async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
     async with open_stores(tmp_path) as opened:
         yield opened
-
-
-async def find(stores: Stores, query: str, limit: int = 10) -> Found:
-    return await search(stores.transcript, stores.memory, query, limit)
-
-
-def names(found: Found) -> list[str]:
-    return [f"{'L' if hit.kind == 'learning' else 'T'}{hit.id}" for hit in found.hits]
 
 
 # The query

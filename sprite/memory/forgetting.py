@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sprite.database.memory import Learning, MemoryDB
 from sprite.database.transcript import Curation, Observation, TranscriptDB
@@ -34,6 +34,7 @@ ALIKE = 0.3
 #: The strings of a tool call that anybody spoke; its name and ids are nobody's words.
 _SPOKEN = ("input", "result")
 _CARD_ID = re.compile(r'"card_id": ?"([^"]+)"')
+_Row = TypeVar("_Row", Learning, Observation, Curation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,28 +313,24 @@ async def _count_learnings(made: Plan, memory: MemoryDB) -> int:
 # --- everything, some at a time ---
 
 
-async def _all_learnings(memory: MemoryDB) -> AsyncIterator[Learning]:
+def _all_learnings(memory: MemoryDB) -> AsyncIterator[Learning]:
+    return _each(memory.learnings)
+
+
+def _all_turns(transcript: TranscriptDB) -> AsyncIterator[Observation]:
+    return _each(transcript.observations_after)
+
+
+def _all_curations(transcript: TranscriptDB) -> AsyncIterator[Curation]:
+    return _each(transcript.curations_after)
+
+
+async def _each(rows_after: Callable[[int, int], Awaitable[Sequence[_Row]]]) -> AsyncIterator[_Row]:
     cursor = 0
-    while learnings := await memory.learnings(cursor, CHUNK):
-        for learning in learnings:
-            yield learning
-        cursor = learnings[-1].id
-
-
-async def _all_turns(transcript: TranscriptDB) -> AsyncIterator[Observation]:
-    cursor = 0
-    while turns := await transcript.observations_after(cursor, CHUNK):
-        for turn in turns:
-            yield turn
-        cursor = turns[-1].id
-
-
-async def _all_curations(transcript: TranscriptDB) -> AsyncIterator[Curation]:
-    cursor = 0
-    while curations := await transcript.curations_after(cursor, CHUNK):
-        for curation in curations:
-            yield curation
-        cursor = curations[-1].id
+    while rows := await rows_after(cursor, CHUNK):
+        for row in rows:
+            yield row
+        cursor = rows[-1].id
 
 
 def _texts(turn: Observation) -> list[str]:
