@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
@@ -34,7 +35,7 @@ _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/-/{version}/{name}", "/
 #: Probes know an address, not a name.
 _ANY_HOST = frozenset({"/healthz", "/readyz"})
 _REQUEST_ID: Final = web.RequestKey("request_id", str)
-_HAS_BEGUN: Final = web.RequestKey("has_begun", bool)
+_BEGUN_AS: Final = web.RequestKey("begun_as", int)
 _HEADERS = {
     "Server": "Sprite",
     "X-Content-Type-Options": "nosniff",
@@ -68,7 +69,7 @@ class Edge:
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """An `on_response_prepare` signal; what the model proxy passes on stays as it came."""
-        request[_HAS_BEGUN] = True
+        request[_BEGUN_AS] = response.status
         if _REQUEST_ID in request and not _is_models(request):
             response.headers["X-Request-Id"] = request[_REQUEST_ID]
             for name, value in self._headers.items():
@@ -90,6 +91,9 @@ class Edge:
             # Also where the client has gone: its handler is cancelled or its connection broken, which is status 499.
             if slow is not None:
                 slow.cancel()
+            if request.get(_BEGUN_AS) == HTTPStatus.SWITCHING_PROTOCOLS:
+                # However a WebSocket ends.
+                status = HTTPStatus.SWITCHING_PROTOCOLS
             self._note(request, status, time.monotonic() - began)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -107,7 +111,7 @@ class Edge:
         except Exception as error:
             # A fault of ours must not end the connection without an answer, nor show its words.
             log.exception("a request failed", extra={"request_id": request[_REQUEST_ID], "route": _route(request)})
-            if _HAS_BEGUN in request:
+            if _BEGUN_AS in request:
                 raise ConnectionResetError("an answer that has begun cannot become another") from error
             return messages.page(
                 request,

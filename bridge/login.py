@@ -28,10 +28,13 @@ _REMEMBERED_ADDRESSES = 1000
 _REMEMBERED_HOSTS = 64
 _MAX_TOKEN_CHARS = 200
 
-_NEW_LINK = (
-    "A new one is printed whenever the bridge is started on your own machine (`make run`), or while it runs by "
-    "`.venv/bin/python -m bridge users link local`. Where other people were added, that takes their name instead of "
-    "`local`, and whoever runs the bridge can do it."
+_NEW_LINK_HERE = (
+    "For a new one, start the bridge again on this machine with `make run`. Or, while it runs, type this beside it:",
+    "`.venv/bin/python -m bridge users link local`",
+)
+_NEW_LINK_ELSEWHERE = (
+    "For a new one, ask whoever runs this bridge. It is made there, with your name:",
+    "`python -m bridge users link NAME`",
 )
 _PROBLEMS: dict[LinkProblem, tuple[str, str]] = {
     "unknown": (
@@ -58,6 +61,8 @@ class Doorkeeper:
         self._hosts = {public.hostname, settings.host.strip("[]").lower()} - {None, "0.0.0.0", "::"}  # noqa: S104
         # Without a name of its own, a bridge that listens for others cannot know what it is called.
         self._any_host = not settings.is_loopback and settings.public_url is None
+        is_here = settings.is_loopback and settings.public_url is None
+        self._new_link = _NEW_LINK_HERE if is_here else _NEW_LINK_ELSEWHERE
         # Asked with every call of a model, and nearly always the same.
         self._is_ours = lru_cache(_REMEMBERED_HOSTS)(self._names_us)
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
@@ -155,7 +160,7 @@ class Doorkeeper:
             return _to_the_page()
         self._note_wrong(address)
         title, detail = _PROBLEMS[redeemed]
-        return page(request, 401, title, detail, _NEW_LINK, code=f"link_{redeemed}")
+        return page(request, 401, title, detail, *self._new_link, code=f"link_{redeemed}")
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
         """POST /logout: the session is over, here and in the browser."""
@@ -167,6 +172,18 @@ class Doorkeeper:
         response = _to_the_page()
         response.del_cookie(self._cookie, path="/", secure=self._is_secure or None, httponly=True, samesite="Lax")
         return response
+
+    def logged_out(self, request: web.Request) -> web.Response:
+        """What somebody gets who is not logged in."""
+        return page(
+            request,
+            401,
+            "Please log in",
+            "Open the login link that the bridge printed when it was started, or that you were sent. It works once, in "
+            "one browser, which then stays logged in.",
+            *self._new_link,
+            code="unauthorized",
+        )
 
     def _remember(self, response: web.Response, session: Session) -> None:
         response.set_cookie(
@@ -191,18 +208,6 @@ class Doorkeeper:
         self._wrong.move_to_end(address)
         if len(self._wrong) > _REMEMBERED_ADDRESSES:
             self._wrong.popitem(last=False)
-
-
-def logged_out(request: web.Request) -> web.Response:
-    """What somebody gets who is not logged in."""
-    return page(
-        request,
-        401,
-        "Please log in",
-        "Open the login link that the bridge printed when it was started, or that its operator sent you.",
-        f"No link at hand? {_NEW_LINK}",
-        code="unauthorized",
-    )
 
 
 def foreign_origin(request: web.Request) -> web.Response:

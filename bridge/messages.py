@@ -14,10 +14,17 @@ import msgspec
 from aiohttp import web
 
 _STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.55 system-ui, sans-serif; max-width: 34rem; margin: 15vh auto 0; padding: 0 1.5rem; }
-h1 { font-size: 1.4rem; line-height: 1.3; }
-code { font: .95em ui-monospace, monospace; background: #8882; padding: .15em .4em; border-radius: .3em; }
+:root { color-scheme: light dark; --back: #faf9f7; --text: #1f1e1b; --soft: #5f5b53; --box: #efede8; --mark: #5646d6; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #191816; --text: #f0eeea; --soft: #b3aea4; --box: #2a2825; --mark: #a59bff; }
+}
+body { font: 16px/1.55 system-ui, sans-serif; margin: 0; background: var(--back); color: var(--text); }
+main { max-width: 34rem; margin: 14vh auto 0; padding: 0 1.5rem; }
+h1 { font-size: 1.5rem; line-height: 1.3; margin: .3rem 0 1rem; }
+p { margin: .7rem 0; }
+.brand { color: var(--mark); font-weight: 700; margin: 0; }
+code { font: .95em ui-monospace, monospace; background: var(--box); padding: .15em .4em; border-radius: .3em; }
+p > code:only-child { display: block; padding: .7em .9em; overflow-x: auto; white-space: nowrap; }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 #: Nothing but the one style sheet above is loaded, and nothing runs.
@@ -28,7 +35,7 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title} - Sprite</title>
 <style>{style}</style></head>
-<body><main><h1>{title}</h1>{paragraphs}</main></body>
+<body><main><p class="brand">Sprite</p><h1>{title}</h1>{paragraphs}</main></body>
 </html>
 """
 

@@ -111,7 +111,7 @@ class Routes:
     async def _index(self, request: web.Request) -> web.StreamResponse:
         person = await self._doorkeeper.person(request)
         if person is None:
-            return login.logged_out(request)
+            return self._doorkeeper.logged_out(request)
         request[PERSON] = person
         response = self._pages.index(request)
         await self._doorkeeper.renew(request, response, person)
@@ -130,13 +130,13 @@ class Routes:
             return login.foreign_origin(request)
         person = await self._doorkeeper.person(request)
         if person is None:
-            return login.logged_out(request)
+            return self._doorkeeper.logged_out(request)
         return await self.serve_socket(request, person)
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
         person = await self._doorkeeper.person(request)
         if person is None:
-            return login.logged_out(request)
+            return self._doorkeeper.logged_out(request)
         request[PERSON] = person
         return await pages.download(request, self._host, person)
 
