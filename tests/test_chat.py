@@ -27,12 +27,14 @@ from sprite.protocol import (
     Block,
     CanvasUpdate,
     ChatMessage,
+    ChatSaid,
     Error,
     FileState,
     Gap,
     MemoryResult,
     MemoryUpdate,
     PermissionRequest,
+    PermissionResolved,
 )
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import Street, stage
@@ -357,3 +359,23 @@ async def test_quit_exit_and_ctrl_d_leave(leaving: str) -> None:
         chat.type(leaving)
         async with asyncio.timeout(10):
             await asyncio.wait([chat.talking])
+
+
+async def test_what_is_said_on_another_page_is_shown_once_and_our_own_words_are_not_repeated() -> None:
+    async with in_a_pipe() as chat:
+        mission = await chat.mission("ours")
+        await chat.visitor.send(ChatSaid(mission, "user", "ours", 1.0), seq=50)
+        await chat.visitor.send(ChatSaid("other", "user", "from the page", 1.0), seq=51)
+        await chat.until_seen("from the page")
+    assert chat.seen.count("ours") == 1
+
+
+async def test_a_question_that_is_open_at_the_start_is_asked_and_one_that_another_page_answered_is_taken_down() -> None:
+    question = PermissionRequest("r1", "m1", "Bash", {"command": "make"})
+    async with in_a_terminal(state_sync(permissions=[question])) as chat:
+        await chat.until_seen("May the agent use")
+        # The live stream may bring it again.
+        await chat.visitor.send(question, seq=50)
+        await chat.visitor.send(PermissionResolved("r1", "allow"), seq=51)
+        await chat.conversation.until(lambda: not chat.conversation.questions)
+    assert chat.seen.count("May the agent use") == 1

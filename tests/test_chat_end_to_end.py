@@ -43,7 +43,7 @@ def chat(data: Path, *lines: str, options: Sequence[str] = ("--permissions", "by
 @contextmanager
 def serving(data: Path) -> Iterator[str]:
     """A bridge that runs on the data already; yields its address."""
-    command = [sys.executable, "-m", "bridge", "serve", "--port", "0", "--data", data, "--permissions", "bypass"]
+    command = [sys.executable, "-m", "bridge", "serve", "--port", "0", "--data", str(data), "--permissions", "bypass"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_ROOT, env=environment(), text=True) as bridge:
         try:
             assert bridge.stdout is not None
@@ -102,7 +102,7 @@ def test_a_bridge_that_runs_is_joined_and_left_running(data: Path) -> None:
 
 
 def test_a_bridge_elsewhere_is_talked_to_with_a_persons_token(data: Path) -> None:
-    adding = [sys.executable, "-m", "bridge", "users", "add", "ada", "--data", data]
+    adding = [sys.executable, "-m", "bridge", "users", "add", "ada", "--data", str(data)]
     added = subprocess.run(adding, capture_output=True, cwd=_ROOT, env=environment(), text=True, check=True).stdout
     token = next(line.split()[1] for line in added.splitlines() if line.split()[:1] == ["token"])
     with serving(data) as url:

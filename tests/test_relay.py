@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,7 +21,7 @@ from sprite.protocol import (
     Status,
     encode,
 )
-from tests.chat_stand_in import StandIn, Visitor, state_sync
+from tests.chat_stand_in import TOKEN, StandIn, Visitor, state_sync
 from tests.relay_stage import Page, Stage, Street, stage
 
 
@@ -578,3 +579,25 @@ async def test_the_snapshot_tells_who_is_here_and_what_the_sprite_is() -> None:
         await scene.link.left()
         (seen,) = scene.stage.relay.snapshot()
         assert (seen.clients, seen.version) == (0, "0.0")
+
+
+async def test_no_log_holds_a_word_of_what_is_said_and_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    planted = "PLANTED-5f1c"
+    async with playing() as scene, scene.first_page() as page:
+        await page.send("mission", {"text": planted})
+        await page.send("memory", {"op": planted})
+        await page.send(planted, {planted: planted})
+        await scene.link.send(said(planted), seq=11)
+        await scene.link.send_bytes(b'{"type":"agent_event","payload":{"event":"' + planted.encode() + b'"}}\n')
+        await texts(page, 1)
+        await scene.link.send_bytes(planted.encode() + b"\n")
+        await page.link("unavailable")
+        scene.link = await scene.sprite.visitor()
+        await scene.link.receive("auth")
+        await scene.link.send(Error("unauthorized", planted))
+        await page.socket.send_str(planted)
+        await page.closed()
+    assert caplog.records
+    assert planted not in caplog.text
+    assert TOKEN not in caplog.text

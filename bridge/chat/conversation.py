@@ -21,6 +21,7 @@ from sprite.protocol import (
     AgentEvent,
     CanvasUpdate,
     Card,
+    ChatSaid,
     Error,
     Gap,
     Interrupt,
@@ -189,6 +190,9 @@ class Conversation:
                 await self._keep_questions([*(q for q in self.questions if q.request_id != request_id), event])
             case PermissionResolved(request_id=request_id):
                 await self._keep_questions([q for q in self.questions if q.request_id != request_id])
+            case ChatSaid(mission_id=mission_id, text=text) if mission_id not in self._outstanding:
+                # Somebody's other page or terminal.
+                await self._screen.show(drawing.said(text))
             case _:
                 pass
 
