@@ -22,6 +22,7 @@ from bridge.errors import BridgeError
 from bridge.hosts import HostError
 from bridge.people import Person
 from bridge.status import Row
+from bridge.steps import Steps
 
 _FAILED = 1
 _BAD_USAGE = 2
@@ -188,13 +189,14 @@ async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
         if settings.provider == "local":
             _say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is wanted.")
             return 0
-    try:
-        async with app.host_alone(settings) as host:
-            await host.deploy(arguments.name, _show)
-    except HostError as error:
-        _show("failed", str(error))
-        return _FAILED
-    _show("done", f"{arguments.name} is deployed.")
+    with Steps() as show:
+        try:
+            async with app.host_alone(settings) as host:
+                await host.deploy(arguments.name, show)
+        except HostError as error:
+            show("failed", str(error))
+            return _FAILED
+        show("done", f"{arguments.name} is deployed.")
     return 0
 
 
@@ -204,9 +206,10 @@ async def _follow_deploy(session: aiohttp.ClientSession, name: str) -> int:
         async with asyncio.timeout(_DEPLOY_SECONDS), session.post(f"/deploy/{name}") as response:
             if not response.ok:
                 raise ControlError((await response.json())["error"]["message"])
-            async for line in response.content:
-                last = msgspec.json.decode(line, type=_Step)
-                _show(last.phase, last.words)
+            with Steps() as show:
+                async for line in response.content:
+                    last = msgspec.json.decode(line, type=_Step)
+                    show(last.phase, last.words)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise ControlError(last.words) from error
     return 0 if last.phase == "done" else _FAILED
@@ -246,10 +249,6 @@ async def _bridge_or_people(settings: Settings) -> AsyncIterator[tuple[aiohttp.C
 def _link_of(settings: Settings, token: str) -> str:
     url = settings.public_url or data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
     return app.login_link(url, token)
-
-
-def _show(phase: str, words: str) -> None:
-    _say(f"{phase:<10}  {words}")
 
 
 def _day(at: float) -> str:

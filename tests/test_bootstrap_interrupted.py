@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 
 import pytest
 
@@ -13,9 +14,10 @@ from tests.emulator import Emulator, Fault
 from tests.harness import ROOT
 from tests.vms import Disk, Heard, Tokens, another_version, checkout, greeting, host_of, version_of
 
-#: The calls of an update: look (GET VM, exec), policy, archive, unpack, packages, self-check, checkpoint, token, stop,
-#: swap, service (defined, started), probe, VERSION.
-STEPS = range(2, 15)
+#: The calls of an update are 1 to 15: the VM, a look at it, policy, archive, unpacking, packages, self-check,
+#: checkpoint, access to the model, stop, swap, service, its start, probe, VERSION. So many are answered, and the next
+#: one never; SOAK_KILLS tries each.
+STEPS = range(2, 15) if os.environ.get("SOAK_KILLS") else (4, 6, 8, 10, 12, 13, 14)
 
 
 @pytest.fixture(scope="module")

@@ -328,13 +328,18 @@ class _Output(io.BytesIO):
         if self._tell is not None:
             *lines, self._line = (self._line + piece).split(b"\n")
             for line in lines:
-                self._tell(line.decode(errors="replace").strip())
+                self._tell(_printable(line.decode(errors="replace")).strip())
         return super().write(piece)
 
 
 def _last_lines(said: str) -> str:
-    lines = [line.rstrip() for line in said[-_MAX_KEPT_CHARS:].splitlines() if line.strip()]
+    lines = [_printable(line).rstrip() for line in said[-_MAX_KEPT_CHARS:].splitlines() if line.strip()]
     return "\n".join(lines[-_LAST_LINES:]) or "(nothing)"
+
+
+def _printable(line: str) -> str:
+    """Without what could steer a terminal: it comes from the VM."""
+    return "".join(character if character.isprintable() else " " for character in line)
 
 
 def _is_exit(frame: str | bytes) -> bool:

@@ -1,0 +1,59 @@
+"""The steps of a deploy: on a terminal each with its time and the one under way with a sign of life; else plain lines."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+_MARKS = {"done": ("✓", "green"), "failed": ("✗", "red")}
+#: Further words about the step under way (a package that is downloaded) replace its own; its line is written once.
+_DETAIL = ": "
+
+
+class Steps:
+    """`with Steps() as show:` then `show(phase, words)` at each step; "done" and "failed" are the last one's phases."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
+        self._stack = ExitStack()
+        self._status: Status | None = None
+        self._step = ""
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status = self._stack.enter_context(self._console.status(""))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def __call__(self, phase: str, words: str) -> None:
+        """The next step, or how it all ended."""
+        step = words.partition(_DETAIL)[0].rstrip(".")
+        if phase in _MARKS:
+            self._finish(is_well=phase == "done")
+            mark, colour = _MARKS[phase]
+            self._console.print(Text.assemble((f"{mark} ", colour), words))
+        elif step != self._step:
+            self._finish(is_well=True)
+            self._step, self._began = step, time.monotonic()
+            if self._status is None:
+                self._console.print(Text(f"  {words}"))
+        if self._status is not None:
+            self._status.update(Text(words))
+
+    def _finish(self, *, is_well: bool) -> None:
+        if self._step and self._status is not None:
+            mark, colour = _MARKS["done" if is_well else "failed"]
+            seconds = f"  {time.monotonic() - self._began:.1f} s"
+            self._console.print(Text.assemble((f"{mark} ", colour), self._step, (seconds, "dim")))
+        self._step = ""
