@@ -1,6 +1,6 @@
 // How memory is doing and what it costs.
 
-import { ago, money, number, plural } from '../format.js';
+import { ago, money, number, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { View } from './view.js';
 
@@ -46,6 +46,7 @@ export class Health extends View {
         </dl>
         ${health.calls_of_unknown_price > 0 ? html`<p class="memory-note">${plural(health.calls_of_unknown_price, 'call')} to a model whose price is not known, counted as nothing.</p>` : nothing}
         ${table('Spend by day', ['Day', 'Calls', 'Spend'], health.spend_by_day.map(({ day, calls, usd }) => [day, number(calls), money(usd)]))}
+        ${table('Spend by session', ['Session', 'Turns', 'Spend'], health.spend_by_session.map(({ started_at: at, turns, usd }) => [when(at), number(turns), money(usd)]))}
       </section>
       ${health.refusals.length === 0
         ? nothing
@@ -78,7 +79,7 @@ const table = (caption, head, rows) =>
     ? nothing
     : html`<div class="health-table scroll" tabindex="0" role="region" aria-label=${caption}>
         <table>
-          <caption class="visually-hidden">${caption}</caption>
+          <caption>${caption}</caption>
           <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
           <tbody>${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody>
         </table>

@@ -1,26 +1,25 @@
 // The memory panel: a search and five views; it says when something was learned.
 
-import { icon } from '../icons.js';
-import { number, plural } from '../format.js';
+import { plural } from '../format.js';
 import { h } from '../dom.js';
-import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { live } from '../vendor/lit-html/directives/live.js';
 import { Actions } from './actions.js';
 import { dropDrafts } from './editor.js';
 import { Files } from './files.js';
 import { forget, forgetWords } from './forget.js';
+import { Head, TABS } from './head.js';
 import { Health } from './health.js';
 import { createLedger } from './ledger.js';
 import { Learnings } from './learnings.js';
 import { Search } from './search.js';
 import { Timeline } from './timeline.js';
 import { showTurn } from './turn.js';
+import { TYPES } from './words.js';
 
-const TABS = { files: 'Files', learnings: 'Learned', timeline: 'Timeline', actions: 'To do', health: 'Health' };
-const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 const ENDS = new Set(['complete', 'interrupted', 'error']);
 /** A turn is in the log a moment after its end is told. */
 const LOGGED_MS = 400;
+const LEAST_QUERY = 3;
+const PALETTE_HITS = 5;
 
 /** Builds the panel in `root`; see the page's interface for `page` and for what is returned. */
 export function mountMemory(root, page) {
@@ -64,11 +63,16 @@ class Memory {
       actions: made(Actions),
       health: made(Health),
     };
-    this._head = h('div', { class: 'memory-head' });
+    this._head = new Head({
+      type: (query) => this._type(query),
+      choose: (tab) => this._choose(tab),
+      flush: () => void this._flush(),
+      results: () => this._search.element.querySelector('.hit-main')?.focus(),
+    });
     this._body = h('div', { class: 'memory-body', id: 'memory-body', role: 'tabpanel' });
     this._body.append(...Object.values(this._views).map((view) => view.element), this._search.element);
     root.classList.add('memory');
-    root.append(h('h2', { class: 'visually-hidden' }, 'Memory'), this._head, this._body);
+    root.append(h('h2', { class: 'visually-hidden' }, 'Memory'), this._head.element, this._body);
     this._listen();
     this._addCommands();
     this._drawHead();
@@ -93,7 +97,7 @@ class Memory {
 
   show(visible) {
     this._visible = visible;
-    if (visible) this._drawHead();
+    this._drawHead();
     this._apply();
   }
 
@@ -116,7 +120,8 @@ class Memory {
 
   async openTurn(id, quote = null) {
     const unwanted = await showTurn(this._page, this._ledger, id, quote);
-    if (unwanted !== null) await this._forget({ turn: unwanted }, `Turn ${unwanted}`);
+    if (unwanted === null) return;
+    await this._forget(unwanted, unwanted.turn === undefined ? 'This session, with all its turns,' : `Turn ${unwanted.turn}`);
   }
 
   async openFile(name, version = null) {
@@ -137,9 +142,7 @@ class Memory {
   /** Puts the keyboard into the search, with words if there are any. */
   search(query = '') {
     if (query) this._type(query);
-    const field = this._head.querySelector('input');
-    field?.focus();
-    field?.select();
+    this._head.focus();
   }
 
   async _forget(target, what) {
@@ -216,74 +219,14 @@ class Memory {
     this._apply();
   }
 
-  // --- the head ---
-
   _drawHead() {
-    if (!this._visible && this._head.hasChildNodes()) return;
-    const { memory } = this._page.store.state;
-    const what = html`
-      <div class="memory-search" role="search">
-        ${icon('search', true)}
-        <input
-          type="search"
-          class="input"
-          placeholder="Search everything said and learned"
-          aria-label="Search memory"
-          autocomplete="off"
-          maxlength="400"
-          .value=${live(this._query)}
-          @input=${(event) => this._type(event.target.value)}
-          @keydown=${(event) => this._searchKey(event)}
-        />
-      </div>
-      <div class="memory-sub">
-        <div class="segmented" role="tablist" aria-label="Memory" @keydown=${(event) => this._tabKey(event)}>
-          ${Object.entries(TABS).map(([tab, name]) => this._tabButton(tab, name))}
-        </div>
-        ${memory === null ? nothing : this._standing(memory)}
-      </div>
-    `;
-    render(what, this._head);
-  }
-
-  _tabButton(tab, name) {
-    const chosen = tab === this._tab && this._query === '';
-    return html`<button type="button" role="tab" aria-controls="memory-body" aria-selected=${chosen} tabindex=${tab === this._tab ? 0 : -1} @click=${() => this._choose(tab)}
-      >${name}${tab === 'learnings' && this._unseen > 0
-        ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${this._unseen}</span>`
-        : nothing}</button
-    >`;
-  }
-
-  _standing({ learnings, turns, waiting }) {
-    return html`<p class="memory-standing small-text muted">
-      <span>${plural(learnings, 'learning')} from ${plural(turns, 'turn')}${waiting > 0 ? html`, ${number(waiting)} waiting` : nothing}</span>
-      ${waiting > 0
-        ? html`<button type="button" class="button small" ?disabled=${this._flushing} title="Looks through the turns that wait for things to keep" @click=${() => this._flush()}>
-            ${this._flushing ? 'Learning…' : 'Learn now'}
-          </button>`
-        : nothing}
-    </p>`;
-  }
-
-  _searchKey(event) {
-    if (event.key === 'Escape' && this._query !== '') {
-      event.preventDefault();
-      event.stopPropagation();
-      this._type('');
-    } else if (event.key === 'ArrowDown') {
-      event.preventDefault();
-      this._search.element.querySelector('.hit-main')?.focus();
-    }
-  }
-
-  _tabKey(event) {
-    const step = ARROWS[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const tabs = Object.keys(TABS);
-    this._choose(tabs[(tabs.indexOf(this._tab) + step + tabs.length) % tabs.length]);
-    this._head.querySelector('[aria-selected="true"]')?.focus();
+    this._head.draw({
+      tab: this._query === '' ? this._tab : null,
+      query: this._query,
+      unseen: this._unseen,
+      flushing: this._flushing,
+      memory: this._page.store.state.memory,
+    });
   }
 
   _addCommands() {
@@ -295,7 +238,22 @@ class Memory {
       };
       commands.add({ id: `memory.${tab}`, title: `Memory: ${name}`, group: 'Memory', run });
     }
+    commands.provide('Memory', (query) => this._hitsLike(query));
     commands.add({ id: 'memory.flush', title: 'Learn from what waits now', group: 'Memory', run: () => void this._flush() });
     commands.add({ id: 'memory.forget', title: 'Forget something…', group: 'Memory', run: () => void this._forgetWords() });
+  }
+
+  async _hitsLike(query) {
+    if (query.trim().length < LEAST_QUERY) return [];
+    const { hits } = await this._ledger.search(query.trim()).catch(() => ({ hits: [] }));
+    return hits.slice(0, PALETTE_HITS).map((hit) => ({
+      title: hit.text.split('\n')[0],
+      hint: hit.kind === 'turn' ? `Turn ${hit.id}` : (TYPES[hit.type] ?? hit.type),
+      run: () => {
+        this._page.openPanel('memory');
+        if (hit.kind === 'turn') void this.openTurn(hit.id);
+        else void this.openLearning(hit.id);
+      },
+    }));
   }
 }

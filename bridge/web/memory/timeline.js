@@ -13,6 +13,7 @@ import { OUTCOMES, toolName, touched, turnRange } from './words.js';
 const FRESH_MS = 20_000;
 const TOOLS_NAMED = 4;
 const LESSONS = 4;
+const FIRST_OF_SESSION = 1;
 const dayName = new Intl.DateTimeFormat(undefined, { weekday: 'long', day: 'numeric', month: 'long', year: 'numeric' });
 const dayOf = (at) => dayName.format(new Date(at * 1000));
 
@@ -106,7 +107,7 @@ export class Timeline extends View {
         <span class="timeline-asked">${asked || 'Nothing said'}</span>
         ${row.agent_response ? html`<span class="timeline-answered muted">${row.agent_response}</span>` : nothing}
         <span class="small-text muted"
-          >Turn ${row.id} · <time datetime=${iso(row.at)}>${when(row.at)}</time>${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${row.curated
+          >Turn ${row.id}${row.sequence_num === FIRST_OF_SESSION ? html`, the first of a session` : nothing} · <time datetime=${iso(row.at)}>${when(row.at)}</time>${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${row.curated
             ? nothing
             : html` · waits to be looked through`}</span
         >

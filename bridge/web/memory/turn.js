@@ -9,10 +9,11 @@ import { OUTCOMES, toolName } from './words.js';
 
 const MARK = 'evidence';
 
-/** Opens a turn; `quote` is marked in it. Resolves with the turn the person wants forgotten, or null. */
+/** Opens a turn; `quote` is marked in it. Resolves with what the person wants forgotten ({turn} or {session}), or null. */
 export async function showTurn(page, ledger, id, quote = null) {
   const body = h('div', { class: 'turn-view' });
   let shown = id;
+  let session = null;
 
   async function open(turnId, words = null) {
     shown = turnId;
@@ -21,6 +22,7 @@ export async function showTurn(page, ledger, id, quote = null) {
     try {
       const turn = await ledger.turn(turnId);
       if (shown !== turnId) return;
+      session = turn.session_id;
       render(head(turnId, around, content(turn)), body);
       mark(body, words);
     } catch (problem) {
@@ -34,12 +36,14 @@ export async function showTurn(page, ledger, id, quote = null) {
     body,
     wide: true,
     actions: [
-      { label: 'Forget this turn…', value: 'forget', danger: true },
+      { label: 'Forget its whole session…', value: 'session', danger: true },
+      { label: 'Forget this turn…', value: 'turn', danger: true },
       { label: 'Close', value: null, primary: true },
     ],
   });
   CSS.highlights?.delete(MARK);
-  return answer === 'forget' ? shown : null;
+  if (answer === 'session' && session !== null) return { session };
+  return answer === 'turn' ? { turn: shown } : null;
 }
 
 const head = (id, { previous, next }, content) => html`<div class="turn-head">

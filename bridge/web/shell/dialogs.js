@@ -45,7 +45,9 @@ export function dialog({ title, body = null, actions, wide = false }) {
     element.addEventListener('click', (event) => event.target === element && element.close());
     document.body.append(element);
     element.showModal();
-    (content.querySelector('input, textarea, select') ?? buttons.at(-1))?.focus();
+    // Enter must not do what cannot be undone.
+    const safe = buttons[actions.findLastIndex((action) => !action.danger)];
+    (content.querySelector('input, textarea, select') ?? safe ?? buttons.at(-1))?.focus();
   });
 }
 

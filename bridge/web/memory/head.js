@@ -1,0 +1,104 @@
+// The top of the memory panel: the search, the views by name, how much there is and what waits.
+
+import { h } from '../dom.js';
+import { icon } from '../icons.js';
+import { number, plural } from '../format.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { live } from '../vendor/lit-html/directives/live.js';
+
+/** The views in their order, as people call them. */
+export const TABS = { files: 'Files', learnings: 'Learned', timeline: 'Timeline', actions: 'To do', health: 'Health' };
+const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
+
+export class Head {
+  /** `acts`: type(query), choose(tab), flush(), results() which brings the keyboard to the first result. */
+  constructor(acts) {
+    this._acts = acts;
+    this._shown = null;
+    this.element = h('div', { class: 'memory-head' });
+  }
+
+  focus() {
+    const field = this.element.querySelector('input');
+    field?.focus();
+    field?.select();
+  }
+
+  /** Draws `{tab, query, unseen, flushing, memory}`: the view in front (null: results), what is searched for, new learnings. */
+  draw(shown) {
+    this._shown = shown;
+    render(
+      html`
+        <div class="memory-search" role="search">
+          ${icon('search', true)}
+          <input
+            type="search"
+            class="input"
+            placeholder="Search everything said and learned"
+            aria-label="Search memory"
+            autocomplete="off"
+            maxlength="400"
+            .value=${live(shown.query)}
+            @input=${(event) => this._acts.type(event.target.value)}
+            @keydown=${(event) => this._searchKey(event)}
+          />
+        </div>
+        <div class="memory-sub">
+          <div class="segmented" role="tablist" aria-label="Memory" @keydown=${(event) => this._tabKey(event)}>
+            ${Object.keys(TABS).map((tab) => this._tab(tab))}
+          </div>
+          ${shown.memory === null ? nothing : this._standing(shown.memory)}
+        </div>
+      `,
+      this.element,
+    );
+  }
+
+  _tab(tab) {
+    const { tab: front, unseen } = this._shown;
+    const reachable = tab === (front ?? Object.keys(TABS)[0]);
+    return html`<button
+      type="button"
+      role="tab"
+      aria-controls="memory-body"
+      aria-selected=${tab === front}
+      tabindex=${reachable ? 0 : -1}
+      @click=${() => this._acts.choose(tab)}
+    >${TABS[tab]}${tab === 'learnings' && unseen > 0
+      ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${number(unseen)}</span>`
+      : nothing}</button>`;
+  }
+
+  _standing({ learnings, turns, waiting }) {
+    const { flushing } = this._shown;
+    return html`<p class="memory-standing small-text muted">
+      <span>${plural(learnings, 'learning')} from ${plural(turns, 'turn')}${waiting > 0 ? html`, ${number(waiting)} waiting` : nothing}</span>
+      ${waiting > 0
+        ? html`<button type="button" class="button small" ?disabled=${flushing} title="Looks through the turns that wait for things to keep" @click=${this._acts.flush}>
+            ${flushing ? 'Learning…' : 'Learn now'}
+          </button>`
+        : nothing}
+    </p>`;
+  }
+
+  _searchKey(event) {
+    if (event.key === 'Escape' && this._shown.query !== '') {
+      event.preventDefault();
+      event.stopPropagation();
+      this._acts.type('');
+    } else if (event.key === 'ArrowDown') {
+      event.preventDefault();
+      this._acts.results();
+    }
+  }
+
+  _tabKey(event) {
+    const step = ARROWS[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const tabs = Object.keys(TABS);
+    const at = Math.max(0, tabs.indexOf(this._shown.tab));
+    this._acts.choose(tabs[(at + step + tabs.length) % tabs.length]);
+    this.element.querySelector('[aria-selected="true"]')?.focus();
+  }
+}
