@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import shlex
 import time
 from collections import OrderedDict, deque
 from functools import lru_cache
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from itsdangerous import BadSignature, TimestampSigner
 
-from bridge.config import Settings, is_loopback
+from bridge.config import DEFAULT_DATA, Settings, is_loopback
 from bridge.messages import page
 from bridge.people import SESSION_SECONDS, LinkProblem, People, Session
 
@@ -29,9 +30,9 @@ _REMEMBERED_HOSTS = 64
 _MAX_TOKEN_CHARS = 200
 
 _NEW_LINK_HERE = (
-    "For a new one, start the bridge again on this machine with `make run`. Or, while it runs, type this beside it:",
-    "`.venv/bin/python -m bridge users link local`",
+    "For a new one, start the bridge again on this machine with `make run`. Or, while it runs, type this beside it:"
 )
+_NEW_LINK_COMMAND = ".venv/bin/python -m bridge users link local"
 _NEW_LINK_ELSEWHERE = (
     "For a new one, ask whoever runs this bridge. It is made there, with your name:",
     "`python -m bridge users link NAME`",
@@ -62,7 +63,9 @@ class Doorkeeper:
         # Without a name of its own, a bridge that listens for others cannot know what it is called.
         self._any_host = not settings.is_loopback and settings.public_url is None
         is_here = settings.is_loopback and settings.public_url is None
-        self._new_link = _NEW_LINK_HERE if is_here else _NEW_LINK_ELSEWHERE
+        folder = "" if settings.data == DEFAULT_DATA.resolve() else f" --data {shlex.quote(str(settings.data))}"
+        here = (_NEW_LINK_HERE, f"`{_NEW_LINK_COMMAND}{folder}`")
+        self._new_link = here if is_here else _NEW_LINK_ELSEWHERE
         # Asked with every call of a model, and nearly always the same.
         self._is_ours = lru_cache(_REMEMBERED_HOSTS)(self._names_us)
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()

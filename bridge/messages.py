@@ -24,7 +24,7 @@ h1 { font-size: 1.5rem; line-height: 1.3; margin: .3rem 0 1rem; }
 p { margin: .7rem 0; }
 .brand { color: var(--mark); font-weight: 700; margin: 0; }
 code { font: .95em ui-monospace, monospace; background: var(--box); padding: .15em .4em; border-radius: .3em; }
-p > code:only-child { display: block; padding: .7em .9em; overflow-x: auto; white-space: nowrap; }
+.whole code { display: block; padding: .7em .9em; overflow-wrap: anywhere; }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 #: Nothing but the one style sheet above is loaded, and nothing runs.
@@ -59,15 +59,19 @@ def page(
         message = " ".join((f"{title}.", *paragraphs))
         body = msgspec.json.encode({"type": "error", "error": {"type": code, "code": code, "message": message}})
         return web.Response(status=status, body=body, content_type="application/json", headers=headers)
-    text = _PAGE.format(
-        title=html.escape(title), style=_STYLE, paragraphs="".join(f"<p>{_marked(words)}</p>" for words in paragraphs)
-    )
+    text = _PAGE.format(title=html.escape(title), style=_STYLE, paragraphs="".join(map(_paragraph, paragraphs)))
     return web.Response(
         status=status,
         text=text,
         content_type="text/html",
         headers={**headers, "Content-Security-Policy": POLICY},
     )
+
+
+def _paragraph(words: str) -> str:
+    """What is nothing but something to type gets a box of its own."""
+    is_whole = words.startswith("`") and words.endswith("`") and words.count("`") == 2  # noqa: PLR2004 - a pair
+    return f'<p class="whole">{_marked(words)}</p>' if is_whole else f"<p>{_marked(words)}</p>"
 
 
 def _marked(words: str) -> str:
