@@ -377,8 +377,8 @@ async def test_on_a_phone_cards_stand_in_one_column(stack: PageStack) -> None:
         await easel.draw("Table", block("table", columns=list("abcdefgh"), rows=[["some words"] * 8] * 3))
         async with stack.page(viewport={"width": 390, "height": 780}, has_touch=True) as page:
             await page.get_by_role("tab", name="Canvas").last.click()
+            await expect(page.locator(".canvas-card")).to_have_count(2)
             boxes = [await place(found) for found in await page.locator(".canvas-card").all()]
-            assert len(boxes) == 2
             assert not overlaps(boxes)
             assert {box["x"] for box in boxes} == {boxes[0]["x"]}
             assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
