@@ -3,13 +3,6 @@
 The code is looked at from outside: the VM sends the files themselves and they are hashed here, so that neither its
 VERSION nor its word is relied on. (Whoever is root there can send one thing and run another. What the bridge gets
 from a sprite is therefore hostile whatever its version; the hashes are for everything short of that.)
-
-On the VM, below /workspace/.os:
-    releases/R/           a release, R = digest of its files, and a word of its own
-    venvs/E/              a virtual environment, E = digest of the requirements; `.complete` once it is
-    src, .venv            links to the ones in use, so that a swap is one rename
-    run/token, model.env  mode 0600
-    VERSION               written last; gone while an update is under way
 """
 
 from __future__ import annotations
@@ -21,6 +14,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from bridge import vm_scripts
 from bridge.archive import Archive, contents_of, hashes_of
 from bridge.hosts import Access, HostError, ModelAccess, Report
 from bridge.hosts.faults import is_full_disk
@@ -28,94 +22,11 @@ from bridge.hosts.machine import CommandError, Machine, NotThereError
 
 log = logging.getLogger(__name__)
 
-#: The sprite's port on every VM.
-PORT = 8765
-SERVICE = "sprite"
-SYSTEM = "/workspace/.os"
 _SHORT_SECONDS = 60.0
 _INSTALL_SECONDS = 900.0
 _DOCTOR_SECONDS = 120.0
 #: A sprite that was not started as a service ends within a minute.
 _SWAP_SECONDS = 120.0
-
-#: Read from its file by the service: what stands in a service's definition can be read by anyone with the API's token.
-_START = (
-    f"set -a; . {SYSTEM}/run/model.env; exec {SYSTEM}/.venv/bin/python -m sprite serve "
-    f"--workspace /workspace --host 0.0.0.0 --port {PORT}"
-)
-_COMMAND = ("/bin/sh", "-c", _START)
-
-_LOOK = f"""
-cd {SYSTEM} 2>/dev/null || exit 0
-tar -cf - --exclude=__pycache__ $(ls -d VERSION run/token run/model.env src/. 2>/dev/null) 2>/dev/null || :
-"""
-
-#: A script whose bridge has gone runs on for a while; its children hold the lock with it.
-_ALONE = f"""
-set -eu
-exec 9> {SYSTEM}/deploy.lock
-if ! flock -w 45 9; then echo "Another deploy is under way on this VM." >&2; exit 1; fi
-"""
-
-#: Files that came through the API may belong to another user than the one who runs commands.
-_OWN = f"""
-set -eu
-[ "$(id -u)" = 0 ] && become= || become="sudo -n"
-[ -O /workspace ] || $become chown "$(id -un)" /workspace
-[ -z "$(find {SYSTEM} ! -user "$(id -un)" -print -quit)" ] || $become chown -R "$(id -un)" {SYSTEM}
-{_ALONE}
-cd {SYSTEM}
-"""
-
-#: Says at its end what is in use. What neither is nor will be goes.
-_UNPACK = """
-mkdir -p memory run releases venvs
-chmod 700 . memory run
-for old in releases/* venvs/*; do
-  case "$old" in "$(readlink src)" | "$(readlink .venv)" | venvs/{environment}) ;; *) rm -rf "$old" ;; esac
-done
-mkdir releases/{release}
-tar -xzf next.tar.gz -C releases/{release}
-echo "$(readlink src) $(readlink .venv)"
-"""
-
-_INSTALL = f"""
-{_ALONE}
-cd {SYSTEM}
-[ ! -e venvs/{{environment}}/.complete ] || exit 0
-rm -rf venvs/{{environment}}
-python3 -m venv venvs/{{environment}}
-venvs/{{environment}}/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off \\
-  -r releases/{{release}}/requirements.txt -c releases/{{release}}/constraints.txt 2>&1
-touch venvs/{{environment}}/.complete
-"""
-
-#: From here on the VM is on its way: without a VERSION, whatever cuts us off.
-_DOCTOR = f"""
-cd {SYSTEM}/releases/{{release}}
-{SYSTEM}/venvs/{{environment}}/bin/python -m sprite doctor --workspace /workspace --without-model 2>&1 || exit
-rm -f {SYSTEM}/VERSION
-"""
-
-#: A sprite that was started without a service is found by its lock. The shipped files replace shipped ones only.
-_SWAP = """
-pid=$(cat run/lock 2>/dev/null || :)
-if [ -n "$pid" ] && tr '\\0' ' ' 2>/dev/null < "/proc/$pid/cmdline" | grep -q -- '-m sprite serve'; then
-  kill "$pid" 2>/dev/null || :
-  for _ in $(seq 650); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-fi
-chmod 600 run/token run/model.env
-for name in soul.md os.md; do
-  if [ ! -e memory/$name ] || cmp -s memory/$name src/sprite/memory/templates/$name; then
-    cp {release}/sprite/memory/templates/$name memory/$name.new && mv memory/$name.new memory/$name
-  fi
-done
-rm -f next.tar.gz
-[ -L src ] || rm -rf src
-[ -L .venv ] || rm -rf .venv
-ln -sfn {release} src.new && mv -T src.new src
-ln -sfn {environment} .venv.new && mv -T .venv.new .venv
-"""
 
 
 class UpdateFailedError(HostError):
@@ -134,7 +45,13 @@ class Plan:
     @property
     def stamp(self) -> str:
         """What VERSION says on a VM that is as it should be: the version, and a digest of everything."""
-        parts = [self.archive.digest, self.base_url, *_COMMAND, *self.allowed, *map(str, sorted(self.settings.items()))]
+        parts = [
+            self.archive.digest,
+            self.base_url,
+            *vm_scripts.COMMAND,
+            *self.allowed,
+            *map(str, sorted(self.settings.items())),
+        ]
         return f"{self.archive.version}+{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
 
 
@@ -172,7 +89,9 @@ class Bootstrap:
     async def look(self) -> Found:
         """What is there now. One API call; wakes the VM."""
         try:
-            contents = contents_of(await self._machine.run(_LOOK, "looking at the VM", seconds=_SHORT_SECONDS))
+            contents = contents_of(
+                await self._machine.run(vm_scripts.LOOK, "looking at the VM", seconds=_SHORT_SECONDS)
+            )
         except ValueError:
             # Whatever it is, it is not what should be there.
             return Found()
@@ -220,13 +139,13 @@ class Bootstrap:
             await self._roll_back(earlier, found.version, token, error, report)
             words = f"The update failed, and the earlier version runs again. {error}"
             raise UpdateFailedError(words, retryable=error.retryable) from error
-        await self._machine.write(f"{SYSTEM}/VERSION", f"{self._plan.stamp}\n".encode())
+        await self._machine.write(f"{vm_scripts.SYSTEM}/VERSION", f"{self._plan.stamp}\n".encode())
         return token
 
     async def revive(self) -> None:
         """Starts a sprite that is in its place and does not run; HostError if it ends at once."""
         try:
-            await self._machine.start(SERVICE)
+            await self._machine.start(vm_scripts.SERVICE)
         except NotThereError:
             # It is one without a service, which no boot brings back.
             await self._detach()
@@ -237,22 +156,22 @@ class Bootstrap:
         report("updating", "Setting the network policy.")
         await self._machine.restrict(self._plan.allowed)
         report("updating", "Sending the code.")
-        await self._machine.write(f"{SYSTEM}/next.tar.gz", self._plan.archive.data)
+        await self._machine.write(f"{vm_scripts.SYSTEM}/next.tar.gz", self._plan.archive.data)
         report("updating", "Unpacking it.")
-        script = _OWN + _UNPACK.format(**names)
+        script = vm_scripts.OWN + vm_scripts.UNPACK.format(**names)
         in_use = (await self._run(script, "unpacking the code", _SHORT_SECONDS)).decode().split()
         report("updating", "Installing the packages.")
         await self._install_packages(names, report)
         report("updating", "Checking itself.")
         try:
-            await self._run(_DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
+            await self._run(vm_scripts.DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
         except CommandError:
             # Perhaps the packages of an earlier release are damaged: once more with new ones.
             report("updating", "The self-check failed; installing the packages anew.")
-            remove = f"rm -f {SYSTEM}/venvs/{self._environment}/.complete"
+            remove = f"rm -f {vm_scripts.SYSTEM}/venvs/{self._environment}/.complete"
             await self._run(remove, "removing the packages", _SHORT_SECONDS)
             await self._install_packages(names, report)
-            await self._run(_DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
+            await self._run(vm_scripts.DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
         return (in_use[0], in_use[1]) if len(in_use) == 2 else None  # noqa: PLR2004 - a release, an environment
 
     async def _install_packages(self, names: Mapping[str, str], report: Report) -> None:
@@ -260,43 +179,43 @@ class Bootstrap:
             if line.startswith(("Collecting ", "Downloading ", "Installing ")):
                 report("updating", f"Installing the packages: {line[:80]}")
 
-        await self._run(_INSTALL.format(**names), "installing the packages", _INSTALL_SECONDS, tell)
+        await self._run(vm_scripts.INSTALL.format(**names), "installing the packages", _INSTALL_SECONDS, tell)
 
     async def _keep_checkpoint(self, report: Report) -> None:
         report("updating", "Making a checkpoint.")
         try:
             await self._machine.checkpoint(f"before {self._plan.stamp}")
-        except HostError as error:
+        except HostError:
             # It is for an operator's second thoughts; the way back that is taken here needs none.
-            log.warning("no checkpoint of %s: %s", self._machine.name, error)
+            log.warning("no checkpoint before an update", extra={"sprite": self._machine.name})
 
     async def _put_to_use(self, release: str, environment: str, token: str, found: Found, report: Report) -> None:
         """Secrets, swap, start, probe."""
         report("updating", "Handing over its token and its access to the model.")
         if found.token is None:
-            await self._machine.write(f"{SYSTEM}/run/token", f"{token}\n".encode(), mode=0o600)
+            await self._machine.write(f"{vm_scripts.SYSTEM}/run/token", f"{token}\n".encode(), mode=0o600)
         model_env = self._model_env(await self._access(self._machine.name))
-        await self._machine.write(f"{SYSTEM}/run/model.env", model_env, mode=0o600)
+        await self._machine.write(f"{vm_scripts.SYSTEM}/run/model.env", model_env, mode=0o600)
         await self._restart(release, environment, token, report)
 
     async def _restart(self, release: str, environment: str, token: str, report: Report) -> None:
         report("updating", "Swapping it in.")
-        await self._machine.stop(SERVICE)
-        script = _OWN + _SWAP.format(release=release, environment=environment)
+        await self._machine.stop(vm_scripts.SERVICE)
+        script = vm_scripts.OWN + vm_scripts.SWAP.format(release=release, environment=environment)
         await self._run(script, "swapping the code", _SWAP_SECONDS)
         report("updating", "Starting it.")
         try:
-            await self._machine.serve(SERVICE, _COMMAND, f"{SYSTEM}/src")
+            await self._machine.serve(vm_scripts.SERVICE, vm_scripts.COMMAND, f"{vm_scripts.SYSTEM}/src")
         except CommandError:
             raise
-        except HostError as error:
-            log.warning("%s gets no service (%s); it is started as a process", self._machine.name, error)
+        except HostError:
+            log.warning("no service is to be had; started as a process", extra={"sprite": self._machine.name})
             await self._detach()
         report("updating", "Asking whether it is well.")
         await self._probe(token)
 
     async def _detach(self) -> None:
-        await self._machine.detach(f"cd {SYSTEM}/src && {_START}")
+        await self._machine.detach(f"cd {vm_scripts.SYSTEM}/src && {vm_scripts.START}")
 
     async def _roll_back(
         self, earlier: tuple[str, str], version: str, token: str, reason: HostError, report: Report
@@ -304,7 +223,7 @@ class Bootstrap:
         report("updating", "It is not well: going back to the earlier version.")
         try:
             await self._restart(*earlier, token, report)
-            await self._machine.write(f"{SYSTEM}/VERSION", f"{version}\n".encode())
+            await self._machine.write(f"{vm_scripts.SYSTEM}/VERSION", f"{version}\n".encode())
         except HostError as error:
             words = f"The update failed, and going back to the earlier version failed too. {reason} {error}"
             raise HostError(words, retryable=error.retryable) from error

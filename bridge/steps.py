@@ -1,4 +1,4 @@
-"""The steps of a deploy: on a terminal each with its time and the one under way with a sign of life; else plain lines."""
+"""The steps of a deploy: on a terminal each with its time, the one under way with a sign of life; else plain lines."""
 
 from __future__ import annotations
 

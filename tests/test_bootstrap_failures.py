@@ -17,7 +17,7 @@ ARCHIVE = Archive.of(ROOT)
 
 
 async def test_an_update_that_is_not_well_is_rolled_back_said_and_not_tried_at_every_wake(
-    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine = await disk.put_into(emulator, tokens)
     version = version_of(machine)
@@ -41,6 +41,8 @@ async def test_an_update_that_is_not_well_is_rolled_back_said_and_not_tried_at_e
         assert emulator.counted("POST", "stop") == swaps
         with pytest.raises(UpdateFailedError, match="planted"):
             await host.deploy("ada", Heard())
+    assert "an update failed" in caplog.text
+    assert "planted" not in caplog.text
     # With the code that is well, all is well at once.
     async with host_of(emulator, ARCHIVE, tokens) as host:
         await greeting(await host.reach("ada", Heard()))

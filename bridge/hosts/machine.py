@@ -6,13 +6,12 @@ Knows the Sprites API and nothing of what is installed on the VM. The organisati
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -24,11 +23,8 @@ from websockets.asyncio.client import connect as dial
 
 from bridge.hosts import HostError
 from bridge.hosts.faults import fault_of, sentence
+from bridge.hosts.output import Output, last_lines
 from bridge.hosts.proxy import ProxyChannel
-
-if TYPE_CHECKING:
-    # In collections.abc from Python 3.12 on.
-    from typing_extensions import Buffer
 
 _T = TypeVar("_T")
 Status = Literal["running", "warm", "cold", "absent"]
@@ -46,9 +42,6 @@ _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 20.0
 _PATIENCE_SECONDS = 90.0
-_LAST_LINES = 12
-_MAX_OUTPUT_BYTES = 64 * 1024 * 1024
-_MAX_KEPT_CHARS = 8000
 #: What the API and the way to it may raise; anything else is a fault of ours.
 _PASSING = (sprites.SpriteError, httpx.HTTPError, websockets.WebSocketException, OSError, TimeoutError)
 _MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -154,7 +147,7 @@ class Machine:
         """
 
         async def run() -> bytes:
-            output, errors = _Output(tell), _Output(tell)
+            output, errors = Output(tell), Output(tell)
             try:
                 await self._sprite.command("/bin/sh", "-c", script, stdout=output, stderr=errors).run()
             except sprites.NetworkError:
@@ -162,7 +155,7 @@ class Machine:
                     raise CommandError("The VM says far more than was asked for.") from None
                 raise
             except sprites.ExecError as error:
-                said = _last_lines((output.getvalue() + errors.getvalue()).decode(errors="replace"))
+                said = last_lines((output.getvalue() + errors.getvalue()).decode(errors="replace"))
                 raise CommandError(f"{sentence(what)} failed. It said:\n{said}") from error
             return output.getvalue()
 
@@ -228,7 +221,7 @@ class Machine:
         if ends:
             said = "".join(event.data or "" for event in events if event.type in {"stdout", "stderr", "error"})
             code = "" if ends[-1].exit_code is None else f" (with {ends[-1].exit_code})"
-            raise CommandError(f"The sprite ended as soon as it was started{code}. It said:\n{_last_lines(said)}")
+            raise CommandError(f"The sprite ended as soon as it was started{code}. It said:\n{last_lines(said)}")
         return events
 
     # --- the stream into it ---
@@ -307,39 +300,6 @@ class _StatusError(HostError):
 
 class _ConflictError(HostError):
     """What was asked of a service is so already."""
-
-
-class _Output(io.BytesIO):
-    """What a command says, kept up to a bound, each line told as it comes. The SDK only ever writes to it."""
-
-    def __init__(self, tell: Callable[[str], None] | None) -> None:
-        super().__init__()
-        self.is_too_much = False
-        self._tell = tell
-        self._line = b""
-
-    def write(self, data: Buffer, /) -> int:
-        """Takes a piece."""
-        piece = bytes(data)
-        if self.tell() + len(piece) > _MAX_OUTPUT_BYTES:
-            self.is_too_much = True
-            # The SDK takes it for a broken connection, and closes that.
-            raise ValueError("too much")
-        if self._tell is not None:
-            *lines, self._line = (self._line + piece).split(b"\n")
-            for line in lines:
-                self._tell(_printable(line.decode(errors="replace")).strip())
-        return super().write(piece)
-
-
-def _last_lines(said: str) -> str:
-    lines = [_printable(line).rstrip() for line in said[-_MAX_KEPT_CHARS:].splitlines() if line.strip()]
-    return "\n".join(lines[-_LAST_LINES:]) or "(nothing)"
-
-
-def _printable(line: str) -> str:
-    """Without what could steer a terminal: it comes from the VM."""
-    return "".join(character if character.isprintable() else " " for character in line)
 
 
 def _is_exit(frame: str | bytes) -> bool:

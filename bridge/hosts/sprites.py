@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import sprites
 
 from bridge.archive import Archive
-from bridge.bootstrap import PORT, Bootstrap, Found, Plan, UpdateFailedError
+from bridge.bootstrap import Bootstrap, Found, Plan, UpdateFailedError
 from bridge.hosts import (
     Access,
     Channel,
@@ -31,6 +31,7 @@ from bridge.hosts import (
 )
 from bridge.hosts.greeting import greet, is_at_work
 from bridge.hosts.machine import CALL_SECONDS, Machine
+from bridge.vm_scripts import PORT
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +220,8 @@ class _VM:
         try:
             await self._install(found, report)
         except UpdateFailedError as error:
-            log.warning("update of %s: %s", self.machine.name, error)
+            # Its words quote the VM; they are for whoever waits, and for `status`.
+            log.warning("an update failed, the earlier version runs", extra={"sprite": self.machine.name})
             report("updating", str(error))
             if found.token is None:
                 raise
@@ -242,6 +244,7 @@ class _VM:
             self._note(found.version, found.token)
             raise
         self._note(self._plan.stamp, token)
+        log.info("deployed", extra={"sprite": self.machine.name})
 
     def _note(self, version: str | None, token: str | None) -> None:
         self.version, self._token = version, token

@@ -20,7 +20,9 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from tests.emulator import files
 from tests.emulator.exec import run_command
+from tests.emulator.guest import guest_api
 from tests.emulator.machine import Machine, Service
 from tests.emulator.proxy import run_proxy
 
@@ -136,12 +138,12 @@ class Emulator:
             web.delete(sprite, self._delete),
             web.get(f"{sprite}/exec", self._awake(run_command)),
             web.get(f"{sprite}/proxy", self._awake(run_proxy)),
-            web.get(f"{sprite}/fs/read", self._awake(_read)),
-            web.put(f"{sprite}/fs/write", self._awake(_write)),
-            web.get(f"{sprite}/fs/list", self._awake(_list_folder)),
-            web.delete(f"{sprite}/fs/delete", self._awake(_delete_file)),
-            web.post(f"{sprite}/fs/rename", self._awake(_rename)),
-            web.post(f"{sprite}/fs/chmod", self._awake(_chmod)),
+            web.get(f"{sprite}/fs/read", self._awake(files.read)),
+            web.put(f"{sprite}/fs/write", self._awake(files.write)),
+            web.get(f"{sprite}/fs/list", self._awake(files.list_folder)),
+            web.delete(f"{sprite}/fs/delete", self._awake(files.delete_file)),
+            web.post(f"{sprite}/fs/rename", self._awake(files.rename)),
+            web.post(f"{sprite}/fs/chmod", self._awake(files.chmod)),
             web.get(f"{sprite}/services", self._awake(_list_services)),
             web.get(f"{sprite}/services/{{service}}", self._awake(_get_service)),
             web.put(f"{sprite}/services/{{service}}", self._awake(self._define)),
@@ -194,7 +196,7 @@ class Emulator:
             await asyncio.to_thread(shutil.copytree, self.image, root, symlinks=True)
         machine = Machine(name, root, self._sockets)
         self.machines[name] = machine
-        self._guests[name] = await _guest_api(machine)
+        self._guests[name] = await guest_api(machine)
         return machine
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -270,92 +272,6 @@ class Emulator:
         return response
 
 
-# --- files ---
-
-
-async def _read(machine: Machine, request: web.Request) -> web.StreamResponse:
-    path = _file(machine, request)
-    if not path.exists():
-        return _missing(request.query["path"])
-    if path.is_dir():
-        return web.json_response({"error": "is a directory", "code": "EISDIR"}, status=400)
-    return web.FileResponse(path, headers={"Content-Type": "application/octet-stream"})
-
-
-async def _write(machine: Machine, request: web.Request) -> web.Response:
-    path, data = _file(machine, request), await request.read()
-    if machine.is_disk_full:
-        return web.json_response({"error": "no space left on device", "code": "ENOSPC"}, status=500)
-    if request.query.get("mkdirParents") == "true":
-        path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.parent.is_dir():
-        return _missing(request.query["path"])
-    mode = request.query.get("mode", "0644")
-    path.touch(mode=int(mode, 8))
-    path.write_bytes(data)
-    path.chmod(int(mode, 8))
-    return web.json_response({"path": request.query["path"], "size": len(data), "mode": mode})
-
-
-async def _list_folder(machine: Machine, request: web.Request) -> web.Response:
-    path = _file(machine, request)
-    if not path.exists():
-        return _missing(request.query["path"])
-    found = sorted(path.iterdir()) if path.is_dir() else [path]
-    entries = [
-        {
-            "name": entry.name,
-            "path": f"{request.query['path'].rstrip('/')}/{entry.name}",
-            "type": "directory" if entry.is_dir() else "file",
-            "size": entry.lstat().st_size,
-            "mode": f"{entry.lstat().st_mode & 0o777:04o}",
-            "modTime": "2026-11-20T12:00:00Z",
-            "isDir": entry.is_dir(),
-        }
-        for entry in found
-    ]
-    return web.json_response({"path": request.query["path"], "entries": entries, "count": len(entries)})
-
-
-async def _delete_file(machine: Machine, request: web.Request) -> web.Response:
-    path = _file(machine, request)
-    if not path.exists():
-        return _missing(request.query["path"])
-    if path.is_dir() and request.query.get("recursive") == "true":
-        shutil.rmtree(path)
-    elif path.is_dir():
-        path.rmdir()
-    else:
-        path.unlink()
-    return web.json_response({"deleted": [request.query["path"]], "count": 1})
-
-
-async def _rename(machine: Machine, request: web.Request) -> web.Response:
-    body = await request.json()
-    source = machine.on_disk(body["source"], body.get("workingDir", "/"))
-    if not source.exists():
-        return _missing(body["source"])
-    source.replace(machine.on_disk(body["dest"], body.get("workingDir", "/")))
-    return web.json_response({"source": body["source"], "dest": body["dest"]})
-
-
-async def _chmod(machine: Machine, request: web.Request) -> web.Response:
-    body = await request.json()
-    path = machine.on_disk(body["path"], body.get("workingDir", "/"))
-    if not path.exists():
-        return _missing(body["path"])
-    path.chmod(int(body["mode"], 8))
-    return web.json_response({"affected": [body["path"]], "count": 1})
-
-
-def _file(machine: Machine, request: web.Request) -> Path:
-    return machine.on_disk(request.query["path"], request.query.get("workingDir", "/"))
-
-
-def _missing(path: str) -> web.Response:
-    return web.json_response({"error": "no such file or directory", "code": "ENOENT", "path": path}, status=404)
-
-
 # --- the rest of a VM ---
 
 
@@ -425,31 +341,3 @@ def _shown(machine: Machine) -> dict[str, Any]:
 
 def _error(status: int, code: str, message: str) -> web.Response:
     return web.json_response({"error": code, "message": message}, status=status)
-
-
-# --- what a VM sees of the API: the Tasks API on its socket ---
-
-
-async def _guest_api(machine: Machine) -> web.AppRunner:
-    async def hold(request: web.Request) -> web.Response:
-        name, body = request.match_info["task"], await request.json()
-        machine.task_calls.append(("PUT", name))
-        machine.tasks[name] = time.monotonic() + _seconds(body["expire"])
-        return web.json_response({"name": name, "expire": body["expire"]})
-
-    async def release(request: web.Request) -> web.Response:
-        name = request.match_info["task"]
-        machine.task_calls.append(("DELETE", name))
-        return web.Response(status=204 if machine.tasks.pop(name, None) is not None else 404)
-
-    application = web.Application()
-    application.add_routes([web.put("/v1/tasks/{task}", hold), web.delete("/v1/tasks/{task}", release)])
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
-    await runner.setup()
-    await web.UnixSite(runner, str(machine.socket)).start()
-    return runner
-
-
-def _seconds(text: str) -> float:
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    return float(text[:-1]) * units[text[-1]]

@@ -1,0 +1,49 @@
+"""What a program on a VM says: kept up to a bound, told line by line, cut to its last lines. It may say anything."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # In collections.abc from Python 3.12 on.
+    from typing_extensions import Buffer
+
+_MAX_BYTES = 64 * 1024 * 1024
+_MAX_KEPT_CHARS = 8000
+_LAST_LINES = 12
+
+
+class Output(io.BytesIO):
+    """What a command says, kept up to a bound, each line told as it comes. The SDK only ever writes to it."""
+
+    def __init__(self, tell: Callable[[str], None] | None) -> None:
+        super().__init__()
+        self.is_too_much = False
+        self._tell = tell
+        self._line = b""
+
+    def write(self, data: Buffer, /) -> int:
+        """Takes a piece."""
+        piece = bytes(data)
+        if self.tell() + len(piece) > _MAX_BYTES:
+            self.is_too_much = True
+            # The SDK takes it for a broken connection, and closes that.
+            raise ValueError("too much")
+        if self._tell is not None:
+            *lines, self._line = (self._line + piece).split(b"\n")
+            for line in lines:
+                self._tell(_printable(line.decode(errors="replace")).strip())
+        return super().write(piece)
+
+
+def last_lines(said: str) -> str:
+    """The last of what a program said, for people."""
+    lines = [_printable(line).rstrip() for line in said[-_MAX_KEPT_CHARS:].splitlines() if line.strip()]
+    return "\n".join(lines[-_LAST_LINES:]) or "(nothing)"
+
+
+def _printable(line: str) -> str:
+    """Without what could steer a terminal: it comes from the VM."""
+    return "".join(character if character.isprintable() else " " for character in line)

@@ -1,0 +1,97 @@
+"""What is run on a VM to make it a sprite, as shell scripts. Each may be cut off, and may run twice.
+
+On the VM, below /workspace/.os:
+    releases/R/           a release, R = digest of its files, and a word of its own
+    venvs/E/              a virtual environment, E = digest of the requirements; `.complete` once it is
+    src, .venv            links to the ones in use, so that a swap is one rename
+    run/token, model.env  mode 0600
+    VERSION               written last; gone while an update is under way
+
+Scripts with `{names}` are filled by `str.format`; a script's text travels in an address, so no secret is ever in one.
+"""
+
+from __future__ import annotations
+
+#: The sprite's port on every VM.
+PORT = 8765
+SERVICE = "sprite"
+SYSTEM = "/workspace/.os"
+
+#: Read from its file by the service: what stands in a service's definition can be read by anyone with the API's token.
+START = (
+    f"set -a; . {SYSTEM}/run/model.env; exec {SYSTEM}/.venv/bin/python -m sprite serve "
+    f"--workspace /workspace --host 0.0.0.0 --port {PORT}"
+)
+COMMAND = ("/bin/sh", "-c", START)
+
+LOOK = f"""
+cd {SYSTEM} 2>/dev/null || exit 0
+tar -cf - --exclude=__pycache__ $(ls -d VERSION run/token run/model.env src/. 2>/dev/null) 2>/dev/null || :
+"""
+
+#: A script whose bridge has gone runs on for a while; its children hold the lock with it.
+ALONE = f"""
+set -eu
+exec 9> {SYSTEM}/deploy.lock
+if ! flock -w 45 9; then echo "Another deploy is under way on this VM." >&2; exit 1; fi
+"""
+
+#: Files that came through the API may belong to another user than the one who runs commands.
+OWN = f"""
+set -eu
+[ "$(id -u)" = 0 ] && become= || become="sudo -n"
+[ -O /workspace ] || $become chown "$(id -un)" /workspace
+[ -z "$(find {SYSTEM} ! -user "$(id -un)" -print -quit)" ] || $become chown -R "$(id -un)" {SYSTEM}
+{ALONE}
+cd {SYSTEM}
+"""
+
+#: Says at its end what is in use. What neither is nor will be goes.
+UNPACK = """
+mkdir -p memory run releases venvs
+chmod 700 . memory run
+for old in releases/* venvs/*; do
+  case "$old" in "$(readlink src)" | "$(readlink .venv)" | venvs/{environment}) ;; *) rm -rf "$old" ;; esac
+done
+mkdir releases/{release}
+tar -xzf next.tar.gz -C releases/{release}
+echo "$(readlink src) $(readlink .venv)"
+"""
+
+INSTALL = f"""
+{ALONE}
+cd {SYSTEM}
+[ ! -e venvs/{{environment}}/.complete ] || exit 0
+rm -rf venvs/{{environment}}
+python3 -m venv venvs/{{environment}}
+venvs/{{environment}}/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off \\
+  -r releases/{{release}}/requirements.txt -c releases/{{release}}/constraints.txt 2>&1
+touch venvs/{{environment}}/.complete
+"""
+
+#: From here on the VM is on its way: without a VERSION, whatever cuts us off.
+DOCTOR = f"""
+cd {SYSTEM}/releases/{{release}}
+{SYSTEM}/venvs/{{environment}}/bin/python -m sprite doctor --workspace /workspace --without-model 2>&1 || exit
+rm -f {SYSTEM}/VERSION
+"""
+
+#: A sprite that was started without a service is found by its lock. The shipped files replace shipped ones only.
+SWAP = """
+pid=$(cat run/lock 2>/dev/null || :)
+if [ -n "$pid" ] && tr '\\0' ' ' 2>/dev/null < "/proc/$pid/cmdline" | grep -q -- '-m sprite serve'; then
+  kill "$pid" 2>/dev/null || :
+  for _ in $(seq 650); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+fi
+chmod 600 run/token run/model.env
+for name in soul.md os.md; do
+  if [ ! -e memory/$name ] || cmp -s memory/$name src/sprite/memory/templates/$name; then
+    cp {release}/sprite/memory/templates/$name memory/$name.new && mv memory/$name.new memory/$name
+  fi
+done
+rm -f next.tar.gz
+[ -L src ] || rm -rf src
+[ -L .venv ] || rm -rf .venv
+ln -sfn {release} src.new && mv -T src.new src
+ln -sfn {environment} .venv.new && mv -T .venv.new .venv
+"""
