@@ -1,0 +1,145 @@
+"""What the bridge lets out: no key, token or content in a log, file or figure; and how much a body may cost it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+
+from bridge.offline_model import OfflineModel
+from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.harness import PATIENCE
+
+
+async def test_no_secret_is_in_the_log(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data", ANTHROPIC_AUTH_TOKEN="") as bridge:
+        _, out, _ = await bridge.run("users", "add", "ada")
+        token = out.split("token")[-1].split()[0]
+        cookie = await bridge.login()
+        planted = "planted-secret-7f3a"
+        async with bridge.http() as session:
+            for path in (f"/login?token={planted}", f"/{planted}?x={planted}", f"/files/documents/{planted}.txt"):
+                async with session.get(path, headers={"Cookie": cookie, "X-Api-Key": planted}) as response:
+                    await response.read()
+            async with session.post("/logout", headers={"Origin": f"https://{planted}.example"}) as response:
+                assert response.status == 403
+        await broken_requests(bridge, planted)
+        async with bridge.page(cookie) as page:
+            await page.link("ready")
+            done = await page.mission(f"please remember {planted}")
+            # An id is a client's own words, too.
+            await page.ask("mission", {"text": "hello"}, planted)
+        await bridge.stop()
+        secrets = [planted, token, bridge.address.partition("=")[2], cookie.partition("=")[2], "sprite-"]
+        assert bridge.log
+        assert not [secret for secret in secrets if secret in bridge.log]
+        assert '"route":"/files/{path}"' in bridge.log
+        assert '"person":"local"' in bridge.log
+        assert '"request_id"' in bridge.log
+        assert f'"message":"mission complete","sprite":"local","mission_id":"{done["mission_id"]}"' in bridge.log
+
+
+async def test_the_real_keys_reach_no_sprite_no_page_no_log_and_no_file(tmp_path: Path, model: OfflineModel) -> None:
+    key = "sk-ant-planted-real-key-4711"
+    async with running_bridge(
+        tmp_path / "data",
+        ANTHROPIC_API_KEY=key,
+        ANTHROPIC_BASE_URL=model.url,
+        SPRITES_TOKEN="planted-sprites-token",
+    ) as bridge:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            assert (await page.mission("run `env; cat /proc/$PPID/environ`"))["event"] == "complete"
+            assert key not in str(page.received)
+            assert "planted-sprites-token" not in str(page.received)
+        sprite = int((bridge.workspace / ".os/run/lock").read_text())
+        environment = Path(f"/proc/{sprite}/environ").read_bytes()
+        assert key.encode() not in environment
+        assert b"planted-sprites-token" not in environment
+        await bridge.stop()
+        assert key not in bridge.log
+    assert model.requests
+    for path in (tmp_path / "data").rglob("*"):
+        if path.is_file():
+            assert key.encode() not in path.read_bytes(), path
+
+
+async def broken_requests(bridge: BridgeProcess, planted: str) -> None:
+    """Requests that the parser refuses: what they hold must not be noted either."""
+    host, port = bridge.url.removeprefix("http://").split(":")
+    for broken in (
+        f"GET /{planted}\x00 HTTP/1.1\r\n\r\n",
+        f"{planted}\r\n\r\n",
+        f"GET / HTTP/1.1\r\n{planted}\r\n\r\n",
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(broken.encode())
+        async with asyncio.timeout(PATIENCE):
+            assert b"400" in await reader.read()
+        writer.close()
+
+
+async def test_metrics_count_and_name_no_content(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge, bridge.http() as session:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            async with session.get("/metrics") as response:
+                text = await response.text()
+        assert 'bridge_http_requests_total{method="GET",route="/login",status="303"} 1.0' in text
+        assert 'bridge_websockets{person="local"} 1.0' in text
+        async with session.request("PURGE", "/nothing") as response:
+            assert response.status == 405
+        async with session.get("/metrics") as response:
+            assert "PURGE" not in await response.text()
+        async with session.get("/healthz") as response:
+            assert (response.status, await response.text()) == (200, "ok\n")
+        async with session.get("/readyz") as response:
+            assert (response.status, await response.text()) == (200, "ready\n")
+
+
+async def test_metrics_behind_a_proxy_need_the_operators_token(tmp_path: Path) -> None:
+    async with (
+        running_bridge(
+            tmp_path / "data",
+            BRIDGE_PUBLIC_URL="https://sprite.example.org",
+            BRIDGE_OPERATOR_TOKEN="for-the-scraper",
+        ) as bridge,
+        bridge.http() as session,
+    ):
+        for headers, status in (
+            ({}, 403),
+            ({"Authorization": "Bearer wrong"}, 403),
+            ({"Authorization": "Bearer for-the-scraper"}, 200),
+        ):
+            async with session.get("/metrics", headers=headers) as response:
+                assert response.status == status
+
+
+async def test_a_huge_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(100):
+            sent += 1 << 20
+            yield bytes(1 << 20)
+
+    async with running_bridge(tmp_path / "data") as bridge, bridge.http() as session:
+        before = resident(bridge.process.pid)
+        for path in ("/logout", "/v1/messages", "/nothing"):
+            try:
+                async with session.post(path, data=body(), headers={"Content-Length": str(100 << 20)}) as response:
+                    assert response.status in {401, 413}
+            except aiohttp.ClientConnectionError:
+                # It was hung up on while it still wrote.
+                pass
+        assert resident(bridge.process.pid) - before < 20 << 20
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory a process has."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,135 @@
+"""What an operator does at the command line: starts that are refused in words, people, status, the control socket."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
+
+
+async def test_a_second_bridge_on_the_same_folder_is_refused_and_the_first_lives_on(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge:
+        status, out, err = await bridge.run("serve", "--port", "0")
+        assert (status, out) == (2, "")
+        assert f"process {bridge.process.pid}" in err
+        assert "--data" in err
+        assert len(err.splitlines()) == 1
+        assert (await bridge.run("status"))[0] == 0
+
+
+async def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, out, err = await run_bridge("serve", "--port", port, "--data", str(tmp_path / "data"))
+    assert (status, out) == (2, "")
+    assert port in err
+    assert "--port" in err
+    assert len(err.splitlines()) == 1
+
+
+async def test_listening_for_others_needs_somebody_who_may_come_in(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    status, out, err = await run_bridge("serve", "--host", "0.0.0.0", "--port", "0", "--data", str(data))  # noqa: S104
+    assert (status, out) == (2, "")
+    assert "users add" in err
+    assert (await run_bridge("users", "add", "ada", "--data", str(data)))[0] == 0
+    async with running_bridge(data, host="0.0.0.0") as bridge:  # noqa: S104
+        # People have links of their own: none is printed.
+        assert bridge.address == bridge.url
+    assert (await run_bridge("users", "revoke", "ada", "--data", str(data)))[0] == 0
+    assert (await run_bridge("serve", "--host", "0.0.0.0", "--port", "0", "--data", str(data)))[0] == 2  # noqa: S104
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "words"),
+    [
+        (["--data", "/dev/null/data"], {}, "cannot be written"),
+        (["--daily-usd", "much"], {}, "--daily-usd"),
+        ([], {"SPRITE_DAILY_USD": "-1"}, "SPRITE_DAILY_USD"),
+        ([], {"ANTHROPIC_BASE_URL": "localhost:80?key=secret-in-it"}, "ANTHROPIC_BASE_URL"),
+        (["--host", "no.such.host.invalid"], {}, "no.such.host.invalid"),
+    ],
+)
+async def test_settings_that_cannot_work_are_named(
+    tmp_path: Path, flags: list[str], environment: dict[str, str], words: str
+) -> None:
+    where = [] if "--data" in flags else ["--data", str(tmp_path / "data")]
+    status, out, err = await run_bridge(
+        "serve", "--port", "0", *where, *flags, environment=bridge_environment(**environment)
+    )
+    assert (status, out) == (2, "")
+    assert words in err
+    assert "secret-in-it" not in err
+    assert len(err.splitlines()) == 1
+
+
+async def test_a_database_that_is_none_is_left_untouched(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for content in (b"this is not a database, and long enough to be looked at " * 100, foreign(tmp_path)):
+        (data / "bridge.db").write_bytes(content)
+        status, out, err = await run_bridge("serve", "--port", "0", "--data", str(data))
+        assert (status, out) == (2, "")
+        assert "left untouched" in err
+        assert (data / "bridge.db").read_bytes() == content
+
+
+def foreign(folder: Path) -> bytes:
+    with closing(sqlite3.connect(folder / "foreign.db")) as database:
+        database.execute("CREATE TABLE somebody_elses (x)")
+    return (folder / "foreign.db").read_bytes()
+
+
+async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert "Nobody yet" in (await run_bridge("users", "list", "--data", str(data)))[1]
+    async with running_bridge(data) as bridge:
+        status, out, _ = await bridge.run("users", "add", "ada")
+        assert status == 0
+        link = next(word for word in out.split() if "/login?token=" in word)
+        assert link.startswith(bridge.url)
+        await bridge.login(link)
+        assert (await bridge.run("users", "add", "ada"))[0] == 2
+        assert "1 browsers" in (await bridge.run("users", "list"))[1]
+    # The address that is printed is the one where the bridge was last.
+    status, out, _ = await run_bridge("users", "link", "ada", "--data", str(data))
+    assert out.startswith(f"{bridge.url}/login?token=")
+    assert (await run_bridge("users", "revoke", "ada", "--data", str(data)))[0] == 0
+    status, _, err = await run_bridge("users", "revoke", "nobody", "--data", str(data))
+    assert status == 2
+    assert "nobody" in err
+    assert "revoked" in (await run_bridge("users", "list", "--data", str(data)))[1]
+    status, out, _ = await run_bridge("users", "list", "--json", "--data", str(data))
+    assert '"name":"ada"' in out
+
+
+async def test_status_tells_of_every_sprite_with_and_without_a_bridge(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with running_bridge(data) as bridge:
+        await bridge.run("users", "add", "ada")
+        _, out, _ = await bridge.run("status", "--json")
+        assert '"sprite":"local"' in out
+        assert '"sprite":"ada"' in out
+        assert '"state":"absent"' in out
+    status, out, _ = await run_bridge("status", "--data", str(data))
+    assert status == 0
+    assert "no bridge runs" in out
+
+
+async def test_the_control_socket_works_in_a_folder_with_a_very_long_name(tmp_path: Path) -> None:
+    data = tmp_path / ("long" * 30) / "data"
+    async with running_bridge(data) as bridge:
+        assert (await bridge.run("status"))[0] == 0
+        short = (data / "run/bridge.sock").readlink()
+        assert short.stat().st_mode & 0o077 == 0
+        await bridge.kill()
+    async with running_bridge(data) as bridge:
+        assert (await bridge.run("status"))[0] == 0
+        assert not short.exists()
+        short = (data / "run/bridge.sock").readlink()
+    assert not short.parent.exists()
