@@ -261,6 +261,57 @@ async def test_a_file_that_changed_meanwhile_is_not_overwritten_unseen_and_nothi
         await expect(file.locator(".prose")).not_to_contain_text("Mine.")
 
 
+async def test_a_save_that_comes_second_is_refused_by_the_server_and_may_be_given_up(stack: PageStack) -> None:
+    def deaf(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+        route.on_message(server.send)
+        # The news of the other edit is still on its way when this page saves.
+        server.on_message(lambda frame: None if '"type":"memory_update"' in str(frame) else route.send(frame))
+
+    async with stack.context() as context, stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        await context.route_web_socket("**/ws", deaf)
+        page = await stack.open(context)
+        panel = await memory(page)
+        file = panel.get_by_role("article", name="user.md")
+        await file.get_by_role("button", name="Edit").click()
+        before = await file.get_by_role("textbox").input_value()
+        await file.get_by_role("textbox").fill(f"{before}- Mine.\n")
+        await edited(client, f"{before}- Theirs.\n")
+        await file.get_by_role("button", name="Save", exact=True).click()
+        await expect(file.get_by_role("alert")).to_contain_text("has changed while you were writing")
+        assert "Theirs." in (stack.workspace / ".os/memory/user.md").read_text()
+        await file.get_by_role("button", name="Take theirs").click()
+        await page.get_by_role("button", name="Drop it").click()
+        await expect(file.locator(".prose")).to_contain_text("Theirs.")
+        await edited(client, before)
+
+
+async def test_hostile_words_in_memory_run_nowhere(stack: PageStack) -> None:
+    evil = '<img src=x onerror="window.ran=1"> <script>window.ran=1</script> [x](javascript:window.ran=1)'
+    async with stack.page() as page, stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        panel = await memory(page)
+        file = panel.get_by_role("article", name="user.md")
+        await expect(file.locator(".prose")).to_contain_text("Prefers tea")
+        before = (stack.workspace / ".os/memory/user.md").read_text()
+        await edited(client, f"{before}- {evil}\n")
+        await expect(file.locator(".prose")).to_contain_text("<img src=x")
+        await file.get_by_role("button", name="Versions").click()
+        await expect(file.locator("ins")).to_contain_text("<script>")
+        await ask(page, f"I like {evil}")
+        await panel.get_by_role("tab", name="Timeline").click()
+        await panel.locator(".timeline-asked", has_text="<script>").first.click()
+        await expect(page.get_by_role("dialog")).to_contain_text("<script>")
+        await page.keyboard.press("Escape")
+        await panel.get_by_role("searchbox").fill("onerror window.ran")
+        await expect(panel.locator(".hit").first).to_contain_text("onerror")
+        assert await panel.locator("img, script, [href^=javascript]").count() == 0
+        assert await page.evaluate("() => window.ran") is None
+        await edited(client, before)
+    assert stack.complaints == []
+
+
 async def test_a_file_over_its_limit_cannot_be_saved_and_the_page_says_why(stack: PageStack) -> None:
     async with stack.page() as page:
         panel = await memory(page)

@@ -11,39 +11,41 @@ import { TableView } from './table.js';
 const CARD_HEADING = 3;
 
 export class CardBody {
+  #page;
+  #drawn = new Map();
+
   constructor(page) {
-    this._page = page;
-    this._drawn = new Map();
+    this.#page = page;
     this.element = h('div', { class: 'card-body scroll' });
   }
 
   /** Draws the blocks; true if anything looks different from before. */
   update(blocks, title) {
-    const before = this._drawn;
-    this._drawn = new Map();
+    const before = this.#drawn;
+    this.#drawn = new Map();
     let changed = before.size !== blocks.length;
     let place = 0;
     for (const block of blocks) {
-      const key = this._drawn.has(block.id) ? `${block.id}/${place}` : block.id;
+      const key = this.#drawn.has(block.id) ? `${block.id}/${place}` : block.id;
       const known = before.get(key);
       const json = JSON.stringify(block);
       const same = known?.json === json;
       changed ||= !same || known.place !== place;
-      this._drawn.set(key, { json, place, type: block.type, ...(same ? known : this._draw(block, known, title)) });
-      this._drawn.get(key).place = place;
+      this.#drawn.set(key, { json, place, type: block.type, ...(same ? known : this.#draw(block, known, title)) });
+      this.#drawn.get(key).place = place;
       place += 1;
     }
     if (changed) {
-      this.element.replaceChildren(...this._grouped());
+      this.element.replaceChildren(...this.#grouped());
       evenOutline(this.element, CARD_HEADING);
     }
     if (blocks.length === 0) this.element.replaceChildren(h('p', { class: 'muted' }, 'An empty card'));
     return changed;
   }
 
-  _draw(block, known, title) {
+  #draw(block, known, title) {
     if (block.type !== 'table') return { element: drawBlock(block), table: null };
-    const table = known?.table ?? new TableView(this._page, `Table in ${title}`);
+    const table = known?.table ?? new TableView(this.#page, `Table in ${title}`);
     try {
       table.update(block.data ?? {});
     } catch {
@@ -53,10 +55,10 @@ export class CardBody {
   }
 
   /** Stats beside stats, badges beside badges, everything else below each other. */
-  _grouped() {
+  #grouped() {
     const rows = [];
     let run = null;
-    for (const { type, element } of this._drawn.values()) {
+    for (const { type, element } of this.#drawn.values()) {
       if (!SIDE_BY_SIDE.has(type)) {
         run = null;
         rows.push(element);

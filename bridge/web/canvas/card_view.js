@@ -12,6 +12,12 @@ const WIDE_TABLE = 5;
 let made = 0;
 
 export class CardView {
+  #body;
+  #icon;
+  #title;
+  #named;
+  #flashing;
+
   /** `archive(view)` is called when the person takes the card off the canvas. */
   constructor(page, card, archive) {
     made += 1;
@@ -20,20 +26,20 @@ export class CardView {
     this.place = null;
     /** Natural height in pixels, and the width at which it was measured: 0 if it has to be, before anybody sees it. */
     this.measured = { height: 0, width: 0 };
-    this._body = new CardBody(page);
-    this._icon = h('span', { class: 'card-icon' });
-    this._title = h('h3', { id, class: 'cut' });
-    this.mover = this._button('move', 'icon-button small mover', 'Move');
-    this.sizer = this._button('resize', 'sizer', 'Resize');
-    const off = this._button('archive', 'icon-button small', 'Archive');
+    this.#body = new CardBody(page);
+    this.#icon = h('span', { class: 'card-icon' });
+    this.#title = h('h3', { id, class: 'cut' });
+    this.mover = this.#button('move', 'icon-button small mover', 'Move');
+    this.sizer = this.#button('resize', 'sizer', 'Resize');
+    const off = this.#button('archive', 'icon-button small', 'Archive');
     off.addEventListener('click', () => archive(this));
-    this._named = { Move: this.mover, Resize: this.sizer, Archive: off };
-    this.head = h('header', { class: 'card-head' }, this._icon, this._title, h('div', { class: 'card-tools' }, this.mover, off));
+    this.#named = { Move: this.mover, Resize: this.sizer, Archive: off };
+    this.head = h('header', { class: 'card-head' }, this.#icon, this.#title, h('div', { class: 'card-tools' }, this.mover, off));
     this.element = h(
       'article',
       { class: 'canvas-card', tabIndex: -1, 'aria-labelledby': id, dataset: { cardId: card.card_id } },
       this.head,
-      this._body.element,
+      this.#body.element,
       this.sizer,
     );
     /** The browser skips what is far out of sight; asking about its inside would undo that. */
@@ -42,11 +48,11 @@ export class CardView {
       this.skipped = event.skipped;
       if (!event.skipped) this.markScrolling();
     });
-    this._drawFrame(card);
-    this._body.update(card.blocks, card.title);
+    this.#drawFrame(card);
+    this.#body.update(card.blocks, card.title);
   }
 
-  _button(name, look, verb) {
+  #button(name, look, verb) {
     const button = h('button', { type: 'button', class: look }, iconElement(name, true));
     button.title = verb;
     return button;
@@ -57,17 +63,17 @@ export class CardView {
     const before = this.card;
     this.card = card;
     const renamed = before.title !== card.title || before.card_type !== card.card_type;
-    if (renamed) this._drawFrame(card);
-    const changed = this._body.update(card.blocks, card.title) || renamed;
+    if (renamed) this.#drawFrame(card);
+    const changed = this.#body.update(card.blocks, card.title) || renamed;
     if (changed) this.measured.width = 0;
     return changed;
   }
 
-  _drawFrame(card) {
-    this._title.textContent = card.title;
-    this._title.title = card.title;
-    this._icon.replaceChildren(iconElement(ICONS[card.card_type] ?? 'canvas', true));
-    for (const [verb, button] of Object.entries(this._named)) button.setAttribute('aria-label', `${verb} ${card.title}`);
+  #drawFrame(card) {
+    this.#title.textContent = card.title;
+    this.#title.title = card.title;
+    this.#icon.replaceChildren(iconElement(ICONS[card.card_type] ?? 'canvas', true));
+    for (const [verb, button] of Object.entries(this.#named)) button.setAttribute('aria-label', `${verb} ${card.title}`);
   }
 
   /** How many of the board's columns the card asks for. */
@@ -110,10 +116,10 @@ export class CardView {
   /** One short highlight: something here is new. */
   flash() {
     const { classList } = this.element;
-    clearTimeout(this._flashing);
+    clearTimeout(this.#flashing);
     classList.remove('flash');
     requestAnimationFrame(() => classList.add('flash'));
-    this._flashing = setTimeout(() => classList.remove('flash'), FLASH_MS);
+    this.#flashing = setTimeout(() => classList.remove('flash'), FLASH_MS);
   }
 
   hold(held) {
@@ -123,7 +129,7 @@ export class CardView {
   /** Notes whether its content is cut off: then its body can be scrolled by keys. */
   markScrolling() {
     if (this.skipped) return;
-    const body = this._body.element;
+    const body = this.#body.element;
     const cut = body.scrollHeight > body.clientHeight + 1;
     if (cut === body.hasAttribute('tabindex')) return;
     if (cut) {

@@ -9,31 +9,33 @@ const EDGE = 48;
 const SPEED = 18;
 
 export class Drag {
+  #board;
+  #grip = null;
+
   constructor(board) {
-    this._board = board;
-    this._grip = null;
+    this.#board = board;
   }
 
   /** The card being dragged, or null. */
   get view() {
-    return this._grip?.moved ? this._grip.view : null;
+    return this.#grip?.moved ? this.#grip.view : null;
   }
 
   attach(view) {
     view.head.addEventListener('pointerdown', (event) => {
       // A finger on the head scrolls the board; it drags by the button.
-      if (event.pointerType !== 'touch' && !event.target.closest('button')) this._press(event, view, 'move', view.head);
+      if (event.pointerType !== 'touch' && !event.target.closest('button')) this.#press(event, view, 'move', view.head);
     });
-    view.mover.addEventListener('pointerdown', (event) => this._press(event, view, 'move', view.mover));
-    view.sizer.addEventListener('pointerdown', (event) => this._press(event, view, 'resize', view.sizer));
+    view.mover.addEventListener('pointerdown', (event) => this.#press(event, view, 'move', view.mover));
+    view.sizer.addEventListener('pointerdown', (event) => this.#press(event, view, 'resize', view.sizer));
   }
 
-  _press(event, view, kind, handle) {
-    if (event.button !== 0 || this._grip || this._board.narrow || view.place === null) return;
+  #press(event, view, kind, handle) {
+    if (event.button !== 0 || this.#grip || this.#board.narrow || view.place === null) return;
     handle.setPointerCapture(event.pointerId);
-    const { scroller } = this._board;
+    const { scroller } = this.#board;
     const ending = new AbortController();
-    this._grip = {
+    this.#grip = {
       view,
       kind,
       handle,
@@ -46,8 +48,8 @@ export class Drag {
       frame: 0,
     };
     const on = (target, type, act) => target.addEventListener(type, act, { signal: ending.signal, capture: true });
-    on(handle, 'pointermove', (move) => this._follow(move));
-    on(handle, 'pointerup', () => this._drop());
+    on(handle, 'pointermove', (move) => this.#follow(move));
+    on(handle, 'pointerup', () => this.#drop());
     on(handle, 'pointercancel', () => this.cancel());
     on(handle, 'lostpointercapture', () => this.cancel());
     on(window, 'keydown', (key) => {
@@ -58,38 +60,38 @@ export class Drag {
     });
   }
 
-  _follow(event) {
-    const grip = this._grip;
+  #follow(event) {
+    const grip = this.#grip;
     if (!grip || event.pointerId !== grip.pointer) return;
     grip.at = { x: event.clientX, y: event.clientY };
     if (!grip.moved) {
-      const { scroller } = this._board;
+      const { scroller } = this.#board;
       const far = Math.hypot(
         event.clientX + scroller.scrollLeft - grip.from.x,
         event.clientY + scroller.scrollTop - grip.from.y,
       );
       if (far < THRESHOLD) return;
       grip.moved = true;
-      this._board.hold(grip.view);
+      this.#board.hold(grip.view);
     }
     // At most once a frame, however often the pointer speaks.
-    grip.frame ||= requestAnimationFrame(() => this._draw());
+    grip.frame ||= requestAnimationFrame(() => this.#draw());
   }
 
-  _draw() {
-    const grip = this._grip;
+  #draw() {
+    const grip = this.#grip;
     if (!grip) return;
     grip.frame = 0;
-    const { scroller } = this._board;
-    if (this._scrollAlong(grip.at, scroller.getBoundingClientRect())) {
-      grip.frame = requestAnimationFrame(() => this._draw());
+    const { scroller } = this.#board;
+    if (this.#scrollAlong(grip.at, scroller.getBoundingClientRect())) {
+      grip.frame = requestAnimationFrame(() => this.#draw());
     }
-    grip.view.put(this._target());
+    grip.view.put(this.#target());
   }
 
-  _target() {
-    const { kind, origin, from, at } = this._grip;
-    const { scroller } = this._board;
+  #target() {
+    const { kind, origin, from, at } = this.#grip;
+    const { scroller } = this.#board;
     const across = at.x + scroller.scrollLeft - from.x;
     const down = at.y + scroller.scrollTop - from.y;
     if (kind === 'resize') {
@@ -99,8 +101,8 @@ export class Drag {
     return { ...origin, x: Math.max(0, origin.x + across), y: Math.max(0, origin.y + down) };
   }
 
-  _scrollAlong(at, edges) {
-    const { scroller } = this._board;
+  #scrollAlong(at, edges) {
+    const { scroller } = this.#board;
     const before = scroller.scrollTop + scroller.scrollLeft;
     const pull = (near, far) => (near < EDGE ? near - EDGE : far < EDGE ? EDGE - far : 0);
     const step = (distance) => Math.max(-SPEED, Math.min(SPEED, distance / 3));
@@ -109,20 +111,20 @@ export class Drag {
     return scroller.scrollTop + scroller.scrollLeft !== before;
   }
 
-  _drop() {
-    const grip = this._grip;
+  #drop() {
+    const grip = this.#grip;
     if (!grip?.moved) {
-      this._end();
+      this.#end();
       return;
     }
-    const place = this._target();
-    this._end();
-    this._swallowClick(grip.handle);
-    this._board.drop(grip.view, place, grip.kind);
+    const place = this.#target();
+    this.#end();
+    this.#swallowClick(grip.handle);
+    this.#board.drop(grip.view, place, grip.kind);
   }
 
   /** The click that ends a drag is none on the button. */
-  _swallowClick(handle) {
+  #swallowClick(handle) {
     const swallow = (event) => event.stopImmediatePropagation();
     handle.addEventListener('click', swallow, { capture: true, once: true });
     setTimeout(() => handle.removeEventListener('click', swallow, { capture: true }));
@@ -130,15 +132,15 @@ export class Drag {
 
   /** Lets go, and the card returns to where it was. */
   cancel() {
-    const grip = this._grip;
-    this._end();
-    if (grip?.moved) this._board.release(grip.view);
+    const grip = this.#grip;
+    this.#end();
+    if (grip?.moved) this.#board.release(grip.view);
   }
 
-  _end() {
-    const grip = this._grip;
+  #end() {
+    const grip = this.#grip;
     if (!grip) return;
-    this._grip = null;
+    this.#grip = null;
     grip.ending.abort();
     cancelAnimationFrame(grip.frame);
     if (grip.handle.hasPointerCapture(grip.pointer)) grip.handle.releasePointerCapture(grip.pointer);

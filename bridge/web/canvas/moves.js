@@ -3,42 +3,45 @@
 import { snap } from './packing.js';
 
 export class Moves {
+  #page;
+  #answered;
+  #pending = new Map();
+
   /** `answered()` is called when the server has spoken, since the card may have to go back. */
   constructor(page, answered) {
-    this._page = page;
-    this._answered = answered;
-    this._pending = new Map();
+    this.#page = page;
+    this.#answered = answered;
   }
 
   /** The place that a card is on its way to, or undefined. Until it is answered, echoes of earlier moves are old news. */
   of(cardId) {
-    return this._pending.get(cardId)?.place;
+    return this.#pending.get(cardId)?.place;
   }
 
   /** Keeps a card's place, on the grid, on the server; other pages follow. */
   async keep(card, { x, y, width, height }) {
     const place = { x: snap(x), y: snap(y), width: snap(width), height: snap(height) };
     const move = { place };
-    this._pending.set(card.card_id, move);
+    this.#pending.set(card.card_id, move);
     const position = { x: place.x, y: place.y };
     const size = { width: place.width, height: place.height };
-    const { connection, store } = this._page;
+    const { connection, store } = this.#page;
     try {
       await connection.ask('canvas_interaction', { action: 'move_card', card_id: card.card_id, position, size });
       const known = store.state.cards.get(card.card_id);
-      if (this._isNewest(card, move) && known) store.setCard({ ...known, position, size });
+      if (this.#isNewest(card, move) && known) store.setCard({ ...known, position, size });
     } catch (problem) {
-      if (this._isNewest(card, move)) {
-        this._page.toast({ kind: 'error', text: `“${card.title}” went back to its place: ${problem.message}` });
+      if (this.#isNewest(card, move)) {
+        this.#page.toast({ kind: 'error', text: `“${card.title}” went back to its place: ${problem.message}` });
       }
     }
-    if (this._isNewest(card, move)) {
-      this._pending.delete(card.card_id);
-      this._answered();
+    if (this.#isNewest(card, move)) {
+      this.#pending.delete(card.card_id);
+      this.#answered();
     }
   }
 
-  _isNewest(card, move) {
-    return this._pending.get(card.card_id) === move;
+  #isNewest(card, move) {
+    return this.#pending.get(card.card_id) === move;
   }
 }

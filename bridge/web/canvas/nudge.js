@@ -10,38 +10,42 @@ const HOW =
   `Arrow keys go ${UNIT} pixels at a time, with Shift ${STRIDE}. Enter keeps the result, Escape undoes it.`;
 
 export class Nudge {
+  #page;
+  #board;
+  #going = null;
+  #saying;
+
   constructor(page, board) {
-    this._page = page;
-    this._board = board;
-    this._going = null;
+    this.#page = page;
+    this.#board = board;
   }
 
   /** The card being moved by keys, or null. */
   get view() {
-    return this._going?.view ?? null;
+    return this.#going?.view ?? null;
   }
 
   attach(view) {
-    this._listen(view, view.mover, 'move');
-    this._listen(view, view.sizer, 'resize');
+    this.#listen(view, view.mover, 'move');
+    this.#listen(view, view.sizer, 'resize');
   }
 
-  _listen(view, button, kind) {
-    button.addEventListener('keydown', (event) => this._key(event, view, kind));
+  #listen(view, button, kind) {
+    button.addEventListener('keydown', (event) => this.#key(event, view, kind));
     button.addEventListener('blur', () => this.keep());
     button.addEventListener('click', () => {
-      if (this._going === null) this._page.toast({ kind: 'info', text: HOW });
+      if (this.#going === null) this.#page.toast({ kind: 'info', text: HOW });
     });
   }
 
-  _key(event, view, kind) {
+  #key(event, view, kind) {
     const step = STEPS[event.key];
     if (step) {
       if (view.place === null) return;
-      this._step(view, kind, step, event.shiftKey ? STRIDE : UNIT);
-    } else if (this._going !== null && (event.key === 'Enter' || event.key === ' ')) {
+      this.#step(view, kind, step, event.shiftKey ? STRIDE : UNIT);
+    } else if (this.#going !== null && (event.key === 'Enter' || event.key === ' ')) {
       this.keep();
-    } else if (this._going !== null && event.key === 'Escape') {
+    } else if (this.#going !== null && event.key === 'Escape') {
       this.cancel();
     } else {
       return;
@@ -50,12 +54,12 @@ export class Nudge {
     event.stopPropagation();
   }
 
-  _step(view, kind, [across, down], pixels) {
-    if (this._going === null) {
-      this._going = { view, kind, place: { ...view.place } };
-      this._board.hold(view);
+  #step(view, kind, [across, down], pixels) {
+    if (this.#going === null) {
+      this.#going = { view, kind, place: { ...view.place } };
+      this.#board.hold(view);
     }
-    const { place } = this._going;
+    const { place } = this.#going;
     const shifted = (value, by, least) => Math.max(least, snap(value + by * pixels));
     if (kind === 'move') {
       place.x = shifted(place.x, across, 0);
@@ -66,31 +70,31 @@ export class Nudge {
     }
     view.put({ ...place });
     view.element.scrollIntoView({ block: 'nearest', inline: 'nearest' });
-    this._sayAtRest(view, kind, place);
+    this.#sayAtRest(view, kind, place);
   }
 
-  _sayAtRest(view, kind, { x, y, width, height }) {
-    clearTimeout(this._saying);
+  #sayAtRest(view, kind, { x, y, width, height }) {
+    clearTimeout(this.#saying);
     const where = kind === 'move' ? `${x} across, ${y} down` : `${width} wide, ${height} high`;
-    this._saying = setTimeout(() => this._page.announce(`${view.card.title}: ${where}`), REST_MS);
+    this.#saying = setTimeout(() => this.#page.announce(`${view.card.title}: ${where}`), REST_MS);
   }
 
   /** Keeps the place the keys have led to. */
   keep() {
-    const going = this._going;
+    const going = this.#going;
     if (going === null) return;
-    this._going = null;
-    clearTimeout(this._saying);
-    this._board.drop(going.view, going.place, going.kind);
+    this.#going = null;
+    clearTimeout(this.#saying);
+    this.#board.drop(going.view, going.place, going.kind);
   }
 
   /** Puts the card back to where it was. */
   cancel() {
-    const going = this._going;
+    const going = this.#going;
     if (going === null) return;
-    this._going = null;
-    clearTimeout(this._saying);
-    this._board.release(going.view);
-    this._page.announce(`${going.view.card.title} is back in its place`);
+    this.#going = null;
+    clearTimeout(this.#saying);
+    this.#board.release(going.view);
+    this.#page.announce(`${going.view.card.title} is back in its place`);
   }
 }

@@ -3,17 +3,21 @@
 const REMEMBERED = 'sprite.stack';
 
 export class Stacks {
+  #page;
+  #opened;
+  #active;
+
   /** `opened(stackId)` is called when another stack is in front. */
   constructor(page, opened) {
-    this._page = page;
-    this._opened = opened;
-    this._active = remembered();
+    this.#page = page;
+    this.#opened = opened;
+    this.#active = remembered();
     /** Stacks with something new that nobody has looked at. */
     this.news = new Set();
   }
 
   get all() {
-    return this._page.store.state.stacks;
+    return this.#page.store.state.stacks;
   }
 
   get open() {
@@ -23,15 +27,15 @@ export class Stacks {
   /** The stack in front: the one chosen last, else the newest (where the agent draws), else null. */
   get active() {
     const { open } = this;
-    return open.find((stack) => stack.stack_id === this._active) ?? open.at(-1) ?? null;
+    return open.find((stack) => stack.stack_id === this.#active) ?? open.at(-1) ?? null;
   }
 
   /** Brings a stack to the front. */
   choose(stackId) {
-    this._active = stackId;
+    this.#active = stackId;
     remember(stackId);
     this.news.delete(stackId);
-    this._opened(stackId);
+    this.#opened(stackId);
   }
 
   /** Brings the next (1) or the one before (-1) to the front. */
@@ -45,69 +49,69 @@ export class Stacks {
   }
 
   async create() {
-    const name = await this._page.prompt({ title: 'New stack', label: 'Name', confirm: 'Create', maxlength: 200 });
+    const name = await this.#page.prompt({ title: 'New stack', label: 'Name', confirm: 'Create', maxlength: 200 });
     if (name === null) return;
-    const made = await this._tell({ action: 'create_stack', name });
+    const made = await this.#tell({ action: 'create_stack', name });
     if (made === null) return;
-    this._set({ stack_id: made.stack_id, name, archived: false });
+    this.#set({ stack_id: made.stack_id, name, archived: false });
     this.choose(made.stack_id);
   }
 
   async rename(stack) {
     const asked = { title: 'Rename stack', label: 'Name', value: stack.name, confirm: 'Rename', maxlength: 200 };
-    const name = await this._page.prompt(asked);
+    const name = await this.#page.prompt(asked);
     if (name === null || name === stack.name) return;
-    if (await this._tell({ action: 'rename_stack', stack_id: stack.stack_id, name })) this._set({ ...stack, name });
+    if (await this.#tell({ action: 'rename_stack', stack_id: stack.stack_id, name })) this.#set({ ...stack, name });
   }
 
   async archive(stack) {
-    if (!(await this._tell({ action: 'archive_stack', stack_id: stack.stack_id }))) return;
-    this._set({ ...stack, archived: true });
-    this._opened(this.active?.stack_id ?? null);
+    if (!(await this.#tell({ action: 'archive_stack', stack_id: stack.stack_id }))) return;
+    this.#set({ ...stack, archived: true });
+    this.#opened(this.active?.stack_id ?? null);
     const action = { label: 'Undo', run: () => this.restore({ ...stack, archived: true }) };
-    this._page.toast({ kind: 'success', text: `“${stack.name}” is archived, with its cards.`, action });
+    this.#page.toast({ kind: 'success', text: `“${stack.name}” is archived, with its cards.`, action });
   }
 
   async restore(stack) {
-    if (!(await this._tell({ action: 'restore_stack', stack_id: stack.stack_id }))) return false;
-    this._set({ ...stack, archived: false });
+    if (!(await this.#tell({ action: 'restore_stack', stack_id: stack.stack_id }))) return false;
+    this.#set({ ...stack, archived: false });
     this.choose(stack.stack_id);
     return true;
   }
 
   async archiveCard(card) {
-    if (!(await this._tell({ action: 'archive_card', card_id: card.card_id }))) return;
-    this._setCard(card, true);
+    if (!(await this.#tell({ action: 'archive_card', card_id: card.card_id }))) return;
+    this.#setCard(card, true);
     const action = { label: 'Undo', run: () => this.restoreCard(card) };
-    this._page.toast({ kind: 'success', text: `“${card.title}” is archived.`, action });
+    this.#page.toast({ kind: 'success', text: `“${card.title}” is archived.`, action });
   }
 
   /** Puts a card back, and its stack with it where that is archived too. */
   async restoreCard(card) {
     const stack = this.all.find(({ stack_id: id }) => id === card.stack_id);
     if (stack?.archived && !(await this.restore(stack))) return;
-    if (await this._tell({ action: 'restore_card', card_id: card.card_id })) this._setCard(card, false);
+    if (await this.#tell({ action: 'restore_card', card_id: card.card_id })) this.#setCard(card, false);
   }
 
-  async _tell(interaction) {
+  async #tell(interaction) {
     try {
-      return await this._page.connection.ask('canvas_interaction', interaction);
+      return await this.#page.connection.ask('canvas_interaction', interaction);
     } catch (problem) {
-      this._page.toast({ kind: 'error', text: `Nothing was changed: ${problem.message}` });
+      this.#page.toast({ kind: 'error', text: `Nothing was changed: ${problem.message}` });
       return null;
     }
   }
 
   /** What the server has just confirmed; its own message to all pages says the same. */
-  _set(changed) {
+  #set(changed) {
     const known = this.all.some((stack) => stack.stack_id === changed.stack_id);
     const merged = this.all.map((stack) => (stack.stack_id === changed.stack_id ? changed : stack));
-    this._page.store.setStacks(known ? merged : [...merged, changed]);
+    this.#page.store.setStacks(known ? merged : [...merged, changed]);
   }
 
-  _setCard(card, archived) {
-    const known = this._page.store.state.cards.get(card.card_id);
-    if (known) this._page.store.setCard({ ...known, archived });
+  #setCard(card, archived) {
+    const known = this.#page.store.state.cards.get(card.card_id);
+    if (known) this.#page.store.setCard({ ...known, archived });
   }
 }
 

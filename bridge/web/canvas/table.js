@@ -22,25 +22,40 @@ const NARROWEST = 5;
 const WIDEST = 32;
 
 export class TableView {
+  #page;
+  #sort = null;
+  #drawn = '';
+  #frame = 0;
+  #group;
+  #head;
+  #body;
+  #table;
+  #scroller;
+  #count;
+  #copy;
+  #columns;
+  #rows;
+  #figures;
+  #decimals;
+  #windowed;
+  #order;
+
   /** `page` announces and says; `name` names the table for those who do not see it. */
   constructor(page, name) {
-    this._page = page;
-    this._sort = null;
-    this._drawn = '';
-    this._frame = 0;
-    this._group = h('colgroup');
-    this._head = h('tr');
-    this._body = h('tbody');
-    this._table = h('table', null, this._group, h('thead', null, this._head), this._body);
-    this._scroller = h('div', { class: 'table-scroll scroll', role: 'region', tabIndex: 0, 'aria-label': name });
-    this._scroller.append(this._table);
-    this._scroller.addEventListener('scroll', () => this._soon(), { passive: true });
-    new ResizeObserver(() => this._soon()).observe(this._scroller);
-    this._count = h('span', { class: 'tabular' });
-    this._copy = h('button', { type: 'button', class: 'button quiet small' }, 'Copy as CSV');
-    this._copy.addEventListener('click', () => this._copyAll());
-    this.element = h('div', { class: 'table-block' }, this._scroller);
-    this.element.append(h('div', { class: 'table-foot' }, this._count, this._copy));
+    this.#page = page;
+    this.#group = h('colgroup');
+    this.#head = h('tr');
+    this.#body = h('tbody');
+    this.#table = h('table', null, this.#group, h('thead', null, this.#head), this.#body);
+    this.#scroller = h('div', { class: 'table-scroll scroll', role: 'region', tabIndex: 0, 'aria-label': name });
+    this.#scroller.append(this.#table);
+    this.#scroller.addEventListener('scroll', () => this.#soon(), { passive: true });
+    new ResizeObserver(() => this.#soon()).observe(this.#scroller);
+    this.#count = h('span', { class: 'tabular' });
+    this.#copy = h('button', { type: 'button', class: 'button quiet small' }, 'Copy as CSV');
+    this.#copy.addEventListener('click', () => this.#copyAll());
+    this.element = h('div', { class: 'table-block' }, this.#scroller);
+    this.element.append(h('div', { class: 'table-foot' }, this.#count, this.#copy));
   }
 
   /** Shows other data; the person's order stays as long as its column does. Throws where the data is no table. */
@@ -48,116 +63,116 @@ export class TableView {
     if (!Array.isArray(columns) || !Array.isArray(rows)) throw new TypeError('no table');
     const names = columns.map(cellText);
     const listed = rows.map((row) => (Array.isArray(row) ? row : columns.map((column) => row?.[column])));
-    if (this._sort !== null && names[this._sort.column] !== this._columns[this._sort.column]) this._sort = null;
-    this._columns = names;
-    this._rows = listed;
-    this._figures = names.map((_, column) => isFigures(listed, column));
-    this._decimals = names.map((_, column) => (this._figures[column] ? decimalsOf(listed, column) : 0));
-    this._windowed = listed.length > ALL_ROWS;
-    this.element.classList.toggle('windowed', this._windowed);
-    this._table.setAttribute('aria-rowcount', String(listed.length + 1));
-    this._count.textContent = plural(listed.length, 'row');
-    this._copy.hidden = listed.length === 0;
-    this._drawHead();
-    this._arrange();
+    if (this.#sort !== null && names[this.#sort.column] !== this.#columns[this.#sort.column]) this.#sort = null;
+    this.#columns = names;
+    this.#rows = listed;
+    this.#figures = names.map((_, column) => isFigures(listed, column));
+    this.#decimals = names.map((_, column) => (this.#figures[column] ? decimalsOf(listed, column) : 0));
+    this.#windowed = listed.length > ALL_ROWS;
+    this.element.classList.toggle('windowed', this.#windowed);
+    this.#table.setAttribute('aria-rowcount', String(listed.length + 1));
+    this.#count.textContent = plural(listed.length, 'row');
+    this.#copy.hidden = listed.length === 0;
+    this.#drawHead();
+    this.#arrange();
   }
 
-  _drawHead() {
-    this._head.replaceChildren(...this._columns.map((name, column) => this._heading(name, column)));
-    this._group.replaceChildren(...(this._windowed ? this._columns.map((_, column) => this._column(column)) : []));
+  #drawHead() {
+    this.#head.replaceChildren(...this.#columns.map((name, column) => this.#heading(name, column)));
+    this.#group.replaceChildren(...(this.#windowed ? this.#columns.map((_, column) => this.#column(column)) : []));
   }
 
-  _heading(name, column) {
+  #heading(name, column) {
     const button = h('button', { type: 'button', class: 'sort' }, h('span', null, name || `Column ${column + 1}`));
-    button.addEventListener('click', () => this._sortBy(column));
-    return h('th', { scope: 'col', class: this._figures[column] ? 'figure' : '' }, button);
+    button.addEventListener('click', () => this.#sortBy(column));
+    return h('th', { scope: 'col', class: this.#figures[column] ? 'figure' : '' }, button);
   }
 
   /** The rows in sight change as one scrolls, the columns' widths must not. */
-  _column(column) {
-    const longest = this._rows
+  #column(column) {
+    const longest = this.#rows
       .slice(0, SAMPLE)
-      .reduce((most, row) => Math.max(most, cellText(row[column]).length), this._columns[column].length + 2);
+      .reduce((most, row) => Math.max(most, cellText(row[column]).length), this.#columns[column].length + 2);
     const element = h('col');
     element.style.width = `${Math.min(WIDEST, Math.max(NARROWEST, longest)) + 3}ch`;
     return element;
   }
 
-  _sortBy(column) {
-    this._sort = nextSort(this._sort, column);
-    this._arrange();
-    const how = this._sort === null ? 'in their own order' : `by ${this._columns[column]}, ${this._sort.direction}`;
-    this._page.announce(`Rows ${how}`);
+  #sortBy(column) {
+    this.#sort = nextSort(this.#sort, column);
+    this.#arrange();
+    const how = this.#sort === null ? 'in their own order' : `by ${this.#columns[column]}, ${this.#sort.direction}`;
+    this.#page.announce(`Rows ${how}`);
   }
 
-  _arrange() {
-    this._order = orderOf(this._rows, this._sort, this._figures[this._sort?.column]);
-    [...this._head.children].forEach((head, column) => {
-      if (this._sort?.column === column) head.setAttribute('aria-sort', this._sort.direction);
+  #arrange() {
+    this.#order = orderOf(this.#rows, this.#sort, this.#figures[this.#sort?.column]);
+    [...this.#head.children].forEach((head, column) => {
+      if (this.#sort?.column === column) head.setAttribute('aria-sort', this.#sort.direction);
       else head.removeAttribute('aria-sort');
     });
-    this._drawn = '';
-    this._draw();
+    this.#drawn = '';
+    this.#draw();
   }
 
-  _soon() {
-    if (!this._windowed || this._frame) return;
-    this._frame = requestAnimationFrame(() => {
-      this._frame = 0;
-      this._draw();
+  #soon() {
+    if (!this.#windowed || this.#frame) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.#draw();
     });
   }
 
-  _draw() {
-    const total = this._order.length;
+  #draw() {
+    const total = this.#order.length;
     if (total === 0) {
-      const none = h('td', { class: 'none', colSpan: Math.max(1, this._columns.length) }, 'No rows');
-      this._body.replaceChildren(h('tr', null, none));
+      const none = h('td', { class: 'none', colSpan: Math.max(1, this.#columns.length) }, 'No rows');
+      this.#body.replaceChildren(h('tr', null, none));
       return;
     }
-    if (!this._windowed) {
-      this._body.replaceChildren(...this._order.map((row) => this._row(this._rows[row])));
+    if (!this.#windowed) {
+      this.#body.replaceChildren(...this.#order.map((row) => this.#row(this.#rows[row])));
       return;
     }
-    const above = Math.floor(this._scroller.scrollTop / ROW);
-    const shown = Math.ceil((this._scroller.clientHeight || 480) / ROW);
+    const above = Math.floor(this.#scroller.scrollTop / ROW);
+    const shown = Math.ceil((this.#scroller.clientHeight || 480) / ROW);
     const first = Math.max(0, Math.min(above, total - shown) - SPARE);
     const last = Math.min(total, first + shown + 2 * SPARE);
     const drawn = `${first}-${last}`;
-    if (drawn === this._drawn) return;
-    this._drawn = drawn;
+    if (drawn === this.#drawn) return;
+    this.#drawn = drawn;
     const rows = [];
     for (let index = first; index < last; index += 1) {
-      const row = this._row(this._rows[this._order[index]], true);
+      const row = this.#row(this.#rows[this.#order[index]], true);
       row.setAttribute('aria-rowindex', String(index + 2));
       rows.push(row);
     }
-    this._body.replaceChildren(spacer(first), ...rows, spacer(total - last));
+    this.#body.replaceChildren(spacer(first), ...rows, spacer(total - last));
   }
 
-  _row(cells, cut = false) {
+  #row(cells, cut = false) {
     const row = document.createElement('tr');
-    for (let column = 0; column < this._columns.length; column += 1) {
+    for (let column = 0; column < this.#columns.length; column += 1) {
       const cell = document.createElement('td');
       const text = cellText(cells[column]);
-      cell.textContent = aligned(text, this._decimals[column]);
-      if (this._figures[column]) cell.className = 'figure';
+      cell.textContent = aligned(text, this.#decimals[column]);
+      if (this.#figures[column]) cell.className = 'figure';
       else if (cut && text.length > WIDEST) cell.title = text;
       row.append(cell);
     }
     return row;
   }
 
-  async _copyAll() {
-    const { text, formulas } = csvOf(this._columns, this._order.map((row) => this._rows[row]));
+  async #copyAll() {
+    const { text, formulas } = csvOf(this.#columns, this.#order.map((row) => this.#rows[row]));
     const copied = await copyText(text);
     if (copied === false) {
-      this._page.toast({ kind: 'error', text: 'The browser does not allow copying here.' });
+      this.#page.toast({ kind: 'error', text: 'The browser does not allow copying here.' });
       return;
     }
-    const rows = `Copied ${plural(this._order.length, 'row')}.`;
-    if (formulas === 0) this._page.toast({ kind: 'success', text: rows });
-    else this._page.toast({ kind: 'info', text: `${rows} ${formulasSaid(formulas)}` });
+    const rows = `Copied ${plural(this.#order.length, 'row')}.`;
+    if (formulas === 0) this.#page.toast({ kind: 'success', text: rows });
+    else this.#page.toast({ kind: 'info', text: `${rows} ${formulasSaid(formulas)}` });
   }
 }
 

@@ -8,74 +8,76 @@ import { View, nothingYet } from './view.js';
 const DONE = { completed: 'Completed', dismissed: 'Dismissed' };
 
 export class Actions extends View {
+  #acts;
+  #all = [];
+  #busy = new Set();
+
   /** `acts`: openLearning(id), draft(text). */
   constructor(page, ledger, acts) {
     super(page, ledger);
-    this._acts = acts;
-    this._all = [];
-    this._busy = new Set();
+    this.#acts = acts;
   }
 
   async load() {
-    this._all = await this.ledger.actions();
+    this.#all = await this.ledger.actions();
   }
 
-  async _resolve(action, status) {
-    this._busy.add(action.id);
+  async #resolve(action, status) {
+    this.#busy.add(action.id);
     this.draw();
     const all = await this.attempt('Nothing was changed', () => this.ledger.resolve(action.id, status));
-    this._busy.delete(action.id);
+    this.#busy.delete(action.id);
     if (all) {
-      this._all = all;
-      const undo = { label: 'Undo', run: () => void this._resolve(action, action.status) };
+      this.#all = all;
+      const undo = { label: 'Undo', run: () => void this.#resolve(action, action.status) };
       this.page.toast({ kind: 'success', text: `${DONE[status] ?? 'Open again'}: ${action.content}`, action: undo });
     }
     this.draw();
   }
 
   template() {
-    const open = this._all.filter((action) => action.status === 'pending');
-    const closed = this._all.filter((action) => action.status !== 'pending');
+    const open = this.#all.filter((action) => action.status === 'pending');
+    const closed = this.#all.filter((action) => action.status !== 'pending');
     return html`
       ${open.length === 0
         ? nothingYet(
             closed.length === 0 ? 'Nothing noted yet' : 'All done',
             'Say “remind me to …” in a conversation, and it stands here until it is done. The agent sees what is open at the start of each session.',
-            { label: 'Note something', run: () => this._acts.draft('Remind me to ') },
+            { label: 'Note something', run: () => this.#acts.draft('Remind me to ') },
           )
-        : html`<ul class="plain actions">${repeat(open, (action) => action.id, (action) => this._open(action))}</ul>`}
+        : html`<ul class="plain actions">${repeat(open, (action) => action.id, (action) => this.#open(action))}</ul>`}
       ${closed.length === 0
         ? nothing
         : html`<details class="closed-actions">
             <summary>${plural(closed.length, 'thing')} done or dismissed</summary>
-            <ul class="plain actions">${repeat(closed, (action) => action.id, (action) => this._closed(action))}</ul>
+            <ul class="plain actions">${repeat(closed, (action) => action.id, (action) => this.#closed(action))}</ul>
           </details>`}
     `;
   }
 
-  _open(action) {
-    const busy = this._busy.has(action.id);
+  #open(action) {
+    const busy = this.#busy.has(action.id);
     return html`<li class="action">
-      <div class="grow">${this._words(action)}</div>
-      <button type="button" class="button small" ?disabled=${busy} aria-label="Complete: ${action.content}" @click=${() => this._resolve(action, 'completed')}>Complete</button>
-      <button type="button" class="button quiet small" ?disabled=${busy} aria-label="Dismiss: ${action.content}" @click=${() => this._resolve(action, 'dismissed')}>Dismiss</button>
+      <div class="grow">${this.#words(action)}</div>
+      <button type="button" class="button small" ?disabled=${busy} aria-label="Complete: ${action.content}" @click=${() => this.#resolve(action, 'completed')}>Complete</button>
+      <button type="button" class="button quiet small" ?disabled=${busy} aria-label="Dismiss: ${action.content}" @click=${() => this.#resolve(action, 'dismissed')}>Dismiss</button>
     </li>`;
   }
 
-  _closed(action) {
+  #closed(action) {
     return html`<li class="action">
-      <div class="grow gone">${this._words(action)}</div>
+      <div class="grow gone">${this.#words(action)}</div>
       <span class="badge ${action.status === 'completed' ? 'ok' : ''}">${DONE[action.status] ?? action.status}</span>
-      <button type="button" class="button quiet small" ?disabled=${this._busy.has(action.id)} aria-label="Reopen: ${action.content}" @click=${() => this._resolve(action, 'pending')}>Reopen</button>
+      <button type="button" class="button quiet small" ?disabled=${this.#busy.has(action.id)} aria-label="Reopen: ${action.content}" @click=${() => this.#resolve(action, 'pending')}>Reopen</button>
     </li>`;
   }
 
-  _words(action) {
+  #words(action) {
     return html`<p>${action.content}</p>
       <p class="small-text muted">
         <time datetime=${iso(action.created_at)}>${ago(action.created_at)}</time>${action.source_learning_id === null
           ? nothing
-          : html` · <button type="button" class="link" @click=${() => this._acts.openLearning(action.source_learning_id)}>where it comes from</button>`}
+          : html` · <button type="button" class="link" @click=${() => this.#acts.openLearning(action.source_learning_id)}>where it comes from</button>`}
       </p>`;
   }
 }

@@ -36,25 +36,33 @@ export function dropDrafts() {
 export const hasDraft = (name) => drafts.get(name) !== null;
 
 export class Editor {
+  #page;
+  #ledger;
+  #done;
+  #file;
+  #text;
+  #base;
+  #theirs;
+  #comparison = null;
+  #busy = false;
+  #problem = null;
+
   /** `file` is `{name, content, version, limit}` as opened; `done(saved)` is called at the end, with the new file or null. */
   constructor(page, ledger, file, done) {
-    this._page = page;
-    this._ledger = ledger;
-    this._done = done;
-    this._file = file;
+    this.#page = page;
+    this.#ledger = ledger;
+    this.#done = done;
+    this.#file = file;
     const draft = drafts.get(file.name);
-    this._text = draft?.text ?? file.content;
-    this._base = draft?.version ?? file.version;
-    this._theirs = draft !== null && draft.version !== file.version ? file : null;
-    this._comparison = null;
-    this._busy = false;
-    this._problem = null;
+    this.#text = draft?.text ?? file.content;
+    this.#base = draft?.version ?? file.version;
+    this.#theirs = draft !== null && draft.version !== file.version ? file : null;
     this.element = h('div', { class: 'editor' });
-    this._draw();
+    this.#draw();
   }
 
   get changed() {
-    return this._text !== this._file.content;
+    return this.#text !== this.#file.content;
   }
 
   focus() {
@@ -63,123 +71,123 @@ export class Editor {
 
   /** The file has changed on the server while it is open here. */
   async changedMeanwhile() {
-    if (this._busy) return;
+    if (this.#busy) return;
     try {
-      const theirs = await this._ledger.file(this._file.name);
+      const theirs = await this.#ledger.file(this.#file.name);
       // A forget changes what a version says, not its number.
-      if (theirs.version !== this._base || theirs.content !== this._file.content) this._conflict(theirs);
+      if (theirs.version !== this.#base || theirs.content !== this.#file.content) this.#conflict(theirs);
     } catch {
       // Saving will find out.
     }
   }
 
-  _conflict(theirs) {
-    this._theirs = theirs;
-    this._comparison = null;
-    this._page.announce(`${this._file.name} has changed meanwhile. What you typed is still here.`);
-    this._draw();
+  #conflict(theirs) {
+    this.#theirs = theirs;
+    this.#comparison = null;
+    this.#page.announce(`${this.#file.name} has changed meanwhile. What you typed is still here.`);
+    this.#draw();
   }
 
-  _type(text) {
-    this._text = text;
-    drafts.keep(this._file.name, { text, version: this._base });
-    this._problem = null;
-    this._draw();
+  #type(text) {
+    this.#text = text;
+    drafts.keep(this.#file.name, { text, version: this.#base });
+    this.#problem = null;
+    this.#draw();
   }
 
-  async _save() {
-    this._busy = true;
-    this._problem = null;
-    this._draw();
+  async #save() {
+    this.#busy = true;
+    this.#problem = null;
+    this.#draw();
     try {
-      const saved = await this._ledger.edit(this._file.name, this._text, this._base);
-      drafts.drop(this._file.name);
-      this._page.toast({ kind: 'success', text: `${this._file.name} is saved. The agent knows it from its next session on.` });
-      this._done(saved);
+      const saved = await this.#ledger.edit(this.#file.name, this.#text, this.#base);
+      drafts.drop(this.#file.name);
+      this.#page.toast({ kind: 'success', text: `${this.#file.name} is saved. The agent knows it from its next session on.` });
+      this.#done(saved);
       return;
     } catch (problem) {
-      if (problem.code === 'conflict') await this._fetchTheirs();
-      else this._problem = problem.message;
+      if (problem.code === 'conflict') await this.#fetchTheirs();
+      else this.#problem = problem.message;
     }
-    this._busy = false;
-    this._draw();
+    this.#busy = false;
+    this.#draw();
   }
 
-  async _fetchTheirs() {
+  async #fetchTheirs() {
     try {
-      this._conflict(await this._ledger.file(this._file.name));
+      this.#conflict(await this.#ledger.file(this.#file.name));
     } catch (problem) {
-      this._problem = problem.message;
+      this.#problem = problem.message;
     }
   }
 
-  async _compare() {
-    const { _theirs: theirs } = this;
+  async #compare() {
+    const theirs = this.#theirs;
     try {
-      const lines = await diffOf(theirs.content, this._text);
-      this._comparison = diffElement(lines, 'From the file as it is now to what you typed');
+      const lines = await diffOf(theirs.content, this.#text);
+      this.#comparison = diffElement(lines, 'From the file as it is now to what you typed');
     } catch {
-      this._problem = 'The comparison could not be loaded. Is the bridge running?';
+      this.#problem = 'The comparison could not be loaded. Is the bridge running?';
     }
-    this._draw();
+    this.#draw();
   }
 
   /** The person has seen what is there now, and their text shall come in its place. */
-  _keepMine() {
-    this._base = this._theirs.version;
-    this._theirs = null;
-    this._comparison = null;
-    void this._save();
+  #keepMine() {
+    this.#base = this.#theirs.version;
+    this.#theirs = null;
+    this.#comparison = null;
+    void this.#save();
   }
 
-  async _takeTheirs() {
-    const sure = await this._page.confirm({
+  async #takeTheirs() {
+    const sure = await this.#page.confirm({
       title: 'Drop what you typed?',
-      body: `${this._file.name} stays as it is now.`,
+      body: `${this.#file.name} stays as it is now.`,
       confirm: 'Drop it',
       danger: true,
     });
-    if (sure) this._close();
+    if (sure) this.#close();
   }
 
-  async _cancel() {
+  async #cancel() {
     if (this.changed) {
-      const sure = await this._page.confirm({ title: 'Drop your changes?', body: 'They are not saved.', confirm: 'Drop them', danger: true });
+      const sure = await this.#page.confirm({ title: 'Drop your changes?', body: 'They are not saved.', confirm: 'Drop them', danger: true });
       if (!sure) return;
     }
-    this._close();
+    this.#close();
   }
 
-  _close() {
-    drafts.drop(this._file.name);
-    this._done(null);
+  #close() {
+    drafts.drop(this.#file.name);
+    this.#done(null);
   }
 
-  _draw() {
-    const lines = lineCount(this._text);
-    const size = new TextEncoder().encode(this._text).length;
-    const over = lines > this._file.limit || size > MOST_BYTES;
+  #draw() {
+    const lines = lineCount(this.#text);
+    const size = new TextEncoder().encode(this.#text).length;
+    const over = lines > this.#file.limit || size > MOST_BYTES;
     render(
       html`
-        ${this._theirs ? this._choice() : nothing}
+        ${this.#theirs ? this.#choice() : nothing}
         <textarea
           class="input mono"
           spellcheck="true"
-          aria-label="Content of ${this._file.name}"
+          aria-label="Content of ${this.#file.name}"
           aria-describedby="editor-size"
-          .value=${live(this._text)}
-          @input=${(event) => this._type(event.target.value)}
-          @keydown=${(event) => this._key(event)}
+          .value=${live(this.#text)}
+          @input=${(event) => this.#type(event.target.value)}
+          @keydown=${(event) => this.#key(event)}
         ></textarea>
-        ${this._problem ? html`<p class="bad-words" role="alert">Not saved: ${this._problem} What you typed is still here.</p>` : nothing}
+        ${this.#problem ? html`<p class="bad-words" role="alert">Not saved: ${this.#problem} What you typed is still here.</p>` : nothing}
         <div class="editor-foot">
           <span id="editor-size" class=${over ? 'bad-words tabular' : 'muted tabular'}
-            >${number(lines)} of ${number(this._file.limit)} lines, ${bytes(size)} of ${bytes(MOST_BYTES)}${over ? ': too long to save' : ''}</span
+            >${number(lines)} of ${number(this.#file.limit)} lines, ${bytes(size)} of ${bytes(MOST_BYTES)}${over ? ': too long to save' : ''}</span
           >
           <span class="grow"></span>
-          <button type="button" class="button quiet" ?disabled=${this._busy} @click=${() => this._cancel()}>Cancel</button>
-          <button type="button" class="button primary" ?disabled=${this._busy || over || !this.changed || this._theirs !== null} @click=${() => this._save()}>
-            ${this._busy ? 'Saving…' : 'Save'}
+          <button type="button" class="button quiet" ?disabled=${this.#busy} @click=${() => this.#cancel()}>Cancel</button>
+          <button type="button" class="button primary" ?disabled=${this.#busy || over || !this.changed || this.#theirs !== null} @click=${() => this.#save()}>
+            ${this.#busy ? 'Saving…' : 'Save'}
           </button>
         </div>
       `,
@@ -187,29 +195,29 @@ export class Editor {
     );
   }
 
-  _choice() {
+  #choice() {
     return html`<div class="memory-banner warn conflict" role="alert">
       <p class="grow">
-        <strong>${this._file.name} has changed while you were writing</strong> (it is at version ${this._theirs.version} now). What you typed is still here. What shall
+        <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${this.#theirs.version} now). What you typed is still here. What shall
         stand?
       </p>
       <div class="row">
-        <button type="button" class="button small" @click=${() => this._compare()}>Compare</button>
-        <button type="button" class="button small" ?disabled=${this._busy} @click=${() => this._keepMine()}>Save mine</button>
-        <button type="button" class="button small" @click=${() => this._takeTheirs()}>Take theirs</button>
+        <button type="button" class="button small" @click=${() => this.#compare()}>Compare</button>
+        <button type="button" class="button small" ?disabled=${this.#busy} @click=${() => this.#keepMine()}>Save mine</button>
+        <button type="button" class="button small" @click=${() => this.#takeTheirs()}>Take theirs</button>
       </div>
-      ${this._comparison}
+      ${this.#comparison}
     </div>`;
   }
 
-  _key(event) {
+  #key(event) {
     if (event.key === 's' && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
-      if (!this._busy && this.changed && this._theirs === null) void this._save();
+      if (!this.#busy && this.changed && this.#theirs === null) void this.#save();
     } else if (event.key === 'Escape') {
       event.preventDefault();
       event.stopPropagation();
-      void this._cancel();
+      void this.#cancel();
     }
   }
 }

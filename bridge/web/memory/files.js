@@ -15,124 +15,128 @@ import { FILES } from './words.js';
 const FIRST = 'user.md';
 
 export class Files extends View {
+  #acts;
+  #files = [];
+  #name;
+  #file = null;
+  #fileProblem = null;
+  /** 'read', 'edit' or 'versions'. */
+  #mode;
+  #part = null;
+  /** On a narrow panel the list and the file take turns. */
+  #inFile = false;
+  #asked = 0;
+
   /** `acts`: openTurn(id). */
   constructor(page, ledger, acts) {
     super(page, ledger);
-    this._acts = acts;
-    this._files = [];
-    this._name = FIRST;
-    this._file = null;
-    this._fileProblem = null;
-    /** 'read', 'edit' or 'versions'. */
-    this._mode = 'read';
-    this._part = null;
-    /** On a narrow panel the list and the file take turns. */
-    this._inFile = false;
-    this._asked = 0;
+    this.#acts = acts;
+    this.#name = FIRST;
+    this.#mode = 'read';
   }
 
   async load() {
-    const [files] = await Promise.all([this.ledger.files(), this._mode === 'read' ? this._fetch() : null]);
-    this._files = files;
+    const [files] = await Promise.all([this.ledger.files(), this.#mode === 'read' ? this.#fetch() : null]);
+    this.#files = files;
   }
 
   /** Everything is told anew, say after a forget or a long absence. */
   forgetRows() {
-    if (this._mode === 'edit') void this._part.changedMeanwhile();
+    if (this.#mode === 'edit') void this.#part.changedMeanwhile();
     else this.stopEditing();
     this.invalidate();
   }
 
   /** Back to reading, with the file fetched anew. */
   stopEditing() {
-    this._mode = 'read';
-    this._part = null;
-    this._file = null;
+    this.#mode = 'read';
+    this.#part = null;
+    this.#file = null;
     this.invalidate();
   }
 
   /** Files that have been written by somebody. */
   changed(names) {
-    if (names.includes(this._name) && this._mode === 'edit') void this._part.changedMeanwhile();
+    if (names.includes(this.#name) && this.#mode === 'edit') void this.#part.changedMeanwhile();
     this.invalidate();
   }
 
   /** Opens a file, at a version if one is named. */
   async open(name, version = null) {
     if (!Object.hasOwn(FILES, name)) return;
-    this._inFile = true;
-    if (name !== this._name || this._mode !== 'edit') {
-      this._name = name;
-      this._file = null;
-      this._mode = 'read';
-      this._part = null;
+    this.#inFile = true;
+    if (name !== this.#name || this.#mode !== 'edit') {
+      this.#name = name;
+      this.#file = null;
+      this.#mode = 'read';
+      this.#part = null;
       await this.refresh();
-      if (version !== null && this._file) this._openVersions(version);
+      if (version !== null && this.#file) this.#openVersions(version);
     }
     this.draw();
     this.element.querySelector('.memory-file h3')?.focus();
   }
 
-  async _fetch() {
-    this._asked += 1;
-    const asked = this._asked;
-    const name = this._name;
+  async #fetch() {
+    this.#asked += 1;
+    const asked = this.#asked;
+    const name = this.#name;
     try {
       const file = await this.ledger.file(name);
-      if (asked === this._asked) this._file = { ...file, element: this._grown(file, prose(file.content)) };
-      this._fileProblem = null;
+      if (asked === this.#asked) this.#file = { ...file, element: this.#grown(file, prose(file.content)) };
+      this.#fileProblem = null;
     } catch (problem) {
-      if (asked === this._asked) this._fileProblem = problem;
+      if (asked === this.#asked) this.#fileProblem = problem;
     }
   }
 
   /** Lights what the file now says and did not say a moment ago. */
-  _grown(file, element) {
-    if (this._file?.name !== file.name || this._file.content === file.content) return element;
-    const before = new Set(pieces(this._file.element).map((piece) => piece.textContent));
+  #grown(file, element) {
+    if (this.#file?.name !== file.name || this.#file.content === file.content) return element;
+    const before = new Set(pieces(this.#file.element).map((piece) => piece.textContent));
     for (const piece of pieces(element)) if (!before.has(piece.textContent)) piece.classList.add('grown');
     return element;
   }
 
-  get _state() {
-    return this._files.find((file) => file.name === this._name);
+  get #state() {
+    return this.#files.find((file) => file.name === this.#name);
   }
 
-  _edit() {
-    const file = { ...this._file, limit: this._state.limit };
-    this._part = new Editor(this.page, this.ledger, file, (saved) => this._read(saved));
-    this._mode = 'edit';
+  #edit() {
+    const file = { ...this.#file, limit: this.#state.limit };
+    this.#part = new Editor(this.page, this.ledger, file, (saved) => this.#read(saved));
+    this.#mode = 'edit';
     this.draw();
-    this._part.focus();
+    this.#part.focus();
   }
 
-  _openVersions(version = null) {
-    const acts = { openTurn: this._acts.openTurn, restored: (saved) => this._read(saved) };
-    this._part = new Versions(this.page, this.ledger, this._file, acts, version);
-    this._mode = 'versions';
+  #openVersions(version = null) {
+    const acts = { openTurn: this.#acts.openTurn, restored: (saved) => this.#read(saved) };
+    this.#part = new Versions(this.page, this.ledger, this.#file, acts, version);
+    this.#mode = 'versions';
     this.draw();
   }
 
   /** Back to reading, with the file as it was saved. */
-  _read(saved = null) {
-    if (saved) this._file = { ...saved, element: this._grown(saved, prose(saved.content)) };
-    this._mode = 'read';
-    this._part = null;
+  #read(saved = null) {
+    if (saved) this.#file = { ...saved, element: this.#grown(saved, prose(saved.content)) };
+    this.#mode = 'read';
+    this.#part = null;
     this.invalidate();
     this.draw();
   }
 
   template() {
-    return html`<div class="files ${this._inFile ? 'in-file' : ''}">
+    return html`<div class="files ${this.#inFile ? 'in-file' : ''}">
       <nav class="file-list" aria-label="Memory files">
-        ${this._files.map((file) => this._item(file))}
+        ${this.#files.map((file) => this.#item(file))}
       </nav>
-      <article class="memory-file" aria-label=${this._name}>${this._open()}</article>
+      <article class="memory-file" aria-label=${this.#name}>${this.#open()}</article>
     </div>`;
   }
 
-  _item(file) {
-    return html`<button type="button" class="file-item" aria-current=${file.name === this._name ? 'true' : 'false'} @click=${() => this._choose(file.name)}>
+  #item(file) {
+    return html`<button type="button" class="file-item" aria-current=${file.name === this.#name ? 'true' : 'false'} @click=${() => this.#choose(file.name)}>
       <span class="file-item-name">${file.name}${hasDraft(file.name) ? html` <span class="badge warn">Not saved</span>` : nothing}</span>
       <span class="small-text muted">${FILES[file.name] ?? ''}</span>
       ${gauge(file)}
@@ -140,53 +144,53 @@ export class Files extends View {
     </button>`;
   }
 
-  _choose(name) {
-    this._inFile = true;
-    if (name === this._name) {
+  #choose(name) {
+    this.#inFile = true;
+    if (name === this.#name) {
       this.draw();
       return;
     }
     // What was typed in another file waits there as a draft.
-    this._name = name;
-    this._file = null;
-    this._mode = 'read';
-    this._part = null;
+    this.#name = name;
+    this.#file = null;
+    this.#mode = 'read';
+    this.#part = null;
     void this.refresh();
   }
 
-  _back() {
-    this._inFile = false;
+  #back() {
+    this.#inFile = false;
     this.draw();
   }
 
-  _open() {
-    const state = this._state;
+  #open() {
+    const state = this.#state;
     const curated = state?.managed === 'curated';
     return html`
       <header class="memory-file-head">
-        <button type="button" class="icon-button small back" aria-label="All files" title="All files" @click=${() => this._back()}>${icon('back', true)}</button>
-        <h3 tabindex="-1">${this._name}</h3>
+        <button type="button" class="icon-button small back" aria-label="All files" title="All files" @click=${() => this.#back()}>${icon('back', true)}</button>
+        <h3 tabindex="-1">${this.#name}</h3>
         <span class="grow"></span>
-        ${this._file && curated && this._mode === 'read'
-          ? html`<button type="button" class="button small" @click=${() => this._edit()}>${icon('edit', true)}${hasDraft(this._name) ? 'Go on editing' : 'Edit'}</button>`
+        ${this.#file && curated && this.#mode === 'read'
+          ? html`<button type="button" class="button small" @click=${() => this.#edit()}>${icon('edit', true)}${hasDraft(this.#name) ? 'Go on editing' : 'Edit'}</button>`
           : nothing}
-        ${this._file && curated && this._mode !== 'edit' ? this._versionsButton() : nothing}
+        ${this.#file && curated && this.#mode !== 'edit' ? this.#versionsButton() : nothing}
       </header>
       ${curated || !state ? nothing : html`<p class="memory-note">Comes with the sprite and is changed only by whoever deploys it; memory never writes it.</p>`}
-      ${this._content()}
+      ${this.#content()}
     `;
   }
 
-  _versionsButton() {
-    const there = this._mode === 'versions';
-    const turn = () => (there ? this._read() : this._openVersions());
+  #versionsButton() {
+    const there = this.#mode === 'versions';
+    const turn = () => (there ? this.#read() : this.#openVersions());
     return html`<button type="button" class="button small quiet" @click=${turn}>${there ? 'Back to the file' : html`${icon('history', true)}Versions`}</button>`;
   }
 
-  _content() {
-    if (this._mode !== 'read') return this._part.element;
-    if (this._file) return this._file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this._file.element;
-    return this._fileProblem === null ? LOADING : unreachable(this._fileProblem, () => void this.refresh());
+  #content() {
+    if (this.#mode !== 'read') return this.#part.element;
+    if (this.#file) return this.#file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this.#file.element;
+    return this.#fileProblem === null ? LOADING : unreachable(this.#fileProblem, () => void this.refresh());
   }
 }
 

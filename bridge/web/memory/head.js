@@ -11,10 +11,12 @@ export const TABS = { files: 'Files', learnings: 'Learned', timeline: 'Timeline'
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 
 export class Head {
+  #acts;
+  #shown = null;
+
   /** `acts`: type(query), choose(tab), flush(), results() which brings the keyboard to the first result. */
   constructor(acts) {
-    this._acts = acts;
-    this._shown = null;
+    this.#acts = acts;
     this.element = h('div', { class: 'memory-head' });
   }
 
@@ -26,7 +28,7 @@ export class Head {
 
   /** Draws `{tab, query, unseen, flushing, memory}`: the view in front (null: results), what is searched for, new learnings. */
   draw(shown) {
-    this._shown = shown;
+    this.#shown = shown;
     render(
       html`
         <div class="memory-search" role="search">
@@ -39,23 +41,23 @@ export class Head {
             autocomplete="off"
             maxlength="400"
             .value=${live(shown.query)}
-            @input=${(event) => this._acts.type(event.target.value)}
-            @keydown=${(event) => this._searchKey(event)}
+            @input=${(event) => this.#acts.type(event.target.value)}
+            @keydown=${(event) => this.#searchKey(event)}
           />
         </div>
         <div class="memory-sub">
-          <div class="segmented" role="tablist" aria-label="Memory" @keydown=${(event) => this._tabKey(event)}>
-            ${Object.keys(TABS).map((tab) => this._tab(tab))}
+          <div class="segmented" role="tablist" aria-label="Memory" @keydown=${(event) => this.#tabKey(event)}>
+            ${Object.keys(TABS).map((tab) => this.#tab(tab))}
           </div>
-          ${shown.memory === null ? nothing : this._standing(shown.memory)}
+          ${shown.memory === null ? nothing : this.#standing(shown.memory)}
         </div>
       `,
       this.element,
     );
   }
 
-  _tab(tab) {
-    const { tab: front, unseen } = this._shown;
+  #tab(tab) {
+    const { tab: front, unseen } = this.#shown;
     const reachable = tab === (front ?? Object.keys(TABS)[0]);
     return html`<button
       type="button"
@@ -63,42 +65,42 @@ export class Head {
       aria-controls="memory-body"
       aria-selected=${tab === front}
       tabindex=${reachable ? 0 : -1}
-      @click=${() => this._acts.choose(tab)}
+      @click=${() => this.#acts.choose(tab)}
     >${TABS[tab]}${tab === 'learnings' && unseen > 0
       ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${number(unseen)}</span>`
       : nothing}</button>`;
   }
 
-  _standing({ learnings, turns, waiting }) {
-    const { flushing } = this._shown;
+  #standing({ learnings, turns, waiting }) {
+    const { flushing } = this.#shown;
     return html`<p class="memory-standing small-text muted">
       <span>${plural(learnings, 'learning')} from ${plural(turns, 'turn')}${waiting > 0 ? html`, ${number(waiting)} waiting` : nothing}</span>
       ${waiting > 0
-        ? html`<button type="button" class="button small" ?disabled=${flushing} title="Looks through the turns that wait for things to keep" @click=${this._acts.flush}>
+        ? html`<button type="button" class="button small" ?disabled=${flushing} title="Looks through the turns that wait for things to keep" @click=${this.#acts.flush}>
             ${flushing ? 'Learning…' : 'Learn now'}
           </button>`
         : nothing}
     </p>`;
   }
 
-  _searchKey(event) {
-    if (event.key === 'Escape' && this._shown.query !== '') {
+  #searchKey(event) {
+    if (event.key === 'Escape' && this.#shown.query !== '') {
       event.preventDefault();
       event.stopPropagation();
-      this._acts.type('');
+      this.#acts.type('');
     } else if (event.key === 'ArrowDown') {
       event.preventDefault();
-      this._acts.results();
+      this.#acts.results();
     }
   }
 
-  _tabKey(event) {
+  #tabKey(event) {
     const step = ARROWS[event.key];
     if (!step) return;
     event.preventDefault();
     const tabs = Object.keys(TABS);
-    const at = Math.max(0, tabs.indexOf(this._shown.tab));
-    this._acts.choose(tabs[(at + step + tabs.length) % tabs.length]);
+    const at = Math.max(0, tabs.indexOf(this.#shown.tab));
+    this.#acts.choose(tabs[(at + step + tabs.length) % tabs.length]);
     this.element.querySelector('[aria-selected="true"]')?.focus();
   }
 }

@@ -5,24 +5,26 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { View } from './view.js';
 
 export class Health extends View {
+  #acts;
+  #health = null;
+
   /** `acts`: flush(), forgetWords(). */
   constructor(page, ledger, acts) {
     super(page, ledger);
-    this._acts = acts;
-    this._health = null;
+    this.#acts = acts;
   }
 
   async load() {
-    this._health = await this.ledger.health();
+    this.#health = await this.ledger.health();
   }
 
   template() {
-    const health = this._health;
+    const health = this.#health;
     return html`
       ${health.last_error
         ? html`<div class="memory-banner bad" role="alert">
             <p class="grow"><strong>Learning is held up.</strong> ${health.last_error} No turn is lost: they wait, and are looked through when it works again.</p>
-            <button type="button" class="button small" @click=${this._acts.flush}>Try now</button>
+            <button type="button" class="button small" @click=${this.#acts.flush}>Try now</button>
           </div>`
         : nothing}
       <section class="health-part">
@@ -34,7 +36,7 @@ export class Health extends View {
         </dl>
         <p class="memory-note">
           ${health.last_curation_at === null ? 'Nothing has been learned yet.' : `Last learned ${ago(health.last_curation_at)}.`}
-          ${health.waiting > 0 ? html`<button type="button" class="button small" @click=${this._acts.flush}>Learn from what waits</button>` : nothing}
+          ${health.waiting > 0 ? html`<button type="button" class="button small" @click=${this.#acts.flush}>Learn from what waits</button>` : nothing}
         </p>
       </section>
       <section class="health-part">
@@ -60,7 +62,7 @@ export class Health extends View {
       <section class="health-part">
         <h3>Forget something</h3>
         <p class="memory-note">Words are taken out of every place they stand in, after you have seen which these are.</p>
-        <button type="button" class="button danger" @click=${this._acts.forgetWords}>Forget…</button>
+        <button type="button" class="button danger" @click=${this.#acts.forgetWords}>Forget…</button>
       </section>
     `;
   }

@@ -35,222 +35,230 @@ export function mountMemory(root, page) {
 }
 
 class Memory {
+  #page;
+  #ledger;
+  #visible = false;
+  #tab;
+  #query = '';
+  #flushing = false;
+  /** Learnings that came while nobody looked at them. */
+  #unseen = 0;
+  #search;
+  #views;
+  #head;
+  #body;
+
   constructor(root, page) {
-    this._page = page;
-    this._ledger = createLedger(page);
-    this._visible = false;
-    this._tab = 'files';
-    this._query = '';
-    this._flushing = false;
-    /** Learnings that came while nobody looked at them. */
-    this._unseen = 0;
+    this.#page = page;
+    this.#ledger = createLedger(page);
+    this.#tab = 'files';
     const acts = {
       openTurn: (id, quote = null) => this.openTurn(id, quote),
       openFile: (name, version) => this.openFile(name, version),
       openLearning: (id) => this.openLearning(id),
-      openLearningsOf: (curation) => this._openLearningsOf(curation),
-      forget: (row) => this._forget({ learning: row.id }, `“${row.content}”`),
-      forgetWords: () => this._forgetWords(),
-      flush: () => this._flush(),
+      openLearningsOf: (curation) => this.#openLearningsOf(curation),
+      forget: (row) => this.#forget({ learning: row.id }, `“${row.content}”`),
+      forgetWords: () => this.#forgetWords(),
+      flush: () => this.#flush(),
       draft: (text) => page.draft(text),
     };
-    const made = (Part) => new Part(page, this._ledger, acts);
-    this._search = made(Search);
-    this._views = {
+    const made = (Part) => new Part(page, this.#ledger, acts);
+    this.#search = made(Search);
+    this.#views = {
       files: made(Files),
       learnings: made(Learnings),
       timeline: made(Timeline),
       actions: made(Actions),
       health: made(Health),
     };
-    this._head = new Head({
-      type: (query) => this._type(query),
-      choose: (tab) => this._choose(tab),
-      flush: () => void this._flush(),
-      results: () => this._search.element.querySelector('.hit-main')?.focus(),
+    this.#head = new Head({
+      type: (query) => this.#type(query),
+      choose: (tab) => this.#choose(tab),
+      flush: () => void this.#flush(),
+      results: () => this.#search.element.querySelector('.hit-main')?.focus(),
     });
-    this._body = h('div', { class: 'memory-body', id: 'memory-body', role: 'tabpanel' });
-    this._body.append(...Object.values(this._views).map((view) => view.element), this._search.element);
+    this.#body = h('div', { class: 'memory-body', id: 'memory-body', role: 'tabpanel' });
+    this.#body.append(...Object.values(this.#views).map((view) => view.element), this.#search.element);
     root.classList.add('memory');
-    root.append(h('h2', { class: 'visually-hidden' }, 'Memory'), this._head.element, this._body);
-    this._listen();
-    this._addCommands();
-    this._drawHead();
+    root.append(h('h2', { class: 'visually-hidden' }, 'Memory'), this.#head.element, this.#body);
+    this.#listen();
+    this.#addCommands();
+    this.#drawHead();
   }
 
-  _listen() {
-    const { store } = this._page;
-    store.subscribe(['memory', 'link', 'loaded'], () => this._drawHead());
-    store.listen('memory_update', (update) => this._changed(update));
+  #listen() {
+    const { store } = this.#page;
+    store.subscribe(['memory', 'link', 'loaded'], () => this.#drawHead());
+    store.listen('memory_update', (update) => this.#changed(update));
     store.listen('agent_event', (event) => {
       if (!ENDS.has(event.event)) return;
-      this._views.timeline.invalidate(LOGGED_MS);
-      this._views.health.invalidate(LOGGED_MS);
-      if (this._query !== '') this._search.invalidate(LOGGED_MS);
+      this.#views.timeline.invalidate(LOGGED_MS);
+      this.#views.health.invalidate(LOGGED_MS);
+      if (this.#query !== '') this.#search.invalidate(LOGGED_MS);
     });
     // Told anew, after a forget or a long absence: what is shown here may be what is gone.
     store.listen('state_sync', () => {
-      for (const view of Object.values(this._views)) (view.forgetRows ?? view.invalidate).call(view);
-      if (this._query !== '') this._search.invalidate();
+      for (const view of Object.values(this.#views)) (view.forgetRows ?? view.invalidate).call(view);
+      if (this.#query !== '') this.#search.invalidate();
     });
   }
 
   show(visible) {
-    this._visible = visible;
-    this._drawHead();
-    this._apply();
+    this.#visible = visible;
+    this.#drawHead();
+    this.#apply();
   }
 
   /** Memory has changed, by a curation, an edit, or somebody on another page. */
-  _changed({ files, learnings }) {
-    const { _views: views } = this;
+  #changed({ files, learnings }) {
+    const views = this.#views;
     views.files.changed(files);
     if (learnings.length > 0) {
       views.learnings.learned(learnings);
-      if (!this._looksAt('learnings')) this._unseen += learnings.length;
+      if (!this.#looksAt('learnings')) this.#unseen += learnings.length;
     }
     views.actions.invalidate();
     views.timeline.invalidate();
     views.health.invalidate();
-    if (this._query !== '') this._search.invalidate();
-    this._drawHead();
+    if (this.#query !== '') this.#search.invalidate();
+    this.#drawHead();
   }
 
   // --- opening ---
 
   async openTurn(id, quote = null) {
-    const unwanted = await showTurn(this._page, this._ledger, id, quote);
+    const unwanted = await showTurn(this.#page, this.#ledger, id, quote);
     if (unwanted === null) return;
-    await this._forget(unwanted, unwanted.turn === undefined ? 'This session, with all its turns,' : `Turn ${unwanted.turn}`);
+    await this.#forget(unwanted, unwanted.turn === undefined ? 'This session, with all its turns,' : `Turn ${unwanted.turn}`);
   }
 
   async openFile(name, version = null) {
-    this._choose('files');
-    await this._views.files.open(name, version);
+    this.#choose('files');
+    await this.#views.files.open(name, version);
   }
 
   async openLearning(id) {
-    this._choose('learnings');
-    await this._views.learnings.open(id);
+    this.#choose('learnings');
+    await this.#views.learnings.open(id);
   }
 
-  async _openLearningsOf(curation) {
-    this._choose('learnings');
-    await this._views.learnings.openOf(curation);
+  async #openLearningsOf(curation) {
+    this.#choose('learnings');
+    await this.#views.learnings.openOf(curation);
   }
 
   /** Puts the keyboard into the search, with words if there are any. */
   search(query = '') {
-    if (query) this._type(query);
-    this._head.focus();
+    if (query) this.#type(query);
+    this.#head.focus();
   }
 
-  async _forget(target, what) {
-    if (await forget(this._page, this._ledger, target, what)) this._dropDrafts();
+  async #forget(target, what) {
+    if (await forget(this.#page, this.#ledger, target, what)) this.#dropDrafts();
   }
 
-  async _forgetWords() {
-    if (await forgetWords(this._page, this._ledger)) this._dropDrafts();
+  async #forgetWords() {
+    if (await forgetWords(this.#page, this.#ledger)) this.#dropDrafts();
   }
 
   /** What was typed before may hold what is forgotten now: a save would bring it back. */
-  _dropDrafts() {
+  #dropDrafts() {
     dropDrafts();
-    this._views.files.stopEditing();
+    this.#views.files.stopEditing();
   }
 
-  async _flush() {
-    if (this._flushing) return;
-    this._flushing = true;
-    this._drawHead();
-    const before = this._page.store.state.memory?.learnings ?? 0;
+  async #flush() {
+    if (this.#flushing) return;
+    this.#flushing = true;
+    this.#drawHead();
+    const before = this.#page.store.state.memory?.learnings ?? 0;
     try {
-      const { memory, last_error: problem } = await this._ledger.flush();
-      if (memory.waiting > 0 && problem) this._page.toast({ kind: 'error', text: `Nothing was learned: ${problem}` });
-      else this._sayLearned(memory.learnings - before);
+      const { memory, last_error: problem } = await this.#ledger.flush();
+      if (memory.waiting > 0 && problem) this.#page.toast({ kind: 'error', text: `Nothing was learned: ${problem}` });
+      else this.#sayLearned(memory.learnings - before);
     } catch (problem) {
-      this._page.toast({ kind: 'error', text: `Nothing was learned: ${problem.message}` });
+      this.#page.toast({ kind: 'error', text: `Nothing was learned: ${problem.message}` });
     }
-    this._flushing = false;
-    this._views.health.invalidate();
-    this._drawHead();
+    this.#flushing = false;
+    this.#views.health.invalidate();
+    this.#drawHead();
   }
 
-  _sayLearned(count) {
+  #sayLearned(count) {
     if (count <= 0) {
-      this._page.toast({ kind: 'info', text: 'There was nothing new to learn.' });
+      this.#page.toast({ kind: 'info', text: 'There was nothing new to learn.' });
       return;
     }
-    const action = { label: 'Show', run: () => (this._page.openPanel('memory'), this._choose('learnings')) };
-    this._page.toast({ kind: 'success', text: `Learned ${plural(count, 'thing')}.`, action });
+    const action = { label: 'Show', run: () => (this.#page.openPanel('memory'), this.#choose('learnings')) };
+    this.#page.toast({ kind: 'success', text: `Learned ${plural(count, 'thing')}.`, action });
   }
 
   // --- views ---
 
-  _looksAt(tab) {
-    return this._visible && this._tab === tab && this._query === '';
+  #looksAt(tab) {
+    return this.#visible && this.#tab === tab && this.#query === '';
   }
 
-  _choose(tab) {
-    this._tab = tab;
-    if (this._query !== '') this._type('');
-    this._drawHead();
-    this._apply();
+  #choose(tab) {
+    this.#tab = tab;
+    if (this.#query !== '') this.#type('');
+    this.#drawHead();
+    this.#apply();
   }
 
-  _apply() {
-    const searching = this._query !== '';
-    const wanted = !this._visible ? null : searching ? this._search : this._views[this._tab];
-    for (const view of [...Object.values(this._views), this._search]) {
+  #apply() {
+    const searching = this.#query !== '';
+    const wanted = !this.#visible ? null : searching ? this.#search : this.#views[this.#tab];
+    for (const view of [...Object.values(this.#views), this.#search]) {
       if (view !== wanted && view.visible) view.hide();
     }
     if (wanted !== null && !wanted.visible) wanted.show();
-    if (this._looksAt('learnings') && this._unseen > 0) {
-      this._unseen = 0;
-      this._drawHead();
+    if (this.#looksAt('learnings') && this.#unseen > 0) {
+      this.#unseen = 0;
+      this.#drawHead();
     }
   }
 
-  _type(query) {
-    this._query = query;
-    if (query.trim() === '') this._query = '';
-    this._search.type(query);
-    this._drawHead();
-    this._apply();
+  #type(query) {
+    this.#query = query;
+    if (query.trim() === '') this.#query = '';
+    this.#search.type(query);
+    this.#drawHead();
+    this.#apply();
   }
 
-  _drawHead() {
-    this._head.draw({
-      tab: this._query === '' ? this._tab : null,
-      query: this._query,
-      unseen: this._unseen,
-      flushing: this._flushing,
-      memory: this._page.store.state.memory,
+  #drawHead() {
+    this.#head.draw({
+      tab: this.#query === '' ? this.#tab : null,
+      query: this.#query,
+      unseen: this.#unseen,
+      flushing: this.#flushing,
+      memory: this.#page.store.state.memory,
     });
   }
 
-  _addCommands() {
-    const { commands } = this._page;
+  #addCommands() {
+    const { commands } = this.#page;
     for (const [tab, name] of Object.entries(TABS)) {
       const run = () => {
-        this._page.openPanel('memory');
-        this._choose(tab);
+        this.#page.openPanel('memory');
+        this.#choose(tab);
       };
       commands.add({ id: `memory.${tab}`, title: `Memory: ${name}`, group: 'Memory', run });
     }
-    commands.provide('Memory', (query) => this._hitsLike(query));
-    commands.add({ id: 'memory.flush', title: 'Learn from what waits now', group: 'Memory', run: () => void this._flush() });
-    commands.add({ id: 'memory.forget', title: 'Forget something…', group: 'Memory', run: () => void this._forgetWords() });
+    commands.provide('Memory', (query) => this.#hitsLike(query));
+    commands.add({ id: 'memory.flush', title: 'Learn from what waits now', group: 'Memory', run: () => void this.#flush() });
+    commands.add({ id: 'memory.forget', title: 'Forget something…', group: 'Memory', run: () => void this.#forgetWords() });
   }
 
-  async _hitsLike(query) {
+  async #hitsLike(query) {
     if (query.trim().length < LEAST_QUERY) return [];
-    const { hits } = await this._ledger.search(query.trim()).catch(() => ({ hits: [] }));
+    const { hits } = await this.#ledger.search(query.trim()).catch(() => ({ hits: [] }));
     return hits.slice(0, PALETTE_HITS).map((hit) => ({
       title: hit.text.split('\n')[0],
       hint: hit.kind === 'turn' ? `Turn ${hit.id}` : (TYPES[hit.type] ?? hit.type),
       run: () => {
-        this._page.openPanel('memory');
+        this.#page.openPanel('memory');
         if (hit.kind === 'turn') void this.openTurn(hit.id);
         else void this.openLearning(hit.id);
       },

@@ -8,57 +8,60 @@ import { TYPES } from './words.js';
 const PAUSE_MS = 180;
 
 export class Search extends View {
+  #acts;
+  #asked = null;
+  #query = '';
+  #found = null;
+  #pause;
+
   /** `acts`: openTurn(id, quote), openLearning(id), flush(). */
   constructor(page, ledger, acts) {
     super(page, ledger);
-    this._acts = acts;
-    this._asked = null;
-    this._query = '';
-    this._found = null;
+    this.#acts = acts;
     this.loaded = true;
   }
 
   /** Searches for what is typed so far. */
   type(query) {
-    this._query = query.trim();
-    clearTimeout(this._pause);
-    this._pause = setTimeout(() => this.invalidate(), PAUSE_MS);
+    this.#query = query.trim();
+    clearTimeout(this.#pause);
+    this.#pause = setTimeout(() => this.invalidate(), PAUSE_MS);
   }
 
   async load() {
     // The answer to earlier words is not waited for any more, so it can never come after this one.
-    this._asked?.abort();
-    this._asked = new AbortController();
-    const query = this._query;
+    this.#asked?.abort();
+    this.#asked = new AbortController();
+    const query = this.#query;
     if (query === '') {
-      this._found = null;
+      this.#found = null;
       return;
     }
-    const found = await this.ledger.search(query, this._asked.signal);
-    this._found = { query, ...found };
+    const found = await this.ledger.search(query, this.#asked.signal);
+    this.#found = { query, ...found };
     this.page.announce(found.hits.length === 0 ? 'Nothing found' : plural(found.hits.length, 'result'));
   }
 
   template() {
-    const found = this._found;
+    const found = this.#found;
     if (found === null) return html`<p class="memory-note" role="status">Searching…</p>`;
     if (found.hits.length === 0) {
-      return html`${nothingYet('Nothing found', `Neither a learning nor a turn fits “${found.query}”. Try fewer or other words.`)} ${this._waiting(found)}`;
+      return html`${nothingYet('Nothing found', `Neither a learning nor a turn fits “${found.query}”. Try fewer or other words.`)} ${this.#waiting(found)}`;
     }
     return html`
       <p class="memory-note">${plural(found.hits.length, 'result')} for “${found.query}”, in the order the agent gets them</p>
       <ol class="plain hits">
-        ${found.hits.map((hit) => this._hit(hit))}
+        ${found.hits.map((hit) => this.#hit(hit))}
       </ol>
-      ${this._waiting(found)}
+      ${this.#waiting(found)}
       <p class="memory-note">Narrow it inside the query: <code>type:correction</code> <code>since:2026-11-01</code> <code>before:2026-12-01</code> <code>around:12</code></p>
     `;
   }
 
-  _hit(hit) {
+  #hit(hit) {
     const learning = hit.kind === 'learning';
     const gone = hit.superseded_by !== undefined;
-    const open = () => (hit.turn_id === null ? this._acts.openLearning(hit.id) : this._acts.openTurn(hit.turn_id, learning ? null : this._query));
+    const open = () => (hit.turn_id === null ? this.#acts.openLearning(hit.id) : this.#acts.openTurn(hit.turn_id, learning ? null : this.#query));
     return html`<li class="hit">
       <button type="button" class="hit-main" @click=${open}>
         <span class="hit-head">
@@ -70,16 +73,16 @@ export class Search extends View {
         <span class="hit-text ${gone ? 'gone' : ''}">${hit.text}</span>
       </button>
       ${learning
-        ? html`<button type="button" class="link small-text" @click=${() => this._acts.openLearning(hit.id)}>Show this learning</button>`
+        ? html`<button type="button" class="link small-text" @click=${() => this.#acts.openLearning(hit.id)}>Show this learning</button>`
         : nothing}
     </li>`;
   }
 
-  _waiting({ waiting }) {
+  #waiting({ waiting }) {
     if (waiting === 0) return nothing;
     return html`<div class="memory-banner" role="note">
       <p class="grow">${plural(waiting, 'turn')} not looked through for learnings yet; their words are found all the same.</p>
-      <button type="button" class="button small" @click=${this._acts.flush}>Learn from them now</button>
+      <button type="button" class="button small" @click=${this.#acts.flush}>Learn from them now</button>
     </div>`;
   }
 }

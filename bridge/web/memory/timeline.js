@@ -18,63 +18,67 @@ const dayName = new Intl.DateTimeFormat(undefined, { weekday: 'long', day: 'nume
 const dayOf = (at) => dayName.format(new Date(at * 1000));
 
 export class Timeline extends View {
+  #acts;
+  #turns;
+  #curations;
+  /** What a curation taught, as far as it is among the newest learnings. */
+  #taught = new Map();
+  #fresh = new Set();
+  #busy = false;
+
   /** `acts`: openTurn(id), openFile(name, version), openLearningsOf(curation), draft(text). */
   constructor(page, ledger, acts) {
     super(page, ledger);
-    this._acts = acts;
-    this._turns = new Rows(PAGE);
-    this._curations = new Rows(PAGE);
-    /** What a curation taught, as far as it is among the newest learnings. */
-    this._taught = new Map();
-    this._fresh = new Set();
-    this._busy = false;
+    this.#acts = acts;
+    this.#turns = new Rows(PAGE);
+    this.#curations = new Rows(PAGE);
   }
 
   forgetRows() {
-    this._turns.clear();
-    this._curations.clear();
-    this._fresh.clear();
+    this.#turns.clear();
+    this.#curations.clear();
+    this.#fresh.clear();
     this.loaded = false;
     this.invalidate();
   }
 
   async load() {
     const [turns, curations, learnings] = await Promise.all([this.ledger.turns(), this.ledger.curations(), this.ledger.learnings()]);
-    this._taught = grouped(learnings);
-    const news = [...this._turns.renew(turns).map((id) => `turn-${id}`), ...this._curations.renew(curations).map((id) => `curation-${id}`)];
-    if (this.loaded) this._light(news);
+    this.#taught = grouped(learnings);
+    const news = [...this.#turns.renew(turns).map((id) => `turn-${id}`), ...this.#curations.renew(curations).map((id) => `curation-${id}`)];
+    if (this.loaded) this.#light(news);
   }
 
-  _light(keys) {
-    for (const key of keys) this._fresh.add(key);
+  #light(keys) {
+    for (const key of keys) this.#fresh.add(key);
     setTimeout(() => {
-      for (const key of keys) this._fresh.delete(key);
+      for (const key of keys) this.#fresh.delete(key);
       this.draw();
     }, FRESH_MS);
   }
 
-  async _older() {
-    this._busy = true;
+  async #older() {
+    this.#busy = true;
     this.draw();
     await this.attempt('Older ones could not be fetched', async () => {
-      if (wanting(...this._lists()) === 'turn') this._turns.append(await this.ledger.turns(this._turns.cursor));
-      else this._curations.append(await this.ledger.curations(this._curations.cursor));
+      if (wanting(...this.#lists()) === 'turn') this.#turns.append(await this.ledger.turns(this.#turns.cursor));
+      else this.#curations.append(await this.ledger.curations(this.#curations.cursor));
     });
-    this._busy = false;
+    this.#busy = false;
     this.draw();
   }
 
-  _lists() {
-    return [this._turns, this._curations].map((rows) => ({ rows: rows.list, more: rows.more }));
+  #lists() {
+    return [this.#turns, this.#curations].map((rows) => ({ rows: rows.list, more: rows.more }));
   }
 
   template() {
-    const lists = this._lists();
+    const lists = this.#lists();
     const entries = merged(...lists);
     if (entries.length === 0) {
       return nothingYet('No turn yet', 'Every message of yours and its answer becomes one line here, and below which turns something was learned.', {
         label: 'Write the first message',
-        run: () => this._acts.draft(''),
+        run: () => this.#acts.draft(''),
       });
     }
     return html`
@@ -82,26 +86,26 @@ export class Timeline extends View {
         ({ day, entries: each }) => html`<section class="timeline-day">
           <h3>${day}</h3>
           <ol class="plain timeline">
-            ${repeat(each, ({ kind, row }) => `${kind}-${row.id}`, (entry) => this._entry(entry))}
+            ${repeat(each, ({ kind, row }) => `${kind}-${row.id}`, (entry) => this.#entry(entry))}
           </ol>
         </section>`,
       )}
       ${wanting(...lists) === null
         ? html`<p class="memory-note">That is where it began.</p>`
-        : html`<button type="button" class="button older" ?disabled=${this._busy} @click=${() => this._older()}>Older</button>`}
+        : html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>Older</button>`}
     `;
   }
 
-  _entry({ kind, row }) {
+  #entry({ kind, row }) {
     const idle = kind === 'curation' && row.kind === 'batch' && row.learnings === 0 && row.files.length === 0;
-    const look = `${kind} ${idle ? 'nothing' : ''} ${this._fresh.has(`${kind}-${row.id}`) ? 'fresh' : ''}`;
-    return html`<li class=${look} data-row="${kind}-${row.id}">${kind === 'turn' ? this._turn(row) : this._curation(row)}</li>`;
+    const look = `${kind} ${idle ? 'nothing' : ''} ${this.#fresh.has(`${kind}-${row.id}`) ? 'fresh' : ''}`;
+    return html`<li class=${look} data-row="${kind}-${row.id}">${kind === 'turn' ? this.#turn(row) : this.#curation(row)}</li>`;
   }
 
-  _turn(row) {
+  #turn(row) {
     const outcome = OUTCOMES[row.outcome];
     const asked = row.trigger === 'task' ? 'Went on by itself' : row.user_message;
-    return html`<button type="button" class="timeline-main" @click=${() => this._acts.openTurn(row.id)}>
+    return html`<button type="button" class="timeline-main" @click=${() => this.#acts.openTurn(row.id)}>
       <span class="timeline-icon">${icon('chat', true)}</span>
       <span class="timeline-words">
         <span class="timeline-asked">${asked || 'Nothing said'}</span>
@@ -115,12 +119,12 @@ export class Timeline extends View {
     </button>`;
   }
 
-  _lessons(row) {
-    const rows = (this._taught.get(row.id) ?? []).slice(0, LESSONS).reverse();
+  #lessons(row) {
+    const rows = (this.#taught.get(row.id) ?? []).slice(0, LESSONS).reverse();
     return rows.length === 0 ? nothing : html`<ul class="lessons">${rows.map(({ content }) => html`<li>${content}</li>`)}</ul>`;
   }
 
-  _curation(row) {
+  #curation(row) {
     return html`<div class="timeline-main ${row.active ? '' : 'gone'}">
       <span class="timeline-icon">${icon(ICONS[row.kind] ?? 'brain', true)}</span>
       <div class="timeline-words">
@@ -128,11 +132,11 @@ export class Timeline extends View {
         ${row.kind === 'forget' && Array.isArray(row.detail.turns)
           ? html`<span class="muted">${touched(row.detail).map(({ what }) => what).join(', ')}</span>`
           : nothing}
-        ${this._lessons(row)}
+        ${this.#lessons(row)}
         <span class="timeline-links">
-          ${row.learnings ? html`<button type="button" class="link" @click=${() => this._acts.openLearningsOf(row)}>${plural(row.learnings, 'learning')}</button>` : nothing}
+          ${row.learnings ? html`<button type="button" class="link" @click=${() => this.#acts.openLearningsOf(row)}>${plural(row.learnings, 'learning')}</button>` : nothing}
           ${row.files.map(
-            ({ name, version }) => html`<button type="button" class="link" @click=${() => this._acts.openFile(name, version)}>${name}, version ${version}</button>`,
+            ({ name, version }) => html`<button type="button" class="link" @click=${() => this.#acts.openFile(name, version)}>${name}, version ${version}</button>`,
           )}
         </span>
         ${row.rejected.length

@@ -4,6 +4,10 @@ import { h } from '../dom.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 
 export class View {
+  #stale = true;
+  #round = 0;
+  #timer;
+
   /** Subclasses give `load()`, which fetches what `template()` draws. */
   constructor(page, ledger) {
     this.page = page;
@@ -12,8 +16,6 @@ export class View {
     this.visible = false;
     this.loaded = false;
     this.problem = null;
-    this._stale = true;
-    this._round = 0;
     page.store.subscribe('link', () => {
       if (this.problem !== null && page.connection.ready) this.invalidate();
     });
@@ -22,7 +24,7 @@ export class View {
   show() {
     this.visible = true;
     this.element.hidden = false;
-    if (this._stale) void this.refresh();
+    if (this.#stale) void this.refresh();
     else this.draw();
   }
 
@@ -33,34 +35,34 @@ export class View {
 
   /** What is shown is no longer true: fetched anew, at once if somebody looks, after `delay` milliseconds. */
   invalidate(delay = 0) {
-    this._stale = true;
-    clearTimeout(this._timer);
-    if (this.visible) this._timer = setTimeout(() => void this.refresh(), delay);
+    this.#stale = true;
+    clearTimeout(this.#timer);
+    if (this.visible) this.#timer = setTimeout(() => void this.refresh(), delay);
   }
 
   async refresh() {
-    this._round += 1;
-    const round = this._round;
-    this._stale = false;
+    this.#round += 1;
+    const round = this.#round;
+    this.#stale = false;
     this.draw();
     try {
       await this.load();
-      if (round !== this._round) return;
+      if (round !== this.#round) return;
       this.problem = null;
       this.loaded = true;
     } catch (problem) {
-      if (round !== this._round) return;
+      if (round !== this.#round) return;
       this.problem = problem;
-      this._stale = true;
+      this.#stale = true;
     }
     this.draw();
   }
 
   draw() {
-    if (this.visible) render(this._drawn(), this.element);
+    if (this.visible) render(this.#drawn(), this.element);
   }
 
-  _drawn() {
+  #drawn() {
     if (!this.loaded) return this.problem === null ? LOADING : unreachable(this.problem, () => void this.refresh());
     return html`${this.problem === null ? null : outdated(this.problem, () => void this.refresh())}${this.template()}`;
   }
