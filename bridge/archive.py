@@ -10,6 +10,7 @@ import hashlib
 import io
 import re
 import tarfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,18 +58,25 @@ class Archive:
 
 
 def contents_of(archive: bytes) -> dict[str, bytes]:
-    """The files of a plain tar that a VM sent; without links and devices; ValueError if it is damaged."""
-    if len(archive) > _MAX_ARCHIVE_BYTES:
-        raise ValueError("The VM sent far more than the code can be.")
+    """The files of a gzipped tar that a VM sent, without links and devices; ValueError if it is damaged or absurd."""
     contents: dict[str, bytes] = {}
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+        with tarfile.open(fileobj=io.BytesIO(_inflated(archive)), mode="r:") as tar:
             for member in tar:
-                if member.isreg() and (stream := tar.extractfile(member)) is not None:
+                # A sparse one may claim any size.
+                if member.isreg() and not member.issparse() and (stream := tar.extractfile(member)) is not None:
                     contents[member.name.removeprefix("./")] = stream.read()
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
         raise ValueError(f"The VM's files cannot be read: {error}") from error
     return contents
+
+
+def _inflated(data: bytes) -> bytes:
+    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    plain = unpacker.decompress(data, _MAX_ARCHIVE_BYTES)
+    if unpacker.unconsumed_tail:
+        raise ValueError("far more than the code can be")
+    return plain
 
 
 def hashes_of(contents: Mapping[str, bytes], folder: str) -> dict[str, str]:

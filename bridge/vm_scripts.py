@@ -26,7 +26,7 @@ COMMAND = ("/bin/sh", "-c", START)
 
 LOOK = f"""
 cd {SYSTEM} 2>/dev/null || exit 0
-tar -cf - --exclude=__pycache__ $(ls -d VERSION run/token run/model.env src/. 2>/dev/null) 2>/dev/null || :
+tar -czf - --exclude=__pycache__ $(ls -d VERSION run/token run/model.env src/. 2>/dev/null) 2>/dev/null || :
 """
 
 #: A script whose bridge has gone runs on for a while; its children hold the lock with it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from pathlib import Path
 
 import pytest
@@ -206,7 +207,10 @@ def test_the_archive_holds_the_sprite_and_nothing_of_the_bridge_or_this_machine(
     assert len(ARCHIVE.data) < 1_000_000
 
 
-@pytest.mark.parametrize("sent", [b"", b"not a tar", bytes(range(256)) * 40])
+BOMB = gzip.compress(bytes(100 * 2**20), 1)
+
+
+@pytest.mark.parametrize("sent", [b"", b"not a tar", bytes(range(256)) * 40, gzip.compress(b"no tar"), BOMB])
 def test_what_a_vm_sends_instead_of_its_files_is_an_error_in_words(sent: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         contents_of(sent)
