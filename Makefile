@@ -27,8 +27,9 @@ lint: $(VENV)/.dev ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-soak: $(VENV)/.dev ## the kill tests, ten times as long
-	SOAK_KILLS=500 $(BIN)/python -m pytest tests/test_kill_anytime.py tests/test_kill_upkeep.py -s
+soak: $(VENV)/.dev ## the kill tests and the cut connections, many times as long
+	SOAK_KILLS=500 SOAK_CUTS=200 $(BIN)/python -m pytest -s \
+		tests/test_kill_anytime.py tests/test_kill_upkeep.py tests/test_relay_cuts.py
 
 bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
 	@for script in $(filter-out benchmarks/bench_locomo.py,$(wildcard benchmarks/bench_*.py)); do \

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.database.workspace import Effect, WorkspaceDB, open_workspace
-from sprite.protocol import MAX_FRAME_BYTES, CanvasUpdate, Card, Point, Size, encode
+from sprite.protocol import MAX_FRAME_BYTES, CanvasUpdate, Card, Point, Size, StackUpdate, encode
 from sprite.tools.blocks import BLOCKS, MAX_BLOCKS, MAX_CARD_BYTES, BlockError, read_blocks
 from sprite.tools.canvas import MAX_TITLE_CHARS, canvas_tools
 
@@ -53,9 +53,10 @@ class Canvas:
     def __post_init__(self) -> None:
         self._tools = {t.name: t for t in canvas_tools(self.workspace, self._publish, lambda: self.stack)}
 
-    async def _publish(self, update: CanvasUpdate, effects: Sequence[Effect]) -> None:
+    async def _publish(self, update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
         await self.workspace.record([], effects)
-        self.sent.append(update)
+        if isinstance(update, CanvasUpdate):
+            self.sent.append(update)
 
     async def use(self, name: str, **arguments: Any) -> dict[str, Any]:
         answer = await self._tools[name].handler(arguments)
