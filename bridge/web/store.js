@@ -74,8 +74,11 @@ export function createStore() {
       } else if (isEnd(payload) && payload.mission_id === state.session.running_mission_id) {
         state.session = { ...state.session, running_mission_id: null, turns: state.session.turns + 1 };
       }
+      touch('chat');
+      // Most events are pieces of text, hundreds of them a reply.
+      if (payload.event === 'text_delta') return;
       state.permissions = conversation.openPermissions();
-      touch('chat', 'session', 'permissions');
+      touch('session', 'permissions');
     },
     chat_said(payload) {
       conversation.said(payload);

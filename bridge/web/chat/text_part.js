@@ -1,10 +1,12 @@
 // A reply's text while it grows: finished blocks are drawn once and stay, only the last one is drawn again.
 
 import { h } from '../dom.js';
-import { renderMarkdown, renderToken, tokens } from '../markdown.js';
+import { renderToken, tokens } from '../markdown.js';
 
 /** A reference may be defined below its use: then the whole text is drawn once more at its end. */
 const DEFINES = /^ {0,3}\[[^\]]+\]:/m;
+/** So many finished blocks stand together in a piece that the browser leaves out while it is not in sight. */
+const CHUNK_BLOCKS = 8;
 
 export class TextPart {
   element = h('div', { class: 'prose' });
@@ -12,22 +14,23 @@ export class TextPart {
   #frozenTo = 0;
   #tail = [];
   #tailToken = null;
+  #chunk = null;
   #done = false;
 
   update({ text, done }) {
     const source = text.includes('\r') ? text.replace(/\r\n?/g, '\n') : text;
     if (source === this.#drawn && done === this.#done) return;
-    if (!source.startsWith(this.#drawn) || (done && DEFINES.test(source))) this.#restart(source);
-    else this.#grow(source);
+    if (!source.startsWith(this.#drawn) || (done && DEFINES.test(source))) this.#restart();
+    this.#grow(source);
     this.#drawn = source;
     this.#done = done;
   }
 
-  #restart(source) {
-    this.element.replaceChildren(renderMarkdown(source));
+  #restart() {
+    this.element.replaceChildren();
     this.#tail = [];
-    this.#tailToken = null;
-    this.#frozenTo = source.length;
+    this.#tailToken = this.#chunk = null;
+    this.#frozenTo = 0;
   }
 
   #grow(source) {
@@ -37,13 +40,21 @@ export class TextPart {
     const token = list[last];
     if (last === 0 && this.#growCode(token)) return;
     for (const node of this.#tail) node.remove();
-    for (const finished of list.slice(0, last)) {
-      this.element.append(...renderToken(finished));
-      this.#frozenTo += finished.raw.length;
-    }
+    for (const finished of list.slice(0, last)) this.#freeze(finished);
     this.#tail = renderToken(token).map((node) => (node instanceof Node ? node : document.createTextNode(node)));
     this.#tailToken = token;
     this.element.append(...this.#tail);
+  }
+
+  #freeze(token) {
+    this.#frozenTo += token.raw.length;
+    const nodes = renderToken(token);
+    if (!nodes.length) return;
+    if (!this.#chunk || this.#chunk.childElementCount >= CHUNK_BLOCKS) {
+      this.#chunk = h('div', { class: 'chunk' });
+      this.element.append(this.#chunk);
+    }
+    this.#chunk.append(...nodes);
   }
 
   /** A long block of code grows by its new characters alone. */
