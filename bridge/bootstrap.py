@@ -12,6 +12,7 @@ import logging
 import secrets
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bridge import vm_scripts
@@ -210,7 +211,9 @@ class Bootstrap:
             raise
         except HostError:
             log.warning("no service is to be had; started as a process", extra={"sprite": self._machine.name})
-            await self._detach()
+            with suppress(CommandError):
+                # Where only the answer was lost, the service has the workspace; the probe will tell.
+                await self._detach()
         report("updating", "Asking whether it is well.")
         await self._probe(token)
 

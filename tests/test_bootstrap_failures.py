@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from bridge.archive import Archive
 from bridge.bootstrap import UpdateFailedError
-from tests.emulator import Emulator
+from tests.emulator import Emulator, Fault
 from tests.harness import ROOT
 from tests.vms import Disk, Heard, Tokens, another_version, checkout, greeting, host_of, version_of
 from tests.witness import eventually
@@ -136,3 +137,24 @@ async def test_where_services_are_not_to_be_had_the_sprite_is_a_process_that_is_
         await machine.sleep("warm")
         assert (await greeting(await host.reach("ada", Heard()))).server_version == "0.2.0"
         await eventually(lambda: process not in machine.processes(), "the earlier process has ended")
+
+
+async def test_a_service_whose_start_was_done_and_refused_all_the_same_ends_in_a_sprite_that_lets_us_in(
+    emulator: Emulator, tokens: Tokens, disk: Disk
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    (machine.workspace / ".os/VERSION").unlink()
+    await machine.wake()
+    service = machine.services["sprite"]
+
+    def start() -> None:
+        starting.append(asyncio.ensure_future(machine.start(service)))
+
+    starting: list[asyncio.Future[None]] = []
+    emulator.faults += [
+        Fault("PUT", "/services/", then=start, status=400, body="planted"),
+        Fault("PUT", "/services/", times=9, status=400, body="planted"),
+    ]
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        await greeting(await host.reach("ada", Heard()))
+    await asyncio.gather(*starting)
