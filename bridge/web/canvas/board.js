@@ -7,7 +7,7 @@ import { CardView } from './card_view.js';
 import { Drag } from './drag.js';
 import { Moves } from './moves.js';
 import { Nudge } from './nudge.js';
-import { NARROW, UNIT, bounded, columnsOf, pack, snap, widthOf } from './packing.js';
+import { NARROW, UNIT, bounded, columnsOf, pack, widthOf } from './packing.js';
 
 /** A card that nobody has sized is no higher than this; its content scrolls. */
 const HIGHEST = 30 * UNIT;
@@ -108,7 +108,7 @@ export class Board {
   /** A person has put a card somewhere. */
   drop(view, place, kind) {
     this.#free(view);
-    const kept = bounded({ x: snap(place.x), y: snap(place.y), width: snap(place.width), height: snap(place.height) });
+    const kept = bounded(place);
     this.moves.keep(view.card, kept);
     this.#page.announce(
       kind === 'move'

@@ -1,6 +1,6 @@
 // Moving and resizing by mouse, pen and finger: pointer events, captured, so that nothing underneath is woken.
 
-import { LEAST } from './packing.js';
+import { LEAST, snap } from './packing.js';
 
 /** Less than this is a click. */
 const THRESHOLD = 4;
@@ -117,7 +117,7 @@ export class Drag {
       this.#end();
       return;
     }
-    const place = this.#target();
+    const place = onGrid(this.#target(), grip.kind);
     this.#end();
     this.#swallowClick(grip.handle);
     this.#board.drop(grip.view, place, grip.kind);
@@ -145,4 +145,9 @@ export class Drag {
     cancelAnimationFrame(grip.frame);
     if (grip.handle.hasPointerCapture(grip.pointer)) grip.handle.releasePointerCapture(grip.pointer);
   }
+}
+
+/** What the hand has changed comes to rest on the grid; the rest stays as it was. */
+function onGrid({ x, y, width, height }, kind) {
+  return kind === 'move' ? { x: snap(x), y: snap(y), width, height } : { x, y, width: snap(width), height: snap(height) };
 }

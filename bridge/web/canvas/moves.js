@@ -1,7 +1,5 @@
 // Places on their way to the server: what the person sees at once, and what happens when it is not kept.
 
-import { snap } from './packing.js';
-
 export class Moves {
   #page;
   #answered;
@@ -18,9 +16,8 @@ export class Moves {
     return this.#pending.get(cardId)?.place;
   }
 
-  /** Keeps a card's place, on the grid, on the server; other pages follow. */
-  async keep(card, { x, y, width, height }) {
-    const place = { x: snap(x), y: snap(y), width: snap(width), height: snap(height) };
+  /** Keeps a card's place on the server; other pages follow. */
+  async keep(card, place) {
     const move = { place };
     this.#pending.set(card.card_id, move);
     const position = { x: place.x, y: place.y };

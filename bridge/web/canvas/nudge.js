@@ -1,6 +1,6 @@
 // Moving and resizing by keys: arrows on the Move and Resize buttons, kept when one leaves, undone by Escape.
 
-import { LEAST, UNIT, snap } from './packing.js';
+import { LEAST, UNIT } from './packing.js';
 
 const STRIDE = 4 * UNIT;
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
@@ -60,7 +60,7 @@ export class Nudge {
       this.#board.hold(view);
     }
     const { place } = this.#going;
-    const shifted = (value, by, least) => Math.max(least, snap(value + by * pixels));
+    const shifted = (value, by, least) => Math.max(least, value + by * pixels);
     if (kind === 'move') {
       place.x = shifted(place.x, across, 0);
       place.y = shifted(place.y, down, 0);

@@ -2,7 +2,7 @@
  * Where cards stand: those a person has placed stay there, the others are packed around them.
  *
  * Pure and deterministic: the same cards and width give the same places. All numbers are CSS pixels from the board's
- * top left, and multiples of UNIT. Knows no DOM.
+ * top left; rows lie on multiples of UNIT, columns fill the width. Knows no DOM.
  */
 
 /** The grid: one step of the arrow keys. */
@@ -34,7 +34,7 @@ export function bounded({ x, y, width, height }) {
 export function columnsOf(boardWidth) {
   const count = Math.max(1, Math.floor((boardWidth + GAP) / (COLUMN + GAP)));
   const even = (boardWidth - GAP * (count - 1)) / count;
-  return { count, width: Math.max(LEAST.width, Math.floor(even / UNIT) * UNIT) };
+  return { count, width: Math.max(LEAST.width, Math.floor(even)) };
 }
 
 /** How wide a card that nobody has sized is: one column, or two where it asks for them and they are there. */
