@@ -98,11 +98,12 @@ export function mountChat(root, page) {
   store.subscribe(['link', 'loaded', 'chat', 'session', 'permissions', 'status'], () => line.draw());
   line.draw();
 
+  const isHere = () => document.activeElement === document.body || root.contains(document.activeElement);
   commands.add({ id: 'write', title: 'Write a message', group: 'Chat', keys: 'c', run: () => { page.openPanel('chat'); composer.focus(); } });
   commands.add({ id: 'stop', title: 'Stop the agent', group: 'Chat', keys: 'Escape', when: () => line.isRunning, run: () => void line.interrupt() });
   commands.add({ id: 'new-session', title: 'New session', group: 'Chat', keys: 'g n', run: () => void newSession() });
   commands.add({ id: 'attach', title: 'Attach files', group: 'Chat', keys: 'g f', run: () => composer.picker.click() });
-  commands.add({ id: 'latest', title: 'Jump to the latest message', group: 'Chat', keys: 'End', run: () => thread.jumpToEnd() });
+  commands.add({ id: 'latest', title: 'Jump to the latest message', group: 'Chat', keys: 'End', when: isHere, run: () => thread.jumpToEnd() });
 
   const chat = {
     shown: () => thread.draw(),

@@ -5,6 +5,8 @@ import { plural } from '../format.js';
 import { iconElement } from '../icons.js';
 
 const MOST = 5;
+/** So few are shown at once; more open when asked. */
+const FEW = 3;
 
 export class NoticeView {
   constructor(entry, page) {
@@ -23,7 +25,7 @@ function learned({ learnings, files }, page) {
       learning.id ? h('button', { class: 'button quiet small', type: 'button', onclick: () => void page.openLearning(learning.id) }, 'Why?') : null));
   if (learnings.length > MOST) rows.push(h('li', { class: 'muted' }, `and ${learnings.length - MOST} more`));
   const written = files.map((name) => h('button', { class: 'button quiet small mono', type: 'button', onclick: () => void page.openFile(name) }, name));
-  return h('details', { class: 'notice learned' },
+  return h('details', { class: 'notice learned', open: learnings.length <= FEW },
     h('summary', null, iconElement('brain', true), h('span', { class: 'grow' }, `Sprite learned ${plural(learnings.length, 'thing')}`), iconElement('chevron', true)),
     h('ul', { class: 'plain' }, rows),
     written.length ? h('p', { class: 'row small-text muted written' }, 'Written to ', written) : null);

@@ -25,6 +25,8 @@ export class Thread {
     this.page = page;
     this.#make(empty, unsent);
     this.scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
+    // Who opens a row wants to read it, not to be taken to the end.
+    this.list.addEventListener('toggle', (event) => { if (event.target.open && event.isTrusted && this.scroller.contains(document.activeElement)) this.#follows = false; }, true);
     // What grows by itself (a block laid out late, a row that opens) must not push the end out of sight.
     new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.content);
     new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.scroller);
