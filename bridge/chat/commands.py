@@ -12,6 +12,7 @@ from rich.text import Text
 from bridge.chat import drawing, memory_views
 from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
+from bridge.chat.counted import counted
 from bridge.chat.untrusted import one_line
 from sprite.protocol import Error, LinkState, MemoryRequest, MemoryResult, ServerPayload, Status, System
 
@@ -87,7 +88,7 @@ class Commands:
         if done is not None:
             left = done.memory.waiting if isinstance(done, Status) else 0
             await self._screen.line(
-                drawing.note(f"{left} turns still wait to be looked through" if left else "up to date")
+                drawing.note(f"still to be looked through: {counted(left, 'turn')}" if left else "up to date")
             )
         return True
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.chat.cards import gauge, markdown
+from bridge.chat.counted import counted
 from bridge.chat.untrusted import clean, one_line
 
 if TYPE_CHECKING:
@@ -96,9 +97,12 @@ def status(state: Status, *, link: str) -> Table:
         ("connection", link),
         ("model", state.model or "the CLI's choice"),
         ("permissions", limit.get(state.permissions, state.permissions)),
-        ("session", f"{session.turns} turns" if session.session_id else "begins with your next message"),
+        ("session", counted(session.turns, "turn") if session.session_id else "begins with your next message"),
         ("under way", _under_way(session.running_mission_id, session.queued)),
-        ("memory", f"{memory.turns} turns, {memory.learnings} learnings, {memory.waiting} turns waiting"),
+        (
+            "memory",
+            f"{counted(memory.turns, 'turn')}, {counted(memory.learnings, 'learning')}, {memory.waiting} waiting",
+        ),
         ("spent", f"${memory.spend_usd:.4f} on memory"),
         ("last error", state.last_error or "none"),
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from bridge.chat.counted import counted
+
 if TYPE_CHECKING:
     from bridge.chat.conversation import Conversation
 
@@ -27,7 +29,7 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     if conversation.busy_with:
         return f"{spinner} {conversation.busy_with}…"
     turns, waiting = conversation.turns, conversation.waiting
-    words = ["idle", f"{turns} turn{'s' if turns != 1 else ''}"]
+    words = ["idle", counted(turns, "turn")]
     if waiting:
         words.append(f"{waiting} waiting to be remembered")
     return " · ".join(words)

@@ -1,0 +1,6 @@
+"""Numbers with their nouns, as people write them."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 turn`, `2 turns`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
