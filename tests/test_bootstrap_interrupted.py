@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
+import sys
+from pathlib import Path
 
 import pytest
 
 from bridge.archive import Archive
 from bridge.hosts import HostError
+from tests.bridge_harness import bridge_environment, run_bridge
 from tests.emulator import Emulator, Fault
-from tests.harness import ROOT
+from tests.emulator.api import TOKEN
+from tests.harness import PATIENCE, ROOT
 from tests.vms import Disk, Heard, Tokens, another_version, checkout, greeting, host_of, version_of
 
 #: The calls of an update are 1 to 15: the VM, a look at it, policy, archive, unpacking, packages, self-check,
@@ -71,3 +76,25 @@ async def test_a_first_deploy_that_failed_is_taken_up_with_the_vm_that_is_there(
             await host.deploy("ada", Heard())
         await greeting(await host.reach("ada", Heard()))
     assert emulator.counted("POST", "/v1/sprites$") == 1
+
+
+async def test_a_bridge_that_is_killed_in_the_middle_is_followed_by_one_that_finishes(
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    arguments = ("deploy", "ada", "--provider", "sprites", "--data", str(tmp_path / "data"))
+    environment = bridge_environment(
+        SPRITES_TOKEN=TOKEN, SPRITES_URL=emulator.url, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bridge", *arguments, cwd=ROOT, env=environment, stdout=asyncio.subprocess.DEVNULL
+    )
+    emulator.faults += [Fault("", "", times=8), Fault("", "", then=process.kill)]
+    async with asyncio.timeout(PATIENCE):
+        assert await process.wait() == -signal.SIGKILL
+    emulator.faults.clear()
+    assert not (machine.workspace / ".os/VERSION").exists()
+    code, out, err = await run_bridge(*arguments, environment=environment)
+    assert code == 0, out + err
+    assert "Setting the network policy" in out
+    assert version_of(machine).startswith("0.1.0+")
