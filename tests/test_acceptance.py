@@ -127,6 +127,8 @@ async def test_chat_card_sleep_in_mid_mission_wake_and_update_lose_nothing(emula
     async with serving(newer_checkout(tmp_path / "newer"), data, emulator, port) as bridge:
         async with person.at(bridge) as page:
             await is_updated_and_goes_on(page)
+        async with bridge.page(person.cookie) as page:
+            await a_new_page_sees_it_all(page)
         assert await model_calls(bridge) > 0
         code, out, _ = await bridge.run("status", "--json")
         assert code == 0
@@ -176,6 +178,14 @@ async def is_updated_and_goes_on(page: PageClient) -> None:
     assert answer["type"] != "error", answer
     end = await page.mission("What do you remember about me?")
     assert "tea" in end["text"], end
+
+
+async def a_new_page_sees_it_all(page: PageClient) -> None:
+    state = await page.type("state_sync")
+    assert [card["title"] for card in state["cards"]] == ["Apples, pears"]
+    said = [message["text"] for message in state["chat"] if message["role"] == "user"]
+    assert said[1:3] == [SLOW, "Hello, are you awake?"]
+    assert len(said) == 5
 
 
 def nothing_is_lost(person: Person, machine: Machine) -> None:

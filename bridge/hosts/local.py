@@ -116,7 +116,8 @@ class LocalHost:
             return HostState("running")
         if not workspace.is_dir():
             return HostState("absent")
-        if _is_taken(workspace):
+        # Looking takes the lock for a moment, and must not be in the way of a start.
+        if not (resident is not None and resident.is_starting) and _is_taken(workspace):
             return HostState("running", detail="started elsewhere")
         words = str(resident.failure) if resident is not None and resident.failure is not None else ""
         return HostState("stopped", detail=words)
@@ -174,6 +175,11 @@ class _Resident:
     def is_ours(self) -> bool:
         """Whether the process is a child of ours, and runs."""
         return self._child is not None and self._child.runs
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a start is under way, or will be tried again."""
+        return self._keeper is not None and not self._keeper.done()
 
     async def address(self, report: Report) -> tuple[str, int]:
         """Where the sprite listens, once it does; HostError if it does not come up."""
