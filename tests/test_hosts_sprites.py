@@ -207,10 +207,16 @@ def test_the_archive_holds_the_sprite_and_nothing_of_the_bridge_or_this_machine(
     assert len(ARCHIVE.data) < 1_000_000
 
 
-BOMB = gzip.compress(bytes(100 * 2**20), 1)
+NO_FILES = {
+    "nothing": b"",
+    "words": b"not a tar",
+    "bytes": bytes(range(256)) * 40,
+    "no tar inside": gzip.compress(b"no tar"),
+    "a bomb": gzip.compress(bytes(100 * 2**20), 1),
+}
 
 
-@pytest.mark.parametrize("sent", [b"", b"not a tar", bytes(range(256)) * 40, gzip.compress(b"no tar"), BOMB])
+@pytest.mark.parametrize("sent", NO_FILES.values(), ids=NO_FILES)
 def test_what_a_vm_sends_instead_of_its_files_is_an_error_in_words(sent: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         contents_of(sent)
