@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import FilePayload, Page, expect
 
-from tests.harness import observations
+from tests.harness import ROOT, observations
 from tests.page_harness import (
     PATIENCE_MS,
     PageStack,
@@ -420,6 +420,15 @@ async def test_old_messages_are_paged_in_by_scrolling_back(stack: PageStack) -> 
         seen = [line for line in lines if line.startswith("user line")]
         assert seen == [f"user line {number}" for number in range(300)]
         assert first > 0
+
+
+async def test_no_module_of_ours_makes_markup_or_code_of_text() -> None:
+    sinks = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|unsafeHTML| style=\""
+    )
+    ours = [path for path in (ROOT / "bridge/web").rglob("*.[hj][ts]*") if "vendor" not in path.parts]
+    assert len(ours) > 20
+    assert [path.name for path in ours if sinks.search(path.read_text())] == []
 
 
 # The last one here: it ends the login that all the others share.

@@ -91,6 +91,7 @@ function loadStyle(name) {
 commands.add({ id: 'palette', title: 'Open the command palette', group: 'Everywhere', keys: 'Mod+k', run: () => void page.openPalette() });
 commands.add({ id: 'search', title: 'Search memory', group: 'Everywhere', keys: '/', run: () => void page.searchMemory() });
 commands.add({ id: 'shortcuts', title: 'Show keyboard shortcuts', group: 'Everywhere', keys: '?', run: async () => (await import('./shell/shortcuts.js')).showShortcuts(commands) });
+commands.provide('Memory', (query) => (query ? [{ title: `Search memory for “${query}”`, hint: 'Memory', run: () => void page.searchMemory(query) }] : []));
 commands.add({ id: 'next-region', title: 'Next region', group: 'Everywhere', keys: 'F6', run: () => layout.cycle(1) });
 commands.add({ id: 'previous-region', title: 'Previous region', group: 'Everywhere', keys: 'Shift+F6', run: () => layout.cycle(-1) });
 commands.add({ id: 'go-chat', title: 'Go to the chat', group: 'Go to', keys: 'g c', run: () => page.openPanel('chat') });

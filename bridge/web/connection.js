@@ -5,8 +5,8 @@
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 4000;
 const ANSWER_MS = 30_000;
-/** A connection that was asleep longer than this is asked whether it still lives. */
-const ASLEEP_MS = 20_000;
+/** A connection on which nothing was heard for so long is asked whether it still lives, when somebody looks at the page again. */
+const QUIET_MS = 20_000;
 const PROBE_MS = 5000;
 /** The bridge's words that this login is over. */
 const SIGNED_OUT = new Set(['revoked', 'logged out']);
@@ -24,7 +24,7 @@ export function createConnection(store, { url = address() } = {}) {
   let socket = null;
   let epoch = null;
   let lastSeq = 0;
-  let syncedTo = null;
+  let newestSeq = 0;
   let attempts = 0;
   let timer = 0;
   let heardAt = 0;
@@ -61,13 +61,10 @@ export function createConnection(store, { url = address() } = {}) {
     if (message.seq !== undefined && message.seq !== null) {
       if (message.seq <= lastSeq) return;
       lastSeq = message.seq;
-      syncedTo = null;
     }
     if (message.type === 'auth_ok') welcome(message.payload);
-    if (message.type === 'state_sync' && syncedTo !== null) {
-      lastSeq = Math.max(lastSeq, syncedTo);
-      syncedTo = null;
-    }
+    // The whole state has everything that had happened when the sprite let us in, and is not followed by a replay of it.
+    if (message.type === 'state_sync') lastSeq = Math.max(lastSeq, newestSeq);
     const waiting = message.reply_to && asked.get(message.reply_to);
     store.apply(message);
     if (waiting) answer(message, waiting);
@@ -76,8 +73,7 @@ export function createConnection(store, { url = address() } = {}) {
   function welcome({ epoch: current, last_seq: newest }) {
     attempts = 0;
     if (current !== epoch || lastSeq > newest) lastSeq = 0;
-    // A state that comes now, and not a replay, stands for everything up to here.
-    syncedTo = newest;
+    newestSeq = newest;
     epoch = current;
     if (store.state.link.state !== 'ready') store.setLink('ready');
   }
@@ -127,7 +123,9 @@ export function createConnection(store, { url = address() } = {}) {
       open();
       return;
     }
-    if (socket.readyState !== WebSocket.OPEN || Date.now() - heardAt < ASLEEP_MS || store.state.link.state !== 'ready') return;
+    if (socket.readyState !== WebSocket.OPEN || Date.now() - heardAt < QUIET_MS) return;
+    // A question would wake a sprite that sleeps, and a link that is not ready says so itself.
+    if (store.state.link.state !== 'ready' || store.state.link.detail) return;
     const mine = socket;
     try {
       await connection.ask('system', { action: 'status' }, { timeout: PROBE_MS });

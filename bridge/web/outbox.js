@@ -7,7 +7,7 @@ import { makeId } from './connection.js';
 
 const PREFIX = 'sprite.outbox.';
 const TAB_KEY = 'sprite.tab';
-const LOCK_MS = 600;
+const LOCK_MS = 3000;
 const ANSWER_MS = 10 * 60_000;
 const LEFT_BEHIND = 'This was written in a window that was closed before it could be sent.';
 

@@ -38,7 +38,12 @@ export function mountChat(root, page) {
         h('h2', null, 'You are signed out'),
         h('p', null, 'This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept here. Open a new login link to come back.'),
         h('button', { class: 'button primary', type: 'button', onclick: () => location.reload() }, 'Sign in again')));
-    store.subscribe('link', () => { panel.hidden = store.state.link.state !== 'signed-out'; });
+    store.subscribe('link', () => {
+      const isOut = store.state.link.state === 'signed-out';
+      if (isOut !== panel.hidden) return;
+      panel.hidden = !isOut;
+      if (isOut) panel.querySelector('button').focus();
+    });
     return panel;
   }
 

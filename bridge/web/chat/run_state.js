@@ -28,7 +28,7 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
   if (!loaded) return { kind: 'link', words: 'Opening the conversation', since: link.since };
   const running = chat.findLast((entry) => entry.status === 'running');
   if (permissions.length) return { kind: 'ask', words: 'Waiting for your answer', running: running ?? null };
-  if (!running) return session.running_mission_id ? { kind: 'busy', words: 'Working', running: null } : { kind: 'idle', words: '' };
+  if (!running) return session.running_mission_id ? { kind: 'busy', words: 'Working', running: null } : { kind: 'idle', words: link.detail };
   if (stopping) return { kind: 'busy', words: 'Stopping', running };
   const tool = running.parts.findLast((part) => part.kind === 'tool' && !part.endedAt);
   if (tool) return { kind: 'busy', words: capital(doing(tool.name)), since: tool.startedAt, running };

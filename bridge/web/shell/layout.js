@@ -43,7 +43,7 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
     const width = root.clientWidth || innerWidth;
     const least = Math.min(LEAST / width, 0.45);
     split = Math.max(least, Math.min(1 - least, split));
-    root.style.setProperty('--split', `${(split * 100).toFixed(2)}%`);
+    panels.chat.style.setProperty('--split', `${(split * 100).toFixed(2)}%`);
     divider.setAttribute('aria-valuenow', String(Math.round(split * 100)));
     divider.setAttribute('aria-valuetext', `Chat ${Math.round(split * 100)} percent wide`);
   }

@@ -20,7 +20,8 @@ export function mountTopBar({ state, actions }, page, chat) {
 
   function draw() {
     const { link, session, loaded } = store.state;
-    const [kind, words] = WORDS[link.state] ?? WORDS.connecting;
+    const isAsleep = link.state === 'ready' && link.detail;
+    const [kind, words] = isAsleep ? ['ok', 'Asleep'] : (WORDS[link.state] ?? WORDS.connecting);
     const turns = loaded && session.turns ? `Session of ${plural(session.turns, 'turn')}` : loaded ? 'New session' : '';
     render(
       html`<span class="link-dot" data-kind=${kind} title=${link.detail || words}></span><span class="link-words">${words}</span>
