@@ -125,8 +125,9 @@ async def test_a_sprite_that_was_killed_is_started_again_by_itself_with_a_new_to
         killed = process_of(tmp_path / "ada")
         os.kill(killed, signal.SIGKILL)
         # Nobody asks for it: missions that wait in it have to run all the same.
-        await eventually(lambda: process_of(tmp_path / "ada") != killed, "another process")
+        await eventually(lambda: minted.sprites == ["ada", "ada"], "a second start")
         await greeting(await host.reach("ada", Heard()))
+        assert process_of(tmp_path / "ada") != killed
         assert minted.sprites == ["ada", "ada"]
 
 
