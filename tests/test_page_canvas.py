@@ -388,6 +388,20 @@ async def test_on_a_phone_cards_stand_in_one_column(stack: PageStack) -> None:
             await shoot(page, "canvas-phone")
 
 
+async def test_a_change_out_of_sight_is_told_and_never_scrolls_by_itself(stack: PageStack) -> None:
+    async with studio(stack, "Tall") as easel, stack.page(viewport={"width": 900, "height": 500}) as page:
+        await easel.draw_all(*(f"Note {number}" for number in range(8)))
+        await expect(page.locator(".canvas-card")).to_have_count(8)
+        await easel.draw("Last of all", block("note", content="Down here."))
+        news = page.get_by_role("button", name="“Last of all” is new or has changed. Show it")
+        await expect(news).to_be_visible()
+        assert await page.locator(".board").evaluate("e => e.scrollTop") == 0
+        await news.click()
+        await expect(card(page, "Last of all")).to_be_focused()
+        await expect(card(page, "Last of all")).to_be_in_viewport()
+        await expect(news).to_be_hidden()
+
+
 # --- tables ---
 
 

@@ -6,6 +6,7 @@ import { h } from '../dom.js';
 import { CardView } from './card_view.js';
 import { Drag } from './drag.js';
 import { Moves } from './moves.js';
+import { News } from './news.js';
 import { Nudge } from './nudge.js';
 import { NARROW, UNIT, bounded, columnsOf, pack, widthOf } from './packing.js';
 
@@ -16,7 +17,8 @@ const LOWEST = 5 * UNIT;
 const SLICE_MS = 8;
 /** Cards measured in one go; each go lays the page out. */
 const AT_ONCE = 4;
-const NEWS_MS = 8000;
+/** A width that has not changed for so long is there to stay. */
+const CALM_MS = 120;
 
 export class Board {
   #page;
@@ -34,8 +36,9 @@ export class Board {
   #nudge;
   #sheet;
   #news;
-  #newsOf;
-  #newsTimer;
+  #width = 0;
+  #resizing = false;
+  #calming;
 
   /**
    * `archive(view)` is called when the person takes a card off the canvas; `touched` are the ids of cards that the agent
@@ -50,11 +53,10 @@ export class Board {
     this.#drag = new Drag(this);
     this.#nudge = new Nudge(page, this);
     this.#sheet = h('div', { class: 'board-sheet' });
-    this.#news = h('button', { type: 'button', class: 'button small board-news', hidden: true });
     this.scroller = h('div', { class: 'board scroll', id: 'canvas-board', role: 'tabpanel', tabIndex: 0 }, this.#sheet);
-    this.element = h('div', { class: 'board-frame' }, this.scroller, this.#news);
-    this.scroller.addEventListener('scroll', () => this.#hideNewsInSight(), { passive: true });
-    new ResizeObserver(() => this.#soon()).observe(this.scroller);
+    this.#news = new News(this.scroller, (view) => this.focus(view.card.card_id));
+    this.element = h('div', { class: 'board-frame' }, this.scroller, this.#news.element);
+    new ResizeObserver(() => this.#resized()).observe(this.scroller);
   }
 
   show(visible) {
@@ -71,7 +73,7 @@ export class Board {
     this.#views.clear();
     this.#columnOf.clear();
     this.#sheet.replaceChildren();
-    this.#news.hidden = true;
+    this.#news.hide();
     this.scroller.scrollTo(0, 0);
     this.#soon();
   }
@@ -134,6 +136,26 @@ export class Board {
     this.#nudge.keep();
   }
 
+  /** While its width is being changed, cards follow in coarse steps and keep their heights; then they are measured. */
+  #resized() {
+    const before = this.#width;
+    this.#width = this.scroller.clientWidth;
+    this.#soon();
+    // Coming into sight is no change of width, and nothing may jump then.
+    if (before === 0 || this.#width === 0 || before === this.#width) return;
+    clearTimeout(this.#calming);
+    this.#setResizing(true);
+    this.#calming = setTimeout(() => {
+      this.#setResizing(false);
+      this.#soon();
+    }, CALM_MS);
+  }
+
+  #setResizing(resizing) {
+    this.#resizing = resizing;
+    this.element.classList.toggle('resizing', resizing);
+  }
+
   // --- drawing ---
 
   #soon() {
@@ -169,7 +191,7 @@ export class Board {
     if (left) this.#soon();
     else this.#touched.clear();
     for (const view of lit) view.flash();
-    this.#tellOutOfSight(lit.at(-1));
+    if (lit.length > 0) this.#news.tell(lit.at(-1));
   }
 
   #make(card, behind) {
@@ -203,13 +225,13 @@ export class Board {
     this.narrow = width < NARROW;
     this.element.classList.toggle('narrow', this.narrow);
     if (this.narrow) this.#flow();
-    else this.#pack(columnsOf(width), deadline);
-    for (const view of this.#views.values()) view.markScrolling();
+    else this.#pack(columnsOf(width, this.#resizing ? UNIT : 1), deadline);
+    if (!this.#resizing) for (const view of this.#views.values()) view.markScrolling();
   }
 
   #flow() {
     this.#columns = null;
-    this.#sheet.style.removeProperty('height');
+    for (const name of ['height', 'width']) this.#sheet.style.removeProperty(name);
     for (const view of this.#views.values()) view.put(null);
   }
 
@@ -229,7 +251,8 @@ export class Board {
       if (first) requestAnimationFrame(() => view.element.classList.add('settled'));
     }
     this.#sheet.style.height = `${height + 2 * UNIT}px`;
-    this.#sheet.style.minWidth = `${width + 2 * UNIT}px`;
+    // Not the board's own width: while that is being changed, nothing in here has to be laid out again.
+    this.#sheet.style.width = `${width + 2 * UNIT}px`;
   }
 
   #inOrder() {
@@ -245,8 +268,9 @@ export class Board {
       .filter((view) => this.#sizeOf(view) === null && view !== this.#held)
       .map((view) => ({ view, width: widthOf(view.span, columns) }))
       .filter(({ view, width }) => view.measured.width !== width);
-    const urgent = asked.filter(({ view }) => view.measured.width === 0 || !view.skipped);
+    const urgent = asked.filter(({ view }) => view.measured.width === 0 || (!view.skipped && !this.#resizing));
     this.#measure(urgent);
+    if (this.#resizing) return;
     const rest = asked.filter((each) => !urgent.includes(each));
     let at = 0;
     for (; at < rest.length && performance.now() < deadline; at += AT_ONCE) this.#measure(rest.slice(at, at + AT_ONCE));
@@ -273,32 +297,5 @@ export class Board {
     if (view === this.#held) return { ...item, placed: this.#heldFrom };
     const position = this.moves.of(card.card_id) ?? card.position;
     return position ? { ...item, placed: { ...size, x: position.x, y: position.y } } : item;
-  }
-
-  // --- news out of sight ---
-
-  #tellOutOfSight(view) {
-    if (!view || this.#inSight(view)) return;
-    this.#news.textContent = `“${view.card.title}” is new or has changed. Show it`;
-    this.#news.hidden = false;
-    this.#news.onclick = () => {
-      this.#news.hidden = true;
-      this.focus(view.card.card_id);
-    };
-    this.#newsOf = view;
-    clearTimeout(this.#newsTimer);
-    this.#newsTimer = setTimeout(() => {
-      this.#news.hidden = true;
-    }, NEWS_MS);
-  }
-
-  #hideNewsInSight() {
-    if (!this.#news.hidden && this.#inSight(this.#newsOf)) this.#news.hidden = true;
-  }
-
-  #inSight(view) {
-    const card = view.element.getBoundingClientRect();
-    const frame = this.scroller.getBoundingClientRect();
-    return card.top < frame.bottom - 32 && card.bottom > frame.top + 32;
   }
 }

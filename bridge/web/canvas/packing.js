@@ -30,11 +30,11 @@ export function bounded({ x, y, width, height }) {
   };
 }
 
-/** The columns of a board: `{count, width}`. */
-export function columnsOf(boardWidth) {
+/** The columns of a board: `{count, width}`, the width in whole steps of so many pixels. */
+export function columnsOf(boardWidth, step = 1) {
   const count = Math.max(1, Math.floor((boardWidth + GAP) / (COLUMN + GAP)));
   const even = (boardWidth - GAP * (count - 1)) / count;
-  return { count, width: Math.max(LEAST.width, Math.floor(even)) };
+  return { count, width: Math.max(LEAST.width, Math.floor(even / step) * step) };
 }
 
 /** How wide a card that nobody has sized is: one column, or two where it asks for them and they are there. */
