@@ -198,6 +198,20 @@ async def test_a_late_answer_to_earlier_words_is_not_shown(stack: PageStack) -> 
     assert stack.complaints == []
 
 
+async def test_the_palette_has_what_memory_finds_and_enter_opens_what_is_marked(stack: PageStack) -> None:
+    async with stack.page() as page:
+        panel = await memory(page)
+        await page.keyboard.press("Control+k")
+        await expect(page.get_by_role("combobox")).to_be_focused()
+        await page.keyboard.type("ficus")
+        found = page.get_by_role("option", name="Water the ficus. To do")
+        await expect(found).to_be_visible()
+        while await found.get_attribute("aria-selected") != "true":
+            await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await expect(panel.get_by_role("article").filter(has_text="Water the ficus.")).to_be_focused()
+
+
 # --- files ---
 
 

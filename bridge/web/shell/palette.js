@@ -22,6 +22,8 @@ export function createPalette(commands) {
   function draw() {
     chosen = Math.min(chosen, Math.max(0, rows.length - 1));
     const groups = Map.groupBy ? [...Map.groupBy(rows, (row) => row.group)] : grouped(rows);
+    // A group may come in parts (commands, then what was found); the arrows follow what is seen.
+    rows = groups.flatMap(([, members]) => members);
     let index = 0;
     render(
       rows.length === 0
