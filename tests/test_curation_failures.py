@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.offline_model import OfflineModel
-from tests.harness import Client, observations, running_sprite
+from tests.harness import PATIENCE, Client, observations, running_sprite
 from tests.witness import chat, curations, eventually, learnings, memory, memory_file, seen, transcript
 
 FACT = "My name is Ada Lovelace."
@@ -120,7 +120,7 @@ async def test_a_hanging_curator_delays_neither_the_turn_that_calls_it_nor_the_e
     async with running_sprite(workspace, model.url, SPRITE_BATCH_TURNS="2") as sprite, sprite.client() as client:
         await chat(client, FACT)
         assert not [r for r in model.requests if r.kind == "curator"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):  # it hangs for ever
             await chat(client, "Hello there")
             await seen(model, lambda r: r.kind == "curator")
             await chat(client, "Hello once more")
