@@ -3,8 +3,9 @@
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
 
-/** So many entries are in the document at first, and so many more each time. */
-const PAGE = 60;
+/** So many entries are in the document at first, a few screens full; and so many more each time, none of them felt. */
+const FIRST = 30;
+const MORE = 16;
 /** This near the end counts as at the end. */
 const NEAR_PX = 32;
 const HISTORY_ROWS = 200;
@@ -12,7 +13,7 @@ const FLASH_MS = 1600;
 
 export class Thread {
   #views = new Map();
-  #shown = PAGE;
+  #shown = FIRST;
   #follows = true;
   #lastTop = 0;
   #loading = false;
@@ -146,7 +147,7 @@ export class Thread {
     try {
       if (this.#shown >= this.entries.length && !(await this.#fetch())) return;
       const before = this.scroller.scrollHeight - this.scroller.scrollTop;
-      this.#shown += PAGE;
+      this.#shown += MORE;
       this.draw();
       this.scroller.scrollTop = this.scroller.scrollHeight - before;
       this.#lastTop = this.scroller.scrollTop;
