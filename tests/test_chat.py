@@ -89,7 +89,7 @@ class Chat:
         return self._out.getvalue()
 
     async def until_seen(self, words: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while words not in self.seen:
                 self._out.written.clear()
                 await self._out.written.wait()
@@ -185,7 +185,7 @@ async def test_lines_are_sent_one_by_one_and_the_end_of_input_waits_for_the_last
         assert second["payload"]["text"] == "two"
         assert not chat.talking.done()
         await chat.answer(second["id"], "second answer")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await chat.talking
     assert chat.seen.index("first answer") < chat.seen.index("two")
 
@@ -357,7 +357,7 @@ async def test_a_reply_grows_on_the_screen_before_it_is_complete() -> None:
 async def test_quit_exit_and_ctrl_d_leave(leaving: str) -> None:
     async with in_a_terminal() as chat:
         chat.type(leaving)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await asyncio.wait([chat.talking])
 
 

@@ -105,7 +105,7 @@ async def test_an_interrupt_withdraws_the_question(home: House) -> None:
         mission = client.send("mission", {"text": "run `touch withdrawn`"})
         question = await _question(client)
         await client.ask("interrupt")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert (await client.end_of(mission))["event"] == "interrupted"
         assert (await _answer(client, question, "allow"))["payload"]["code"] == "not_found"
         assert observation_of(home.workspace, mission)["outcome"] == "interrupted"
