@@ -6,6 +6,7 @@ import { mountChat } from './chat/chat.js';
 import { createOutbox } from './outbox.js';
 import { createCommands } from './shell/commands.js';
 import { createLayout } from './shell/layout.js';
+import { createPalette } from './shell/palette.js';
 import { createToasts } from './shell/toasts.js';
 import { applyTheme, cycleTheme } from './shell/theme.js';
 import { mountTopBar } from './shell/top_bar.js';
@@ -19,6 +20,7 @@ const store = createStore();
 const connection = createConnection(store);
 const outbox = createOutbox(store, connection);
 const commands = createCommands();
+const palette = createPalette(commands);
 const announce = createAnnounce(byId('announce'));
 const toast = createToasts(byId('toasts'), announce);
 const panels = { chat: byId('chat'), canvas: byId('canvas'), memory: byId('memory') };
@@ -32,17 +34,14 @@ const layout = createLayout({
 
 let stackId = null;
 let memory = null;
-let palette = null;
 const page = {
   store, connection, outbox, commands, announce, toast,
   // What is not on the screen at first comes when it is wanted.
   confirm: async (question) => (await import('./shell/dialogs.js')).confirm(question),
   prompt: async (question) => (await import('./shell/dialogs.js')).prompt(question),
   dialog: async (question) => (await import('./shell/dialogs.js')).dialog(question),
-  openPalette: async () => {
-    palette ??= import('./shell/palette.js').then(({ createPalette }) => createPalette(commands));
-    (await palette).open();
-  },
+  // Here from the start: what is typed right after Ctrl-K must not land in the message.
+  openPalette: () => palette.open(),
   /** Whether the built-in stand-in answers, whose figures mean nothing. */
   isOffline: () => document.documentElement.dataset.model === 'offline',
   stackId: () => stackId,
@@ -88,7 +87,7 @@ function loadStyle(name) {
   });
 }
 
-commands.add({ id: 'palette', title: 'Open the command palette', group: 'Everywhere', keys: 'Mod+k', run: () => void page.openPalette() });
+commands.add({ id: 'palette', title: 'Open the command palette', group: 'Everywhere', keys: 'Mod+k', run: () => palette.open() });
 commands.add({ id: 'search', title: 'Search memory', group: 'Everywhere', keys: '/', run: () => void page.searchMemory() });
 commands.add({ id: 'shortcuts', title: 'Show keyboard shortcuts', group: 'Everywhere', keys: '?', run: async () => (await import('./shell/shortcuts.js')).showShortcuts(commands) });
 commands.provide('Memory', (query) => (query ? [{ title: `Search memory for “${query}”`, hint: 'Memory', run: () => void page.searchMemory(query) }] : []));

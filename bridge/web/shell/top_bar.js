@@ -33,7 +33,7 @@ export function mountTopBar({ state, actions }, page, chat) {
   render(
     html`
       <button class="button small" type="button" @click=${() => void chat.newSession()}>${icon('session', true)}<span class="wide-only">New session</span><span class="narrow-only visually-hidden">New session</span></button>
-      <button class="button small palette-button" type="button" aria-label="Search and commands" @click=${() => void page.openPalette()}>
+      <button class="button small palette-button" type="button" aria-label="Search and commands" @click=${() => page.openPalette()}>
         ${icon('search', true)}<span class="wide-only keys">${caps('Mod+k').map((cap) => html`<kbd>${cap}</kbd>`)}</span>
       </button>`,
     actions,
