@@ -35,7 +35,7 @@ def _add_serve(commands: "Commands") -> None:
 
 
 def _add_deploy(commands: "Commands") -> None:
-    from bridge import operate
+    from bridge.operating import commands as operate
 
     command = commands.add_parser("deploy", help="bring a sprite to what it should be, with its steps")
     operate.add_deploy_arguments(command)
@@ -43,7 +43,7 @@ def _add_deploy(commands: "Commands") -> None:
 
 
 def _add_status(commands: "Commands") -> None:
-    from bridge import operate
+    from bridge.operating import commands as operate
 
     command = commands.add_parser("status", help="every sprite: state, version, last seen, spend")
     operate.add_status_arguments(command)
@@ -51,7 +51,7 @@ def _add_status(commands: "Commands") -> None:
 
 
 def _add_users(commands: "Commands") -> None:
-    from bridge import operate
+    from bridge.operating import commands as operate
 
     command = commands.add_parser("users", help="who may come in")
     operate.add_users_arguments(command)
@@ -77,8 +77,8 @@ def _add_model(commands: "Commands") -> None:
 def _model(chosen: argparse.Namespace) -> int:
     import msgspec
 
-    from bridge.offline_model import OfflineModel
-    from bridge.offline_script import Script
+    from bridge.offline.model import OfflineModel
+    from bridge.offline.script import Script
 
     try:
         script = Script.load(chosen.script) if chosen.script else Script()

@@ -14,32 +14,33 @@ from pathlib import Path
 
 from aiohttp import web
 
-from bridge import control, data_folder
-from bridge.archive import Archive
-from bridge.budgets import Budgets, Limits
+from bridge import data_folder
 from bridge.config import Settings
 from bridge.database import open_database
-from bridge.edge import MAX_BODY_BYTES, Edge
+from bridge.door.edge import MAX_BODY_BYTES, Edge
+from bridge.door.login import Doorkeeper
+from bridge.door.people import People
+from bridge.door.routes import Readiness, Routes
+from bridge.door.visitors import Visitors
 from bridge.errors import OperatorError
 from bridge.hosts import Access, Host, ModelAccess
+from bridge.hosts.archive import Archive
 from bridge.hosts.local import LocalHost
 from bridge.hosts.sprites import SpritesHost
-from bridge.ledger import Ledger
 from bridge.listening import bound, in_url, raise_file_limit, served
-from bridge.llm_proxy import LlmProxy
-from bridge.llm_rates import Rates
-from bridge.llm_upstream import Upstream
-from bridge.login import Doorkeeper
-from bridge.metrics import Metrics
-from bridge.offline_model import OfflineModel
-from bridge.operator_api import OperatorApi
-from bridge.people import People
-from bridge.prices import Prices
-from bridge.relay import Relay
-from bridge.routes import Readiness, Routes
-from bridge.sprite_tokens import SpriteTokens
-from bridge.status import Overview
-from bridge.visitors import Visitors
+from bridge.llm.budgets import Budgets, Limits
+from bridge.llm.ledger import Ledger
+from bridge.llm.prices import Prices
+from bridge.llm.proxy import LlmProxy
+from bridge.llm.rates import Rates
+from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.llm.upstream import Upstream
+from bridge.offline.model import OfflineModel
+from bridge.operating import control
+from bridge.operating.metrics import Metrics
+from bridge.operating.operator_api import OperatorApi
+from bridge.operating.status import Overview
+from bridge.relay.relay import Relay
 
 #: What is shipped to VMs stands beside the bridge.
 _ROOT = Path(__file__).resolve().parent.parent

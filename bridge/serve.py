@@ -11,10 +11,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from bridge import logs
 from bridge.app import Bridge, running
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
 from bridge.errors import OperatorError
+from bridge.operating import logs
 
 log = logging.getLogger(__name__)
 

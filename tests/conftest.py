@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.emulator import Emulator
 from tests.forgetful import live
 from tests.session_logs import Recorded, record

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from sprite.commands import change
 from sprite.commands.rebuild import rebuild as rebuild_command
 from sprite.config import Settings

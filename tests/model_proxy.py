@@ -16,15 +16,15 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from bridge.budgets import Budgets, Limits
 from bridge.database import Database, open_database
-from bridge.ledger import Ledger
-from bridge.llm_call import Patience
-from bridge.llm_proxy import LlmProxy
-from bridge.llm_rates import Rates
-from bridge.llm_upstream import Upstream
-from bridge.prices import Prices
-from bridge.sprite_tokens import SpriteTokens
+from bridge.llm.budgets import Budgets, Limits
+from bridge.llm.call import Patience
+from bridge.llm.ledger import Ledger
+from bridge.llm.prices import Prices
+from bridge.llm.proxy import LlmProxy
+from bridge.llm.rates import Rates
+from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.llm.upstream import Upstream
 from tests.harness import PATIENCE, rows
 
 MODEL = "claude-haiku-4-5"

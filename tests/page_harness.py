@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, running_bridge
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -138,7 +138,7 @@ class PageStack:
 async def page_stack(
     folder: Path, *flags: str, steps: Sequence[dict[str, Any]] = (), **environment: str
 ) -> AsyncIterator[PageStack]:
-    """Everything for real. `steps` are the model's (offline_script), `flags` and `environment` the bridge's."""
+    """Everything for real. `steps` are the model's (bridge.offline.script), `flags` and `environment` the bridge's."""
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OfflineModel())
         model.script.agent(*steps)

@@ -13,7 +13,7 @@ import aiohttp
 from aiohttp import web
 
 from bridge.hosts import HostError, HostState, Reached, Report, TcpChannel
-from bridge.relay import Relay
+from bridge.relay.relay import Relay
 from sprite.protocol import MAX_FRAME_BYTES
 from tests.chat_stand_in import TOKEN
 

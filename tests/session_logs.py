@@ -20,7 +20,7 @@ from claude_agent_sdk import (
     ToolUseBlock,
 )
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.harness import sprite_environment
 
 WAIT = "python3 -c 'import time; time.sleep({})'"

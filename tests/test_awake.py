@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.emulator import Emulator, Machine
 from tests.harness import running_sprite
 from tests.witness import eventually

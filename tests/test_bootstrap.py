@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.archive import Archive
 from bridge.hosts import HostError
-from bridge.offline_model import OfflineModel
+from bridge.hosts.archive import Archive
+from bridge.offline.model import OfflineModel
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, ROOT, observations

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.archive import Archive
-from bridge.bootstrap import UpdateFailedError
+from bridge.hosts.archive import Archive
+from bridge.hosts.bootstrap import UpdateFailedError
 from tests.emulator import Emulator, Fault
 from tests.harness import ROOT
 from tests.vms import Disk, Heard, Tokens, another_version, checkout, greeting, host_of, version_of

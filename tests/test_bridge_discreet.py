@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, running_bridge
 from tests.harness import PATIENCE
 

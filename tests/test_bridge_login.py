@@ -16,9 +16,9 @@ import aiohttp
 import pytest
 from itsdangerous import TimestampSigner
 
-from bridge import control
 from bridge.app import Bridge, login_link, running
 from bridge.config import Settings
+from bridge.operating import control
 from tests.harness import PATIENCE
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}

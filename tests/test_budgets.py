@@ -16,10 +16,10 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.budgets import BudgetError, Budgets, Hold, Limits
-from bridge.llm_rates import Rates
-from bridge.prices import TABLE, Prices
-from bridge.usage_meter import Usage
+from bridge.llm.budgets import BudgetError, Budgets, Hold, Limits
+from bridge.llm.prices import TABLE, Prices
+from bridge.llm.rates import Rates
+from bridge.llm.usage_meter import Usage
 from sprite.memory.pricing import PRICES, cost_usd
 from tests.harness import PATIENCE, ROOT, rows
 from tests.model_proxy import BODY, DELTA, END, MODEL, START, ScriptedUpstream, begun, proxy, upstream
@@ -265,7 +265,7 @@ async def test_what_was_spent_is_known_after_a_restart(api: ScriptedUpstream, tm
 
 CRASHING = """
 import asyncio, pathlib, sys
-from bridge.budgets import Limits
+from bridge.llm.budgets import Limits
 from tests.model_proxy import proxy
 
 async def main():

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from sprite.__main__ import main
 from sprite.memory.files import template
 from sprite.memory.health import note_error

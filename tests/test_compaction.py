@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.harness import observations, running_sprite
 from tests.witness import chat, curations, learnings, prompts
 

@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.harness import Client, observations, running_sprite
 from tests.witness import (
     agent_process,

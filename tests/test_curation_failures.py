@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.harness import PATIENCE, Client, observations, running_sprite
 from tests.witness import chat, curations, eventually, learnings, memory, memory_file, seen, transcript
 

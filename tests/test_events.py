@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from sprite.database.workspace import EVENTS_KEPT
 from tests.harness import Client, running_sprite
 from tests.witness import chat, durable_events, observation_of, prompts, seen

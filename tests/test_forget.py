@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from sprite.config import Settings
 from sprite.database.memory import open_memory
 from sprite.database.transcript import open_transcript

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.archive import Archive, contents_of
 from bridge.hosts import HostError, HostState, NoSuchFileError
+from bridge.hosts.archive import Archive, contents_of
 from sprite.protocol import Auth, encode
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN

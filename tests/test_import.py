@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
 from tests.session_logs import Recorded, write_many
 from tests.witness import curations, eventually, learnings

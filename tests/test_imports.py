@@ -102,7 +102,7 @@ class A:
         ("sprite.server", False),
     ]
     assert len(PATHS) > 50
-    assert {"sprite", "sprite.protocol", "sprite.memory.recorder", "bridge.offline_model"} <= set(PATHS)
+    assert {"sprite", "sprite.protocol", "sprite.memory.recorder", "bridge.offline.model"} <= set(PATHS)
 
 
 def test_no_module_is_part_of_a_cycle() -> None:
@@ -142,6 +142,10 @@ UPPER = (
         (("sprite",), ("bridge", "tests"), ()),
         (("bridge",), ("sprite",), ("sprite.protocol",)),
         (("bridge",), ("tests",), ()),
+        (("bridge.offline",), ("bridge",), ("bridge.offline",)),
+        (("bridge.hosts",), ("bridge",), ("bridge.hosts",)),
+        (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts")),
+        (("bridge.llm",), ("bridge",), ("bridge.llm", "bridge.database", "bridge.door.request_keys")),
     ],
     ids=lambda value: value[0] if value else "-",
 )
@@ -210,6 +214,8 @@ def environment_readers(package: str) -> set[str]:
 
 def test_only_the_settings_read_the_environment() -> None:
     assert environment_readers("sprite") == {"sprite.config"}
+    # What kind of terminal it runs in is no setting.
+    assert environment_readers("bridge") == {"bridge.config", "bridge.chat.client"}
 
 
 def test_what_must_answer_at_once_does_not_wait_for_the_sdks() -> None:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
 from tests.harness import Client, SpriteProcess, dump, observations, rows, running_sprite, started_sprite
 from tests.witness import curations, endings, journal, people_see, transcript

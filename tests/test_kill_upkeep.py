@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from sprite.errors import PeerError
 from sprite.memory.files import CURATED
 from tests.forgetful import TYPED, Doomed, doomed, forget, rebuild, restarted, traces

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from bridge.hosts import HostError, Reached, Report
-from bridge.link import Link, LinkChange
+from bridge.relay.link import Link, LinkChange
 from sprite.protocol import Ack, AgentEvent, AuthOk, ServerMessage, StateSync, encode
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import PATIENCE, Street

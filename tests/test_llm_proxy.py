@@ -19,13 +19,13 @@ import anthropic
 import pytest
 from aiohttp import web
 
-from bridge import llm_upload
-from bridge.budgets import Limits
-from bridge.llm_call import Patience
-from bridge.llm_rates import Rates
-from bridge.llm_upload import MAX_BODY_BYTES
-from bridge.llm_upstream import Upstream
-from bridge.prices import Prices
+from bridge.llm import upload
+from bridge.llm.budgets import Limits
+from bridge.llm.call import Patience
+from bridge.llm.prices import Prices
+from bridge.llm.rates import Rates
+from bridge.llm.upload import MAX_BODY_BYTES
+from bridge.llm.upstream import Upstream
 from tests.harness import PATIENCE
 from tests.model_proxy import BODY, DELTA, END, KEY, MODEL, START, ScriptedUpstream, begun, proxy, upstream
 
@@ -469,7 +469,7 @@ async def test_a_body_that_stops_coming_takes_nobody_elses_turn(api: ScriptedUps
 
 
 async def test_a_body_that_comes_too_slowly_is_given_up(api: ScriptedUpstream, tmp_path: Path) -> None:
-    patience = Patience(body=llm_upload.Patience(silent=0.2, whole=0.5))
+    patience = Patience(body=upload.Patience(silent=0.2, whole=0.5))
     async with proxy(tmp_path, api.url, patience=patience) as running:
         head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 1000\r\n\r\n{"
         answer = await raw_request(running.url, head)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridge.budgets import Limits
-from bridge.llm_upstream import Upstream
-from bridge.offline_model import OfflineModel
-from bridge.offline_script import Step
+from bridge.llm.budgets import Limits
+from bridge.llm.upstream import Upstream
+from bridge.offline.model import OfflineModel
+from bridge.offline.script import Step
 from tests.harness import running_sprite
 from tests.model_proxy import KEY, Proxy, proxy
 

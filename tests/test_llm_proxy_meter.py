@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.json_scanner import MalformedError, TopLevelScanner
-from bridge.usage_meter import Inflating, JsonMeter, Reading, SseMeter, Usage, meter_of
+from bridge.llm.json_scanner import MalformedError, TopLevelScanner
+from bridge.llm.usage_meter import Inflating, JsonMeter, Reading, SseMeter, Usage, meter_of
 
 WANTED = ("model", "max_tokens", "usage", "speed")
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

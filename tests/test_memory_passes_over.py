@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.harness import running_sprite
 
 

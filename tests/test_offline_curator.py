@@ -3,8 +3,8 @@ from html import escape
 import pytest
 from anthropic import AsyncAnthropic
 
-from bridge.offline_curator import curate
-from bridge.offline_model import OfflineModel
+from bridge.offline.curator import curate
+from bridge.offline.model import OfflineModel
 
 
 def turn(number: int, user: str, inner: str = "", origin: str = "user") -> str:

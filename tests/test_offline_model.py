@@ -25,8 +25,8 @@ from claude_agent_sdk import (
     tool,
 )
 
-from bridge.offline_model import OfflineModel
-from bridge.offline_script import Script
+from bridge.offline.model import OfflineModel
+from bridge.offline.script import Script
 
 CARD_ID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 BOOT = """You are a sprite.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.harness import observations, running_sprite
 from tests.planted import TOKENS, password
 from tests.witness import durable_events, journal, observation_of, people_see, prompts, seen

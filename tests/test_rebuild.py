@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from sprite.database.transcript import NewCuration
 from sprite.errors import ModelError, SpriteError
 from sprite.memory.files import CURATED

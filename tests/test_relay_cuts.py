@@ -10,7 +10,7 @@ import os
 import random
 from pathlib import Path
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.chaos_proxy import ChaosProxy
 from tests.harness import running_sprite
 from tests.relay_stage import Message, Page, Stage, Street, stage

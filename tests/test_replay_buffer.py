@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.kept import MAX_BYTES, MAX_MESSAGES, Kept, KeptMessages
-from bridge.replay_buffer import MAX_BYTES as BUFFERED_BYTES
-from bridge.replay_buffer import MAX_FRAMES, ReplayBuffer
-from bridge.token_bucket import TokenBucket
+from bridge.relay.kept import MAX_BYTES, MAX_MESSAGES, Kept, KeptMessages
+from bridge.relay.replay_buffer import MAX_BYTES as BUFFERED_BYTES
+from bridge.relay.replay_buffer import MAX_FRAMES, ReplayBuffer
+from bridge.relay.token_bucket import TokenBucket
 
 
 def filled(base: int | None, *seqs: int) -> ReplayBuffer:

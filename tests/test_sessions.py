@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
 from tests.harness import dump, running_sprite, started_sprite
 from tests.witness import (

@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from bridge.steps import Steps
+from bridge.hosts.steps import Steps
 
 
 def shown(*steps: tuple[str, str], is_terminal: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bridge.offline_model import OfflineModel
+from bridge.offline.model import OfflineModel
 from tests.harness import SpriteProcess, observations, rows, running_sprite
 from tests.witness import chat, durable_events, endings, journal, learnings, observation_of, people_see, seen
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridge.archive import Archive
 from bridge.hosts import Channel, ModelAccess, Reached
+from bridge.hosts.archive import Archive
 from bridge.hosts.sprites import SpritesHost
 from sprite.protocol import Auth, AuthOk, FrameDecoder, decode_server, encode
 from tests.emulator import Emulator, Machine

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bridge.offline_model import OfflineModel, RecordedRequest
+from bridge.offline.model import OfflineModel, RecordedRequest
 from tests.harness import PATIENCE, Client, SpriteProcess, observations, rows, running_sprite
 
 ENDINGS = frozenset({"complete", "interrupted", "error"})

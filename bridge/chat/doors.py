@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Self
 import aiohttp
 
 from bridge.chat.bridge_link import BridgeUnreachableError
-from bridge.control import NoBridgeError, control_session
 from bridge.data_folder import FolderTakenError
 from bridge.errors import OperatorError
+from bridge.operating.control import NoBridgeError, control_session
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -16,8 +16,6 @@ from urllib.parse import urlsplit
 
 import sprites
 
-from bridge.archive import Archive
-from bridge.bootstrap import Bootstrap, Found, Plan, UpdateFailedError
 from bridge.hosts import (
     Access,
     Channel,
@@ -29,9 +27,11 @@ from bridge.hosts import (
     checked_name,
     downloadable,
 )
+from bridge.hosts.archive import Archive
+from bridge.hosts.bootstrap import Bootstrap, Found, Plan, UpdateFailedError
 from bridge.hosts.greeting import greet, is_at_work
 from bridge.hosts.machine import CALL_SECONDS, Machine
-from bridge.vm_scripts import PORT
+from bridge.hosts.vm_scripts import PORT
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,175 @@
+"""Around every request: an id, the Host, bounds on what a client may cost, headers, one log line, the counters.
+
+The boundary at which a fault becomes an answer; knows no route's meaning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from bridge.door import login, messages
+from bridge.door.login import Doorkeeper
+from bridge.door.request_keys import PERSON, SPRITE
+from bridge.operating.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: The largest request that the Messages API takes; nothing else comes near it.
+MAX_BODY_BYTES = 32 * 1024 * 1024
+#: A body has to have arrived by then: 2 Mbit/s for the largest one.
+_BODY_SECONDS = 120.0
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+#: Asked every few seconds by machines: counted, not logged.
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
+#: Probes know an address, not a name.
+_ANY_HOST = frozenset({"/healthz", "/readyz"})
+_REQUEST_ID: Final = web.RequestKey("request_id", str)
+_BEGUN_AS: Final = web.RequestKey("begun_as", int)
+_HEADERS = {
+    "Server": "Sprite",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Edge:
+    """The middleware of the public application; `is_secure` where people come by https."""
+
+    def __init__(
+        self, doorkeeper: Doorkeeper, metrics: Metrics, *, is_secure: bool, body_seconds: float = _BODY_SECONDS
+    ) -> None:
+        self._doorkeeper = doorkeeper
+        self._metrics = metrics
+        self._body_seconds = body_seconds
+        self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if is_secure else {})
+
+    def middleware(self) -> Middleware:
+        """What the application is to be given."""
+
+        @web.middleware
+        async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._around(request, handler)
+
+        return around
+
+    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        """An `on_response_prepare` signal; what the model proxy passes on stays as it came."""
+        request[_BEGUN_AS] = response.status
+        if _REQUEST_ID in request and not _is_models(request):
+            response.headers["X-Request-Id"] = request[_REQUEST_ID]
+            for name, value in self._headers.items():
+                if name not in response.headers or name == "Server":
+                    response.headers[name] = value
+
+    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[_REQUEST_ID] = secrets.token_hex(8)
+        began = time.monotonic()
+        status = 499
+        slow = None
+        if not (request.content.is_eof() or _is_models(request)):
+            slow = asyncio.get_running_loop().call_later(self._body_seconds, _give_up, request)
+        try:
+            response = await self._answer(request, handler)
+            status = response.status
+            return response
+        finally:
+            # Also where the client has gone: its handler is cancelled or its connection broken, which is status 499.
+            if slow is not None:
+                slow.cancel()
+            if request.get(_BEGUN_AS) == HTTPStatus.SWITCHING_PROTOCOLS:
+                # However a WebSocket ends.
+                status = HTTPStatus.SWITCHING_PROTOCOLS
+            self._note(request, status, time.monotonic() - began)
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not self._doorkeeper.is_known_host(request) and _route(request) not in _ANY_HOST:
+            return login.foreign_host(request)
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            return _refusal(request, web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES))
+        try:
+            return await handler(request)
+        except web.HTTPException as refused:
+            return _refusal(request, refused)
+        except ConnectionError:
+            # The client has gone in mid-answer; aiohttp ends what is left.
+            raise
+        except Exception as error:
+            # A fault of ours must not end the connection without an answer, nor show its words.
+            log.exception("a request failed", extra={"request_id": request[_REQUEST_ID], "route": _route(request)})
+            if _BEGUN_AS in request:
+                raise ConnectionResetError("an answer that has begun cannot become another") from error
+            return messages.page(
+                request,
+                500,
+                "Something went wrong here",
+                f"Whoever runs this bridge finds it in the log as {request[_REQUEST_ID]}.",
+                code="internal",
+            )
+
+    def _note(self, request: web.Request, status: int, seconds: float) -> None:
+        route = _route(request)
+        method = request.method if request.method in _METHODS else "other"
+        self._metrics.answered(method, route, status, seconds)
+        if route in _QUIET:
+            return
+        known = {name: request[key] for name, key in (("person", PERSON), ("sprite", SPRITE)) if key in request}
+        log.info(
+            "answered",
+            extra={
+                "request_id": request[_REQUEST_ID],
+                "method": method,
+                "route": route,
+                "status": status,
+                "duration_ms": round(seconds * 1000, 1),
+                **known,
+            },
+        )
+
+
+def _route(request: web.Request) -> str:
+    """The route's pattern, such as /files/{path}: what a person asked for is not noted."""
+    resource = request.match_info.route.resource
+    return "unknown" if resource is None else resource.canonical
+
+
+def _is_models(request: web.Request) -> bool:
+    """Whether it is the model proxy's, which has bounds of its own."""
+    return request.path.startswith("/v1/")
+
+
+def _give_up(request: web.Request) -> None:
+    if not request.content.is_eof():
+        request.content.set_exception(web.HTTPRequestTimeout(headers={"Connection": "close"}))
+
+
+def _refusal(request: web.Request, refused: web.HTTPException) -> web.Response:
+    """Refusals of aiohttp's own and of handlers, in our words."""
+    if isinstance(refused, web.HTTPNotFound):
+        return messages.page(request, 404, "There is nothing here", code="not_found")
+    if isinstance(refused, web.HTTPRequestEntityTooLarge):
+        response = messages.page(
+            request,
+            413,
+            "This is too much at once",
+            f"A request may have up to {MAX_BODY_BYTES >> 20} MiB.",
+            code="request_too_large",
+        )
+        response.force_close()
+        return response
+    kept = {name: refused.headers[name] for name in ("Allow", "Connection") if name in refused.headers}
+    return messages.page(request, refused.status, refused.reason, code="refused", headers=kept)

@@ -1,0 +1,148 @@
+"""The page's files: which there are, and how a browser may keep and use them. And people's files, as downloads.
+
+Only files that were found below `web/` at the start are served; no path of a request ever reaches the disk. The
+page's modules are named relative to each other, so they are served below `/-/VERSION/`, kept by the browser for
+good, and a new version is a new address. Downloads come from the sprite, and nothing in them can run here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import mimetypes
+import re
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from aiohttp import web
+
+from bridge.door import messages
+from bridge.hosts import Host, HostError, NoSuchFileError
+
+_WEB = Path(__file__).resolve().parents[1] / "web"
+_INDEX = "index.html"
+_SERVED = frozenset({".html", ".css", ".js", ".svg", ".png", ".ico", ".json", ".webmanifest"})
+_COMPRESSED = frozenset({".html", ".css", ".js", ".svg", ".json", ".webmanifest"})
+#: Everything comes from us, no markup becomes script, and lit-html's is the only Trusted Types policy.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'none'; manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types lit-html"
+)
+#: A download opened by a browser after all has no origin, no script, nothing.
+_SANDBOX = "default-src 'none'; sandbox; frame-ancestors 'none'"
+_FOR_GOOD = "public, max-age=31536000, immutable"
+_ASK_FIRST = "no-cache"
+#: What the page's head names.
+_REFERENCE = re.compile(r'(?P<before>\b(?:src|href)=")(?:\./|/)?(?P<name>[a-z0-9_][^":?#]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class _Asset:
+    body: bytes
+    compressed: bytes | None
+    content_type: str
+    etag: str
+
+
+class Pages:
+    """The page as it was on disk when this was made; it says so where the offline model answers."""
+
+    def __init__(self, folder: Path = _WEB, *, offline_model: bool = False) -> None:
+        bodies = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.suffix in _SERVED
+        }
+        digest = hashlib.sha256()
+        for name, body in bodies.items():
+            digest.update(f"{name}\0{len(body)}\0".encode() + body)
+        self._version = digest.hexdigest()[:12]
+        if (index := bodies.get(_INDEX)) is not None:
+            html = self._with_versions(index.decode(), frozenset(bodies))
+            if offline_model:
+                html = html.replace("<html ", '<html data-model="offline" ', 1)
+            bodies[_INDEX] = html.encode()
+        self._assets = {name: _asset(name, body) for name, body in bodies.items()}
+
+    def index(self, request: web.Request) -> web.Response:
+        """GET /, for somebody who is logged in."""
+        if _INDEX not in self._assets:
+            return messages.page(request, 404, "This bridge was installed without its page", code="no_page")
+        response = self._answer(request, self._assets[_INDEX], _ASK_FIRST)
+        response.headers["Content-Security-Policy"] = POLICY
+        return response
+
+    async def asset(self, request: web.Request) -> web.Response:
+        """GET /-/VERSION/NAME, GET /NAME: the same for everybody, so nobody needs to be logged in."""
+        asset = self._assets.get(request.match_info["name"])
+        if asset is None or request.match_info["name"] == _INDEX:
+            return messages.page(request, 404, "There is nothing here", code="not_found")
+        # A page that was opened before an update asks for an older version, and gets what there is now.
+        is_current = request.match_info.get("version") == self._version
+        response = self._answer(request, asset, _FOR_GOOD if is_current else _ASK_FIRST)
+        response.headers["Content-Security-Policy"] = _SANDBOX
+        return response
+
+    def _with_versions(self, html: str, names: frozenset[str]) -> str:
+        def versioned(match: re.Match[str]) -> str:
+            if match["name"] not in names:
+                return match[0]
+            return f'{match["before"]}/-/{self._version}/{match["name"]}"'
+
+        return _REFERENCE.sub(versioned, html)
+
+    def _answer(self, request: web.Request, asset: _Asset, caching: str) -> web.Response:
+        headers = {"ETag": asset.etag, "Cache-Control": caching, "Vary": "Accept-Encoding"}
+        if asset.etag in request.headers.get("If-None-Match", ""):
+            return web.Response(status=304, headers=headers)
+        body = asset.body
+        if asset.compressed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
+            body = asset.compressed
+            headers["Content-Encoding"] = "gzip"
+        headers["Content-Type"] = asset.content_type
+        return web.Response(body=body, headers=headers)
+
+
+async def download(request: web.Request, host: Host, person: str) -> web.StreamResponse:
+    """GET /files/PATH: a file of a person's own sprite, as it comes."""
+    path = request.match_info["path"]
+    async with AsyncExitStack() as stack:
+        try:
+            chunks = await host.fetch(person, path)
+            if isinstance(chunks, AsyncGenerator):
+                # Where the client goes away in the middle, the file is closed now and not when somebody looks.
+                stack.push_async_callback(chunks.aclose)
+            # Only with the first bytes is it known whether there is such a file.
+            first = await anext(chunks, b"")
+        except NoSuchFileError as error:
+            return messages.page(request, 404, "There is no such file", str(error), code="no_such_file")
+        except HostError as error:
+            return messages.page(request, 503, "The file cannot be fetched now", str(error), code="unavailable")
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "application/octet-stream",
+                "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}",
+                "Content-Security-Policy": _SANDBOX,
+                "Cache-Control": "no-store",
+            }
+        )
+        await response.prepare(request)
+        await response.write(first)
+        async for chunk in chunks:
+            await response.write(chunk)
+        await response.write_eof()
+        return response
+
+
+def _asset(name: str, body: bytes) -> _Asset:
+    suffix = Path(name).suffix
+    content_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    if suffix in {".js", ".css", ".html", ".svg", ".json"}:
+        content_type = {".js": "text/javascript"}.get(suffix, content_type) + "; charset=utf-8"
+    # Without a date in it, the same bytes are the same everywhere.
+    compressed = gzip.compress(body, 9, mtime=0) if suffix in _COMPRESSED else None
+    return _Asset(body, compressed, content_type, f'"{hashlib.sha256(body).hexdigest()[:16]}"')

@@ -1,0 +1,170 @@
+"""The public routes: what there is, who may have it, and who answers."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+
+from aiohttp import web
+
+from bridge.config import Settings
+from bridge.door import login, messages, pages
+from bridge.door.login import Doorkeeper
+from bridge.door.pages import Pages
+from bridge.door.people import People
+from bridge.door.request_keys import PERSON
+from bridge.door.visitors import Visitors
+from bridge.hosts import Host
+from bridge.operating.metrics import Metrics
+from bridge.relay.relay import Relay
+from sprite.protocol import MAX_FRAME_BYTES
+
+#: A frame above the protocol's limit still gets an answer in words; far above it ends the connection.
+_MAX_MESSAGE_BYTES = 2 * MAX_FRAME_BYTES
+#: A client that has gone without a word is noticed after this and a half.
+_HEARTBEAT_SECONDS = 30.0
+
+
+class Readiness:
+    """Whether the bridge takes new visitors: not before everything is open, and not while it stops.
+
+    `is_well` is asked as well by who probes: whether what it needs does work.
+    """
+
+    def __init__(self, is_well: Callable[[], bool]) -> None:
+        self.is_ready = False
+        self.is_well = is_well
+
+
+class Routes:
+    """Handlers that know who asks, and hand on to who answers."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        doorkeeper: Doorkeeper,
+        people: People,
+        visitors: Visitors,
+        host: Host,
+        relay: Relay,
+        metrics: Metrics,
+        readiness: Readiness,
+    ) -> None:
+        self._operator_token = settings.operator_token
+        self._doorkeeper = doorkeeper
+        self._people = people
+        self._visitors = visitors
+        self._host = host
+        self._relay = relay
+        self._metrics = metrics
+        self._readiness = readiness
+        self._pages = Pages(offline_model=settings.uses_offline_model)
+
+    def table(self) -> list[web.RouteDef]:
+        """The routes; the catch-all for the page's files comes last."""
+        return [
+            # HEAD / is the model proxy's.
+            web.get("/", self._index, allow_head=False),
+            # HEAD is a scanner's or a preview's: it must not use the link up.
+            web.get("/login", self._doorkeeper.login, allow_head=False),
+            web.post("/logout", self._logout),
+            web.get("/ws", self._socket, allow_head=False),
+            web.get("/files/{path:.+}", self._download, allow_head=False),
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/metrics", self._scrape),
+            web.get("/-/{version}/{name:.+}", self._pages.asset),
+            web.get("/{name:.+}", self._pages.asset),
+        ]
+
+    async def serve_socket(self, request: web.Request, person: str) -> web.StreamResponse:
+        """A WebSocket of a person who is known by now."""
+        request[PERSON] = person
+        if not self._readiness.is_ready:
+            return messages.page(request, 503, "The bridge is stopping", code="stopping", headers={"Retry-After": "2"})
+        if not self._visitors.may_enter(person):
+            return messages.page(
+                request,
+                429,
+                "Too many pages and terminals are open at once",
+                "Close one of them.",
+                code="too_many_connections",
+            )
+        websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_SECONDS, max_msg_size=_MAX_MESSAGE_BYTES, compress=False)
+        if not websocket.can_prepare(request).ok:
+            return messages.page(
+                request,
+                426,
+                "This address speaks WebSocket only",
+                code="websocket_only",
+                headers={"Upgrade": "websocket"},
+            )
+        await websocket.prepare(request)
+        await self._people.seen(person)
+        with self._visitors.inside(person, self._doorkeeper.session_of(request), websocket):
+            try:
+                await self._relay.serve(websocket, person)
+            finally:
+                await self._people.seen(person)
+        return websocket
+
+    async def _index(self, request: web.Request) -> web.StreamResponse:
+        person = await self._doorkeeper.person(request)
+        if person is None:
+            return self._doorkeeper.logged_out(request)
+        request[PERSON] = person
+        response = self._pages.index(request)
+        await self._doorkeeper.renew(request, response, person)
+        return response
+
+    async def _logout(self, request: web.Request) -> web.StreamResponse:
+        person = await self._doorkeeper.person(request)
+        session = self._doorkeeper.session_of(request)
+        response = await self._doorkeeper.logout(request)
+        if person is not None and session is not None and response.status == web.HTTPSeeOther.status_code:
+            await self._visitors.end_session(person, session)
+        return response
+
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        if self._doorkeeper.is_forged(request):
+            return login.foreign_origin(request)
+        person = await self._doorkeeper.person(request)
+        if person is None:
+            return self._doorkeeper.logged_out(request)
+        return await self.serve_socket(request, person)
+
+    async def _download(self, request: web.Request) -> web.StreamResponse:
+        person = await self._doorkeeper.person(request)
+        if person is None:
+            return self._doorkeeper.logged_out(request)
+        request[PERSON] = person
+        return await pages.download(request, self._host, person)
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        if not self._readiness.is_ready:
+            return web.Response(status=503, text="stopping\n")
+        if not self._readiness.is_well():
+            return web.Response(status=503, text="the disk refuses\n")
+        # A disk that is gone would be noticed here.
+        await self._people.everyone()
+        return web.Response(text="ready\n")
+
+    async def _scrape(self, request: web.Request) -> web.Response:
+        if not (self._doorkeeper.is_operator_machine(request) or self._has_operator_token(request)):
+            return messages.page(
+                request,
+                403,
+                "The figures are for whoever runs this bridge",
+                "From this machine, or with `Authorization: Bearer` and the token in `BRIDGE_OPERATOR_TOKEN`.",
+                code="forbidden",
+            )
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": self._metrics.content_type})
+
+    def _has_operator_token(self, request: web.Request) -> bool:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if self._operator_token is None or scheme.lower() != "bearer":
+            return False
+        return hmac.compare_digest(token.encode(errors="surrogateescape"), self._operator_token.encode())

@@ -1,0 +1,160 @@
+"""The model proxy: a sprite's calls, by its own token, to the one configured upstream with the real key.
+
+Owns the HTTP client and the handlers; what a call goes through is in `call`. Bodies pass byte for byte both ways.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+
+from bridge.door.request_keys import SPRITE
+from bridge.llm.budgets import Budgets
+from bridge.llm.call import Call, Desk, Path, Patience
+from bridge.llm.errors import RefusedError
+from bridge.llm.ledger import Ledger
+from bridge.llm.prices import Prices
+from bridge.llm.rates import Rates, TooOftenError
+from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.llm.upload import MAX_BODY_BYTES, too_large
+from bridge.llm.upstream import Upstream
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 10.0
+#: So long the SDKs' own transports keep a connection that does nothing.
+_IDLE_SECONDS = 15.0
+
+
+class LlmProxy:
+    """`async with LlmProxy(...) as proxy:`; the collaborators are open before it and closed after it.
+
+    Its server has to cancel a handler whose client has gone (`AppRunner(..., handler_cancellation=True)`): that is
+    what cancels the upstream's answer while nothing is being sent.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        tokens: SpriteTokens,
+        prices: Prices,
+        budgets: Budgets,
+        ledger: Ledger,
+        rates: Rates,
+        patience: Patience | None = None,
+    ) -> None:
+        self._upstream = upstream
+        self._tokens = tokens
+        self._prices = prices
+        self._budgets = budgets
+        self._ledger = ledger
+        self._rates = rates
+        self._patience = patience or Patience()
+        self._desk: Desk | None = None
+        self._answered: Counter[str] = Counter()
+
+    async def __aenter__(self) -> Self:
+        session = ClientSession(
+            # How many at once is bounded for each sprite.
+            connector=TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
+            cookie_jar=DummyCookieJar(),
+            timeout=ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
+        )
+        self._desk = Desk(session, self._upstream, self._prices, self._budgets, self._ledger, self._patience)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._desk is not None:
+            await self._desk.session.close()
+
+    def routes(self) -> list[web.RouteDef]:
+        """What the CLI and the SDKs ask a gateway for; everything else below /v1/ is refused in their shape."""
+        return [
+            # Asked before the first call, without credentials.
+            web.head("/", _hello),
+            web.post("/v1/messages", self._messages),
+            web.post("/v1/messages/count_tokens", self._count_tokens),
+            web.get("/v1/models", self._models, allow_head=False),
+            web.route("*", "/v1/{rest:.*}", _nothing_here),
+        ]
+
+    def answered(self) -> Mapping[str, float]:
+        """Calls since the start, by the status they were answered with."""
+        return self._answered
+
+    def in_flight(self) -> Mapping[str, float]:
+        """Calls going on, by sprite."""
+        return self._rates.in_flight()
+
+    async def _messages(self, request: web.Request) -> web.StreamResponse:
+        return await self._call(request, "/v1/messages")
+
+    async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
+        return await self._call(request, "/v1/messages/count_tokens")
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        try:
+            self._sprite_of(request)
+        except RefusedError as refused:
+            return refused.response()
+        models = [{"type": "model", "id": name, "display_name": name} for name in self._prices.names()]
+        page = {"data": models, "has_more": False, "first_id": None, "last_id": None}
+        return web.Response(body=msgspec.json.encode(page), content_type="application/json")
+
+    async def _call(self, request: web.Request, path: Path) -> web.StreamResponse:
+        """The boundary at which a refusal becomes an answer."""
+        try:
+            sprite = self._sprite_of(request)
+            _check_head(request)
+            with self._rates.counted(sprite):
+                response = await Call(self._open_desk(), request, sprite, path).answer()
+        except TooOftenError as error:
+            response = RefusedError(429, f"{error} Try again soon.", retry_after=error.retry_after).response()
+        except RefusedError as refused:
+            response = refused.response()
+        self._answered[str(response.status)] += 1
+        return response
+
+    def _open_desk(self) -> Desk:
+        if self._desk is None or self._desk.session.closed:
+            raise RefusedError(503, "The bridge is stopping.", retry_after=2)
+        return self._desk
+
+    def _sprite_of(self, request: web.Request) -> str:
+        """Who asks; RefusedError for anybody else."""
+        scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
+        given = [request.headers.get("X-Api-Key", ""), bearer.strip() if scheme.lower() == "bearer" else ""]
+        # A client may have both, one of them a placeholder.
+        sprites = {sprite for token in given if token and (sprite := self._tokens.sprite_of(token))}
+        if len(sprites) != 1:
+            raise RefusedError(401, "This is not, or no longer, the token of a sprite of this bridge.")
+        sprite = sprites.pop()
+        request[SPRITE] = sprite
+        return sprite
+
+
+def _check_head(request: web.Request) -> None:
+    """Refuses what can be told before the body is read."""
+    if (request.content_length or 0) > MAX_BODY_BYTES:
+        raise too_large()
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        # The server would unpack it, and what is passed on would not be what was sent.
+        raise RefusedError(400, "Bodies are taken as they are: send it without Content-Encoding.")
+
+
+async def _hello(_request: web.Request) -> web.Response:
+    return web.Response()
+
+
+async def _nothing_here(_request: web.Request) -> web.Response:
+    return RefusedError(404, "There is nothing at this address: the proxy has /v1/messages only.").response()

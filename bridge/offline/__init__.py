@@ -1,0 +1,1 @@
+"""The built-in stand-in for the Messages API: rules instead of a model, and scripts for tests."""

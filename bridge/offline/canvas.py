@@ -1,0 +1,109 @@
+"""From plain words to canvas tool calls: cards are made, updated and closed.
+
+Pure: text in, the tool's name and input out. The tools' input is `{title, card_type, blocks}` with blocks
+`{type, data}`; `update_card` and `close_card` take a `card_id`.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from bridge.offline.request import ToolOutcome
+
+PREFIX = "mcp__sprite__"
+
+_NOUN = r"(?:(?:note|notes|document|table)\s+)?(?:card|table)|notes?"
+_CREATE = re.compile(
+    rf"\b(?:make|draw|create|show|build|add|put)\s+(?:me\s+|us\s+)?(?:up\s+)?(?:an?|another|the)\s+(?:new\s+|small\s+)?"
+    rf"({_NOUN})\b(.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_UPDATE = re.compile(
+    rf"\b(?:update|change|edit)\s+(?:the|that|this|my)\s+(?:last\s+)?(?:{_NOUN})\b(.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_CLOSE = re.compile(
+    rf"\b(?:close|remove|hide|archive|delete)\s+(?:the|that|this|my)\s+(?:last\s+)?(?:{_NOUN})\b",
+    re.IGNORECASE,
+)
+_TITLE = re.compile(
+    r"\b(?:titled|called|named|with (?:the )?title)\s+"
+    r"(?:[\"'`\u201c](.+?)[\"'`\u201d]|(.+?)(?=\s+(?:with|of|containing|and)\b|[:,.\n]|\Z))",
+    re.IGNORECASE | re.DOTALL,
+)
+_COLUMNS = re.compile(r"\bwith (?:the )?columns?\s+([^:;.\n]+)", re.IGNORECASE)
+_OPENING = re.compile(
+    r"\A[\s:,.\u2013-]*(?:(?:to|of|for|with|containing|showing|that says|about)\b)?[\s:]*", re.IGNORECASE
+)
+# "of sales: Jan 10, Feb 20" has a topic; "of apples: 1, pears: 2" has none.
+_TOPIC = re.compile(r"\s*(?:of|about|showing|with)\s+(?!the column|columns?\b)([^:,;\n\d]{2,40}):\s*(?=[A-Za-z])")
+_ITEMS = re.compile(r"\s*[,;\n]\s*(?:and\s+)?|\s+and\s+")
+_PAIR = re.compile(r"(.*?\S)\s*(?:[:=]|\s)\s*([$\u20ac\u00a3]?-?\d[\d.,]*\s?\S{0,3})")
+_CARD_ID = re.compile(r"card_id\W{1,5}([\w-]+)")
+_UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+_DEFAULT_COLUMNS = ["Item", "Value"]
+_LONGEST_TITLE = 40
+
+Call = tuple[str, dict[str, Any]]
+
+
+def canvas_call(text: str, past: Iterable[ToolOutcome]) -> Call | None:
+    """Return `(tool name, input)` when `text` asks for the canvas; `card_id` may be empty (none known)."""
+    if update := _UPDATE.search(text):
+        return f"{PREFIX}update_card", {"card_id": last_card_id(text, past), "blocks": _content(update[1])[1]}
+    if _CLOSE.search(text):
+        return f"{PREFIX}close_card", {"card_id": last_card_id(text, past)}
+    if create := _CREATE.search(text):
+        return f"{PREFIX}create_card", _card(create[1].lower(), create[2])
+    return None
+
+
+def last_card_id(text: str, past: Iterable[ToolOutcome]) -> str:
+    """Return the id that `text` names, else that of the newest card in the conversation's tool results."""
+    if named := _UUID.search(text):
+        return named[0]
+    for outcome in reversed([*past]):
+        if outcome.is_error or "card" not in outcome.name:
+            continue
+        found = _CARD_ID.search(outcome.text) or _UUID.search(outcome.text)
+        if found:
+            return found[found.re.groups]
+    return ""
+
+
+def _card(noun: str, rest: str) -> dict[str, Any]:
+    title = _TITLE.search(rest)
+    said = _TITLE.sub("", rest, count=1)
+    topic = _TOPIC.match(said)
+    kind, blocks = _content(said[topic.end() :] if topic else said, noun)
+    topical = _capital(topic[1]) if topic else _default_title(blocks[-1])
+    name = (title[1] or title[2]).strip() if title else topical
+    return {"title": name, "card_type": kind, "blocks": blocks}
+
+
+def _content(rest: str, noun: str = "") -> tuple[str, list[dict[str, Any]]]:
+    """Return the card type and its blocks: a table where there are pairs with numbers, else a note."""
+    columns = _COLUMNS.search(rest)
+    said = _OPENING.sub("", _COLUMNS.sub("", rest)).strip().rstrip(".!")
+    items = [item for item in _ITEMS.split(said) if item.strip()]
+    pairs = [_PAIR.fullmatch(item.strip()) for item in items]
+    if "table" in noun or (pairs and all(pairs)):
+        heads = [name for name in _ITEMS.split(columns[1]) if name] if columns else _DEFAULT_COLUMNS
+        rows = [[pair[1], pair[2]] if pair else [item.strip(), ""] for item, pair in zip(items, pairs, strict=True)]
+        # Every row is as long as the head, whatever columns were asked for.
+        fitted = [(row + [""] * len(heads))[: len(heads)] for row in rows]
+        return "table", [{"type": "table", "data": {"columns": heads, "rows": fitted}}]
+    if "document" in noun:
+        return "document", [{"type": "text", "data": {"content": said}}]
+    return "notes", [{"type": "note", "data": {"content": said}}]
+
+
+def _default_title(block: dict[str, Any]) -> str:
+    data = block["data"]
+    words = ", ".join(row[0] for row in data["rows"]) if "rows" in data else data.get("content", "")
+    return _capital(str(words)[:_LONGEST_TITLE]) or "Untitled"
+
+
+def _capital(text: str) -> str:
+    stripped = text.strip()
+    return stripped[:1].upper() + stripped[1:]

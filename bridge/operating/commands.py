@@ -1,0 +1,261 @@
+"""`python -m bridge users|status|deploy`: asked of the running bridge, or done on its data folder when none runs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from bridge import app, data_folder
+from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
+from bridge.door.people import Person
+from bridge.errors import BridgeError
+from bridge.hosts import HostError
+from bridge.hosts.steps import Steps
+from bridge.operating import control, status
+from bridge.operating.control import ControlError, NoBridgeError
+from bridge.operating.status import Row
+
+_FAILED = 1
+_BAD_USAGE = 2
+_INTERRUPTED = 130
+#: A bridge that owns the folder but does not answer is just starting, or just stopping.
+_STARTING_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+#: A first deploy creates a machine and installs packages there.
+_DEPLOY_SECONDS = 1800.0
+
+Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
+
+
+class _Step(msgspec.Struct):
+    phase: str
+    words: str
+
+
+class _Users(msgspec.Struct):
+    users: list[Person]
+
+
+class _Sprites(msgspec.Struct):
+    sprites: list[Row]
+
+
+# --- the command line ---
+
+
+def add_users_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `users`."""
+    commands = parser.add_subparsers(required=True, metavar="add|list|link|revoke|restore")
+    every: list[tuple[str, str, Work]] = [
+        ("add", "a new person: prints a login link and a token for programs, once", _add),
+        ("link", "a new login link for somebody who is there", _link),
+        ("revoke", "ends a person's sessions, links and tokens; the agent and its memory stay", _revoke),
+        ("restore", "lets a revoked person in again", _restore),
+    ]
+    for name, words, work in every:
+        command = commands.add_parser(name, help=words)
+        command.add_argument("name", metavar="NAME", help="up to 39 of a-z, 0-9 and -, beginning with a letter")
+        _add_data(command)
+        command.set_defaults(work=work)
+    listing = commands.add_parser("list", help="everybody")
+    listing.add_argument("--json", action="store_true", help="for programs")
+    _add_data(listing)
+    listing.set_defaults(work=_list)
+
+
+def add_status_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `status`."""
+    parser.add_argument("--json", action="store_true", help="for programs")
+    _add_data(parser)
+    parser.set_defaults(work=_status)
+
+
+def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `deploy`."""
+    parser.add_argument("name", metavar="NAME", help="the person whose sprite it is")
+    parser.add_argument(
+        "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
+    )
+    _add_data(parser)
+    parser.set_defaults(work=_deploy)
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help="default: ./data")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one of the commands; the exit status."""
+    work: Work = arguments.work
+    try:
+        settings = from_environment(data=arguments.data, provider=getattr(arguments, "provider", "local"))
+        return asyncio.run(work(settings, arguments))
+    except BridgeError as error:
+        sys.stderr.write(f"bridge: {error}\n")
+        return _BAD_USAGE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+# --- the commands ---
+
+
+async def _add(settings: Settings, arguments: argparse.Namespace) -> int:
+    return await _let_in(settings, arguments.name, "add")
+
+
+async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
+    return await _let_in(settings, arguments.name, "restore")
+
+
+async def _let_in(settings: Settings, name: str, how: str) -> int:
+    async with _bridge_or_people(settings) as (session, people):
+        if session is not None:
+            answer = await control.ask(session, "POST", f"/users/{name}" + ("/restore" if how == "restore" else ""))
+            link, token = answer["link"], answer["token"]
+        else:
+            secret, token = await (people.add(name) if how == "add" else people.restore(name))
+            link = _link_of(settings, secret)
+    _say(
+        f"{name} may come in. Neither of these is shown again:",
+        f"  login link   {link}   (once, within a day)",
+        f"  token        {token}   (for programs: Authorization: Bearer ...)",
+    )
+    return 0
+
+
+async def _link(settings: Settings, arguments: argparse.Namespace) -> int:
+    async with _bridge_or_people(settings) as (session, people):
+        if session is not None:
+            link = (await control.ask(session, "POST", f"/users/{arguments.name}/link"))["link"]
+        else:
+            link = _link_of(settings, await people.link(arguments.name))
+    _say(link)
+    return 0
+
+
+async def _revoke(settings: Settings, arguments: argparse.Namespace) -> int:
+    async with _bridge_or_people(settings) as (session, people):
+        if session is not None:
+            await control.ask(session, "DELETE", f"/users/{arguments.name}")
+        else:
+            await people.revoke(arguments.name)
+    _say(f"{arguments.name} is out. The agent and its memory are still there.")
+    return 0
+
+
+async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
+    async with _bridge_or_people(settings) as (session, people):
+        if session is not None:
+            everyone = msgspec.convert(await control.ask(session, "GET", "/users"), _Users).users
+        else:
+            everyone = await people.everyone()
+    if arguments.json:
+        _say(msgspec.json.encode(everyone).decode())
+        return 0
+    for person in everyone:
+        state = "revoked" if person.revoked_at is not None else f"{person.sessions} browsers"
+        _say(f"{person.name:<20} since {_day(person.created_at)}  {state}")
+    if not everyone:
+        _say("Nobody yet. `python -m bridge users add NAME` adds a person.")
+    return 0
+
+
+async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
+    async with AsyncExitStack() as stack:
+        try:
+            session = await stack.enter_async_context(_bridge(settings))
+            rows = msgspec.convert(await control.ask(session, "GET", "/status"), _Sprites).sprites
+        except NoBridgeError:
+            rows = await (await stack.enter_async_context(app.looked_into(settings))).rows()
+    _say(msgspec.json.encode(rows).decode() if arguments.json else status.drawn(rows, time.time()))
+    return 0
+
+
+async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
+    try:
+        async with _bridge(settings) as session:
+            return await _follow_deploy(session, arguments.name)
+    except NoBridgeError:
+        if settings.provider == "local":
+            _say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is wanted.")
+            return 0
+    with Steps() as show:
+        try:
+            async with app.host_alone(settings) as host:
+                await host.deploy(arguments.name, show)
+        except HostError as error:
+            show("failed", str(error))
+            return _FAILED
+        show("done", f"{arguments.name} is deployed.")
+    return 0
+
+
+async def _follow_deploy(session: aiohttp.ClientSession, name: str) -> int:
+    last = _Step("failed", "The bridge ended in the middle of it.")
+    try:
+        async with asyncio.timeout(_DEPLOY_SECONDS), session.post(f"/deploy/{name}") as response:
+            if not response.ok:
+                raise ControlError((await response.json())["error"]["message"])
+            with Steps() as show:
+                async for line in response.content:
+                    last = msgspec.json.decode(line, type=_Step)
+                    show(last.phase, last.words)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ControlError(last.words) from error
+    return 0 if last.phase == "done" else _FAILED
+
+
+# --- the bridge, or what it leaves behind ---
+
+
+@asynccontextmanager
+async def _bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
+    """The running bridge; NoBridgeError when the data folder is nobody's. One that is starting is waited for."""
+    deadline = time.monotonic() + _STARTING_SECONDS
+    async with AsyncExitStack() as stack:
+        while True:
+            try:
+                session = await stack.enter_async_context(control.control_session(settings.run))
+                break
+            except NoBridgeError:
+                if not data_folder.is_taken(settings) or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(_POLL_SECONDS)
+        yield session
+
+
+@asynccontextmanager
+async def _bridge_or_people(settings: Settings) -> AsyncIterator[tuple[aiohttp.ClientSession | None, Any]]:
+    """The running bridge and None, or None and the people in the data folder, which is ours meanwhile."""
+    async with AsyncExitStack() as stack:
+        session = people = None
+        try:
+            session = await stack.enter_async_context(_bridge(settings))
+        except NoBridgeError:
+            people = await stack.enter_async_context(app.people_alone(settings))
+        yield session, people
+
+
+def _link_of(settings: Settings, token: str) -> str:
+    url = settings.public_url or data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+    return app.login_link(url, token)
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+
+
+def _say(*lines: str) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()

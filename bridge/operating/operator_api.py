@@ -1,0 +1,133 @@
+"""What the control socket answers: people, status, deploys, and a WebSocket for `bridge chat`. See control.py."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from bridge.config import LOCAL_PERSON
+from bridge.door import messages
+from bridge.door.edge import Handler
+from bridge.door.people import People
+from bridge.door.routes import Routes
+from bridge.door.visitors import Visitors
+from bridge.errors import BridgeError
+from bridge.hosts import Host, HostError
+from bridge.operating.status import Overview
+
+log = logging.getLogger(__name__)
+
+
+class OperatorApi:
+    """Handlers of the control socket; whoever can open it may do everything here."""
+
+    def __init__(
+        self,
+        people: People,
+        visitors: Visitors,
+        host: Host,
+        routes: Routes,
+        overview: Overview,
+        revoke_sprite: Callable[[str], Awaitable[None]],
+        link_of: Callable[[str], str],
+    ) -> None:
+        self._people = people
+        self._visitors = visitors
+        self._host = host
+        self._routes = routes
+        self._overview = overview
+        self._revoke_sprite = revoke_sprite
+        self._link_of = link_of
+
+    def application(self) -> web.Application:
+        """The application to serve on the control socket."""
+        application = web.Application(middlewares=[_explained])
+        application.add_routes(
+            [
+                web.get("/ws", self._socket),
+                web.get("/status", self._status),
+                web.get("/users", self._users),
+                web.post("/users/{name}", self._add),
+                web.post("/users/{name}/restore", self._restore),
+                web.post("/users/{name}/link", self._link),
+                web.delete("/users/{name}", self._revoke),
+                web.post("/deploy/{name}", self._deploy),
+            ]
+        )
+        return application
+
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        person = request.query.get("person", LOCAL_PERSON)
+        await self._people.require(person)
+        return await self._routes.serve_socket(request, person)
+
+    async def _status(self, _request: web.Request) -> web.Response:
+        return _json({"sprites": await self._overview.rows()})
+
+    async def _users(self, _request: web.Request) -> web.Response:
+        return _json({"users": await self._people.everyone()})
+
+    async def _add(self, request: web.Request) -> web.Response:
+        link, token = await self._people.add(request.match_info["name"])
+        log.info("a person was added", extra={"person": request.match_info["name"]})
+        return _json({"link": self._link_of(link), "token": token})
+
+    async def _restore(self, request: web.Request) -> web.Response:
+        link, token = await self._people.restore(request.match_info["name"])
+        log.info("a person was let in again", extra={"person": request.match_info["name"]})
+        return _json({"link": self._link_of(link), "token": token})
+
+    async def _link(self, request: web.Request) -> web.Response:
+        return _json({"link": self._link_of(await self._people.link(request.match_info["name"]))})
+
+    async def _revoke(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        await self._people.revoke(name)
+        await self._visitors.end_person(name)
+        await self._revoke_sprite(name)
+        log.info("a person was revoked", extra={"person": name})
+        return _json({})
+
+    async def _deploy(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        steps: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()
+
+        async def deploy() -> None:
+            try:
+                await self._host.deploy(name, lambda phase, words: steps.put_nowait((phase, words)))
+                steps.put_nowait(("done", f"{name} is deployed."))
+            except HostError as error:
+                steps.put_nowait(("failed", str(error)))
+            finally:
+                steps.put_nowait(None)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deploy(), name=f"deploy of {name}")
+            while (step := await steps.get()) is not None:
+                await response.write(msgspec.json.encode({"phase": step[0], "words": step[1]}) + b"\n")
+        return response
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+
+
+@web.middleware
+async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refusals in words; anything else is a fault of ours, and is noted."""
+    try:
+        return await handler(request)
+    except BridgeError as error:
+        return messages.page(request, 400, str(error).rstrip("."), code="refused")
+    except (web.HTTPException, ConnectionError):
+        raise
+    except Exception:
+        # Whoever asked on the command line gets an answer, the log the places.
+        log.exception("a request on the control socket failed")
+        return messages.page(request, 500, "Something went wrong; the bridge's log says where", code="internal")

@@ -1,0 +1,130 @@
+"""`bridge status`: every sprite at a glance, asked of whoever knows each part; wakes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from bridge.door.people import People, Person
+from bridge.hosts import Host, HostError, HostState
+from bridge.llm.ledger import Spend
+from bridge.relay.relay import Seen
+
+#: A host that does not answer must not keep the others from being shown.
+_STATE_SECONDS = 5.0
+
+
+class Row(msgspec.Struct):
+    """One sprite. `link` is the relay's, `clients` are pages and terminals that are open now.
+
+    `last_seen_at` is when the sprite answered last (before this start of the bridge: when its person was here last), in
+    Unix seconds. US dollars are counted by UTC days and months; `unpriced` calls are in no sum.
+    """
+
+    sprite: str
+    state: str
+    version: str | None
+    link: str | None
+    detail: str
+    clients: int
+    last_seen_at: float | None
+    today_usd: float
+    month_usd: float
+    total_usd: float
+    unpriced: int
+
+
+class Overview:
+    """Puts the rows together. Without a `host` (no bridge runs) states are unknown."""
+
+    def __init__(
+        self,
+        people: People,
+        host: Host | None,
+        seen: Callable[[], Sequence[Seen]],
+        spend: Callable[[], Awaitable[list[Spend]]],
+    ) -> None:
+        self._people = people
+        self._host = host
+        self._seen = seen
+        self._spend = spend
+
+    async def rows(self) -> list[Row]:
+        """A row for everybody who may come in, oldest first."""
+        people = [person for person in await self._people.everyone() if person.revoked_at is None]
+        seen = {one.sprite: one for one in self._seen()}
+        spent = {one.sprite: one for one in await self._spend()}
+        return list(
+            await asyncio.gather(
+                *(self._row(person, seen.get(person.name), spent.get(person.name)) for person in people)
+            )
+        )
+
+    async def _row(self, person: Person, seen: Seen | None, spent: Spend | None) -> Row:
+        state = await self._state(person.name)
+        return Row(
+            sprite=person.name,
+            state=state.state,
+            version=state.version or (seen.version if seen else None),
+            link=seen.state if seen else None,
+            detail=state.detail or (seen.detail if seen else ""),
+            clients=seen.clients if seen else 0,
+            last_seen_at=(seen.last_seen_at if seen else None) or person.last_seen_at,
+            today_usd=spent.today if spent else 0.0,
+            month_usd=spent.month if spent else 0.0,
+            total_usd=spent.total if spent else 0.0,
+            unpriced=spent.unpriced if spent else 0,
+        )
+
+    async def _state(self, sprite: str) -> HostState:
+        if self._host is None:
+            return HostState("unknown", detail="no bridge runs")
+        try:
+            async with asyncio.timeout(_STATE_SECONDS):
+                return await self._host.state(sprite)
+        except HostError as error:
+            return HostState("unknown", detail=str(error))
+        except TimeoutError:
+            return HostState("unknown", detail="its host does not answer")
+
+
+def drawn(rows: Sequence[Row], now: float) -> str:
+    """The rows as a table of text; `now` in Unix seconds."""
+    if not rows:
+        return "Nobody yet: start the bridge, or add people with `python -m bridge users add NAME`."
+    head = ("sprite", "state", "version", "clients", "last seen", "today", "month", "in all")
+    cells = [
+        (
+            row.sprite,
+            row.state,
+            row.version or "-",
+            str(row.clients),
+            _ago(row.last_seen_at, now),
+            f"${row.today_usd:.2f}",
+            f"${row.month_usd:.2f}",
+            f"${row.total_usd:.2f}",
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in (head, *cells)) for column in range(len(head))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in (head, *cells)
+    ]
+    for number, row in enumerate(rows, start=1):
+        unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
+        if notes := ", ".join(filter(None, (row.detail, unpriced))):
+            lines[number] += f"  ({notes})"
+    return "\n".join(lines)
+
+
+def _ago(then: float | None, now: float) -> str:
+    if then is None:
+        return "never"
+    seconds = max(0.0, now - then)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return "now"

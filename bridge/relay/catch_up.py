@@ -1,0 +1,80 @@
+"""Bringing one page or terminal up to date over a connection of its own, with its own resume point.
+
+Ends where the sprite has answered in full: a replay up to the newest event, or a state. What comes after that the
+caller has from the live stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from bridge.relay.sprite_connection import LinkError, SpriteConnection
+from sprite.protocol import AuthOk, Gap, Resume, ResumeFrom, ServerMessage, StateSync, encode
+
+if TYPE_CHECKING:
+    from bridge.relay.sprite_connection import Reach
+    from bridge.relay.subscriber import Subscriber
+
+#: Reaching it, and 5,000 events at the pace of a slow phone.
+_SECONDS = 60.0
+
+
+async def caught_up(reach: Reach, member: Subscriber, welcome: AuthOk | None) -> int:
+    """The newest event that the member has by then. HostError, LinkError, OSError or TimeoutError.
+
+    `welcome` is the link's: a sprite that is another one by now is a LinkError. What the member has got before an
+    error stands in its `resume`, so that it goes on from there.
+    """
+    async with asyncio.timeout(_SECONDS):
+        resume = _resume(member)
+        connection, now = await SpriteConnection.open(reach, lambda *_: None, resume)
+        try:
+            if welcome is None or now.epoch != welcome.epoch:
+                raise LinkError("The sprite has begun anew.")
+            member.drop_passing()
+            if not _goes_on(resume, member, now):
+                member.told_epoch = now.epoch
+                member.say(now, reply_to=member.resume_id or None)
+            if resume is None or resume.epoch != now.epoch or resume.last_seq != now.last_seq:
+                await _copy(connection, member, now)
+            member.resume = ResumeFrom(now.epoch, now.last_seq)
+            return now.last_seq
+        finally:
+            await connection.close()
+
+
+def _resume(member: Subscriber) -> Resume | None:
+    asked = member.resume
+    if asked is None or asked.epoch is None or asked.last_seq is None:
+        return None
+    return Resume(epoch=asked.epoch, last_seq=asked.last_seq)
+
+
+def _goes_on(resume: Resume | None, member: Subscriber, welcome: AuthOk) -> bool:
+    """Whether the member has been greeted, and a replay goes on from where an earlier one was cut off."""
+    return resume is not None and resume.epoch == welcome.epoch == member.told_epoch
+
+
+async def _copy(connection: SpriteConnection, member: Subscriber, welcome: AuthOk) -> None:
+    """Everything up to the newest event of the welcome."""
+    reached = 0
+    while True:
+        message = await connection.message()
+        if isinstance(message.payload, StateSync):
+            member.put(encode(message.payload)[:-1])
+            return
+        if isinstance(message.payload, Gap):
+            member.say(welcome)
+            member.say(message.payload)
+        elif message.seq is not None and message.reply_to is None and reached < message.seq <= welcome.last_seq:
+            reached = message.seq
+            _replay(message, member, welcome)
+            await member.keeps_up()
+            if reached == welcome.last_seq:
+                return
+
+
+def _replay(message: ServerMessage, member: Subscriber, welcome: AuthOk) -> None:
+    member.put(encode(message.payload, message_id=message.id, seq=message.seq, timestamp=message.timestamp)[:-1])
+    member.resume = ResumeFrom(welcome.epoch, message.seq)

@@ -1,0 +1,282 @@
+"""The resilient link to one sprite: reaches it, resumes where it was after a cut, and says how it is.
+
+Owns when a connection is tried, whether one is still alive, and how far this bridge has heard. Knows nothing of pages
+and terminals: it is handed one listener, and while the link is open, one connection at a time is tried or held,
+however many people wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, Self
+
+from bridge.hosts import HostError
+from bridge.relay.sprite_connection import LinkError, SpriteConnection
+from sprite.protocol import AuthOk, Gap, Resume, ServerMessage, System, encode
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.relay.sprite_connection import Reach
+
+log = logging.getLogger(__name__)
+
+State = Literal["connecting", "waking", "ready", "updating", "unavailable"]
+
+#: A host that builds a machine from nothing bounds its own steps; this only ends what hangs.
+_REACH_SECONDS = 1800.0
+#: After a cut the sprite is tried so often that people are back within a second of its being there ...
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 0.8
+#: ... for so long; after that ever less often, until somebody does something.
+_HOPEFUL_SECONDS, _WEARY_WAIT_SECONDS = 60.0, 15.0
+#: Where trying again alone does not help, somebody else has to act first.
+_HOPELESS_WAIT_SECONDS = 30.0
+#: A connection that held for so long was a good one: the next attempts are soon again.
+_SETTLED_SECONDS = 1.0
+#: However often somebody asks for it, attempts are this far apart.
+_SHORTEST_WAIT_SECONDS = 0.1
+#: A sprite that has said nothing for so long is asked something, and has so long to answer.
+SILENT_SECONDS, ANSWER_SECONDS = 20.0, 10.0
+_WATCHES_A_SILENCE = 20
+#: A sprite sends its state right behind its welcome.
+STATE_SECONDS = 30.0
+
+
+class LinkDownError(Exception):
+    """There is no connection to the sprite at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """How the link is; `detail` in words a person understands, where they help."""
+
+    state: State
+    detail: str = ""
+
+
+class Listener(Protocol):
+    """Whom a link tells; nothing here may block."""
+
+    @property
+    def rests(self) -> bool:
+        """Whether nobody would mind if the sprite slept: then it is not probed, and not woken after a cut."""
+        ...
+
+    @property
+    def awaits_state(self) -> bool:
+        """Whether a `state_sync` has to come before anything else makes sense."""
+        ...
+
+    def changed(self, change: LinkChange) -> None:
+        """How the link is now. `ready` comes after `welcomed`."""
+        ...
+
+    def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
+        """A connection stands; returns the frames to be sent first.
+
+        If it `continues`, every event that was missed follows, unless a `gap` says otherwise; else a `state_sync`.
+        """
+        ...
+
+    def heard(self, message: ServerMessage) -> None:
+        """The next message; each durable event once, in order."""
+        ...
+
+
+class Link:
+    """`async with Link(name, reach, listener) as link:` keeps the connection up while the block runs."""
+
+    def __init__(
+        self,
+        sprite: str,
+        reach: Reach,
+        listener: Listener,
+        *,
+        silent_seconds: float = SILENT_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+        state_seconds: float = STATE_SECONDS,
+    ) -> None:
+        self._reach = reach
+        self._sprite = sprite
+        self._listener = listener
+        self._silent_seconds = silent_seconds
+        self._answer_seconds = answer_seconds
+        self._state_seconds = state_seconds
+        self._connection: SpriteConnection | None = None
+        self._attempts = 0
+        self._down_since = time.monotonic()
+        self._nudged = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._probe_id = str(uuid.uuid4())
+        self.change = LinkChange("connecting")
+        #: The sequence this link has heard, and its newest event; None before the first connection.
+        self.welcome: AuthOk | None = None
+        self.last_seq = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether what is sent now goes out at once."""
+        return self._connection is not None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run(), name=f"link {self._sprite}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def nudge(self) -> None:
+        """Somebody is waiting: a pause ends at once."""
+        self._nudged.set()
+
+    async def send(self, frame: bytes) -> None:
+        """Sends, at the connection's pace. LinkDownError while there is none, or if it breaks."""
+        connection = self._connection
+        if connection is None:
+            raise LinkDownError
+        connection.write(frame)
+        try:
+            await connection.drain()
+        except OSError as error:
+            raise LinkDownError from error
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._one_connection()
+            except (HostError, LinkError, OSError, TimeoutError) as error:
+                await self._pause(error)
+            except Exception:
+                # A fault of ours must not leave people waiting for ever; it is logged whole.
+                log.exception("the link to %s failed", self._sprite)
+                await self._pause(LinkError("Something went wrong inside the bridge; see its log."))
+
+    async def _one_connection(self) -> None:
+        self._attempts += 1
+        self._report("connecting", "")
+        async with asyncio.timeout(_REACH_SECONDS):
+            connection, welcome = await SpriteConnection.open(self._reach, self._report, self._resume())
+        since = time.monotonic()
+        try:
+            continues = self._continues(welcome)
+            if not continues:
+                self.last_seq = welcome.last_seq
+            self.welcome = welcome
+            for frame in self._listener.welcomed(welcome, continues=continues):
+                connection.write(frame)
+            self._connection = connection
+            self._tell(LinkChange("ready"))
+            await self._hold(connection)
+        finally:
+            self._connection = None
+            self._down_since = time.monotonic()
+            if self._down_since - since > _SETTLED_SECONDS:
+                self._attempts = 0
+            await connection.close()
+
+    async def _hold(self, connection: SpriteConnection) -> None:
+        """Reads until the connection ends, or seems dead."""
+        reading = asyncio.create_task(self._read(connection), name=f"read {self._sprite}")
+        watching = asyncio.create_task(self._watch(connection), name=f"watch {self._sprite}")
+        try:
+            done, _ = await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
+            done.pop().result()
+        finally:
+            reading.cancel()
+            watching.cancel()
+            await asyncio.gather(reading, watching, return_exceptions=True)
+
+    async def _read(self, connection: SpriteConnection) -> None:
+        while True:
+            self._hear(await connection.message())
+
+    def _resume(self) -> Resume | None:
+        return None if self.welcome is None else Resume(epoch=self.welcome.epoch, last_seq=self.last_seq)
+
+    def _continues(self, welcome: AuthOk) -> bool:
+        """Whether the sprite goes on with the sequence that we know; one that was set back does not."""
+        return self.welcome is not None and welcome.epoch == self.welcome.epoch and welcome.last_seq >= self.last_seq
+
+    def _hear(self, message: ServerMessage) -> None:
+        if message.reply_to == self._probe_id:
+            return
+        if message.seq is not None:
+            if message.seq <= self.last_seq:
+                return
+            self.last_seq = message.seq
+        elif isinstance(message.payload, Gap) and self.welcome is not None:
+            self.last_seq = max(self.last_seq, self.welcome.last_seq)
+        self._listener.heard(message)
+
+    def _report(self, state: State, words: str) -> None:
+        # Each new attempt begins so; who was told that the last one failed is told when there is news.
+        if state != "connecting" or self.change.state != "unavailable":
+            self._tell(LinkChange(state, words))
+
+    def _tell(self, change: LinkChange) -> None:
+        if change != self.change:
+            self.change = change
+            self._listener.changed(change)
+
+    # --- when to try, and when to give up ---
+
+    async def _pause(self, error: Exception) -> None:
+        """Waits before the next attempt: longer each time, less when somebody asks, without an end while all rest."""
+        log.info("no link to %s: %s", self._sprite, type(error).__name__)
+        if self._listener.rests:
+            self._nudged.clear()
+            self._tell(LinkChange("ready", "Asleep. It wakes when you do something."))
+            await self._nudged.wait()
+            self._attempts, self._down_since = 0, time.monotonic()
+            return
+        self._nudged.clear()
+        self._tell(LinkChange("unavailable", in_words(error)))
+        await asyncio.sleep(_SHORTEST_WAIT_SECONDS)
+        try:
+            async with asyncio.timeout(self._wait_seconds(error)):
+                await self._nudged.wait()
+        except TimeoutError:
+            return
+
+    def _wait_seconds(self, error: Exception) -> float:
+        if not getattr(error, "retryable", True):
+            return _HOPELESS_WAIT_SECONDS
+        hopeful = time.monotonic() - self._down_since < _HOPEFUL_SECONDS
+        longest = _LONGEST_WAIT_SECONDS if hopeful else _WEARY_WAIT_SECONDS
+        wait: float = min(longest, _FIRST_WAIT_SECONDS * 2 ** min(self._attempts, 10)) - _SHORTEST_WAIT_SECONDS
+        return wait * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the callers, keeps no secret
+
+    async def _watch(self, connection: SpriteConnection) -> None:
+        """Returns never; LinkError when nothing comes any more, though something was asked."""
+        began_at, asked_at = time.monotonic(), None
+        while True:
+            await asyncio.sleep(self._silent_seconds / _WATCHES_A_SILENCE)
+            now = time.monotonic()
+            if self._listener.awaits_state and now - began_at > self._state_seconds:
+                raise LinkError("The sprite does not say how it is.")
+            if asked_at is not None and connection.heard_at >= asked_at:
+                asked_at = None
+            if asked_at is not None and now - asked_at > self._answer_seconds:
+                raise LinkError("The sprite does not answer any more.")
+            if asked_at is None and now - connection.heard_at > self._silent_seconds and not self._listener.rests:
+                asked_at = now
+                connection.write(encode(System(action="status"), message_id=self._probe_id))
+
+
+def in_words(error: Exception) -> str:
+    """What a person is told of it: our own words as they are, the system's never."""
+    if isinstance(error, LinkError | HostError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "The sprite does not answer in time."
+    return "The connection to the sprite broke."

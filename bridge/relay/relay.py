@@ -1,0 +1,161 @@
+"""Pages and terminals on one side, sprites on the other: who is served in which room, and when a room is closed.
+
+A room is one sprite with everybody who looks at it. It stays open for a while after the last of them has gone, and
+until what they wrote is delivered; then the connection is closed, so that the sprite's machine may sleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from aiohttp import WSCloseCode
+
+from bridge.relay.room import IDLE_SECONDS, Room
+from bridge.relay.subscriber import Subscriber
+from sprite.protocol import Error, FatalPeerError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from aiohttp import web
+
+    from bridge.hosts import Host
+
+log = logging.getLogger(__name__)
+
+#: A reload, or a phone that changes its network, finds the connection as it was.
+_LINGER_SECONDS = 30.0
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One sprite as the relay knows it; `last_seen_at` in Unix seconds, now while the link is ready."""
+
+    sprite: str
+    state: str
+    detail: str
+    clients: int
+    version: str | None
+    last_seen_at: float | None
+
+
+class Relay:
+    """`async with Relay(host) as relay:`; `serve` for each WebSocket."""
+
+    def __init__(
+        self, host: Host, *, linger_seconds: float = _LINGER_SECONDS, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
+        self._host = host
+        self._idle_seconds = idle_seconds
+        self._linger_seconds = linger_seconds
+        self._rooms: dict[str, Room] = {}
+        self._keepers: set[asyncio.Task[None]] = set()
+        self._past: dict[str, Seen] = {}
+        self._serving: set[asyncio.Task[object]] = set()
+        self._stopping = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        if self._serving:
+            await asyncio.wait(self._serving)
+        keepers = tuple(self._keepers)
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+    def snapshot(self) -> list[Seen]:
+        """Every sprite that anybody was connected to since the start, by name."""
+        now = {name: _seen(name, room, self._past.get(name)) for name, room in self._rooms.items()}
+        return [seen for _, seen in sorted((self._past | now).items())]
+
+    async def serve(self, websocket: web.WebSocketResponse, sprite: str) -> None:
+        """Serves one WebSocket, prepared by the caller, until it is closed: by the client, or with the relay."""
+        member = Subscriber(websocket)
+        sender = asyncio.create_task(member.send_all(), name=f"send {sprite}")
+        listening = asyncio.create_task(self._listen(member, sprite), name=f"listen {sprite}")
+        stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
+        this = asyncio.current_task()
+        assert this is not None  # noqa: S101 - a coroutine runs in one
+        self._serving.add(this)
+        code, words = WSCloseCode.OK, b""
+        try:
+            await asyncio.wait({sender, listening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                code, words = WSCloseCode.GOING_AWAY, b"the bridge is stopping"
+            else:
+                for ended in (listening, sender):
+                    if ended.done():
+                        ended.result()
+        except FatalPeerError as error:
+            too_big = error.code == "frame_too_large"
+            code, words = (
+                (WSCloseCode.MESSAGE_TOO_BIG if too_big else WSCloseCode.POLICY_VIOLATION),
+                error.code.encode(),
+            )
+            member.say(Error(error.code, str(error)), reply_to=error.reply_to)
+        except ConnectionError:
+            log.debug("a client of %s is gone", sprite)
+        finally:
+            for task in (listening, stopping):
+                task.cancel()
+            await asyncio.gather(listening, stopping, return_exceptions=True)
+            try:
+                await member.leave(sender, code, words)
+            finally:
+                self._serving.discard(this)
+
+    async def _listen(self, member: Subscriber, sprite: str) -> None:
+        room = self._room(sprite)
+        room.enter(member)
+        try:
+            await member.first()
+            room.resumed(member)
+            async for message in member.messages():
+                await room.take(member, message)
+        finally:
+            room.leave(member)
+
+    def _room(self, sprite: str) -> Room:
+        """The sprite's room, opened for whoever comes first."""
+        room = self._rooms.get(sprite)
+        if room is None:
+            room = self._rooms[sprite] = Room(self._host, sprite, idle_seconds=self._idle_seconds)
+            keeper = asyncio.create_task(self._keep(room, sprite), name=f"room {sprite}")
+            self._keepers.add(keeper)
+            keeper.add_done_callback(self._keepers.discard)
+        return room
+
+    async def _keep(self, room: Room, sprite: str) -> None:
+        """Keeps a room open as long as it is needed, and a while longer."""
+        async with room:
+            needed_at = time.monotonic()
+            while room.is_needed or time.monotonic() - needed_at < self._linger_seconds:
+                if room.is_needed:
+                    needed_at = time.monotonic()
+                await asyncio.sleep(min(_LOOK_SECONDS, self._linger_seconds))
+            # Whoever comes from here on gets a new room, while this one is being left.
+            self._past[sprite] = _seen(sprite, room, self._past.get(sprite))
+            del self._rooms[sprite]
+
+
+def _seen(sprite: str, room: Room, past: Seen | None) -> Seen:
+    """`past` is what was known before this room was opened."""
+    change = room.change
+    return Seen(
+        sprite=sprite,
+        state=change.state,
+        detail=change.detail,
+        clients=room.members,
+        version=room.server_version or (past.version if past else None),
+        last_seen_at=room.last_seen_at or (past.last_seen_at if past else None),
+    )

@@ -1,0 +1,351 @@
+"""One sprite and everybody who looks at it: what each of them hears, and where each answer goes.
+
+Owns the link, the newest events and the members. A member is *waiting* until it has said where it left off and the
+link is ready; then it is brought up to date and from there on hears the live stream, every durable event exactly once.
+All that hear it live have heard the same: what the link has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from bridge.hosts import HostError, Reached, Report
+from bridge.relay.catch_up import caught_up
+from bridge.relay.correspondence import Correspondence
+from bridge.relay.link import Link, LinkChange
+from bridge.relay.mission_log import MissionLog
+from bridge.relay.replay_buffer import ReplayBuffer
+from bridge.relay.sprite_connection import LinkError
+from sprite.protocol import (
+    AgentEvent,
+    AuthOk,
+    CanvasUpdate,
+    ChatSaid,
+    Error,
+    Gap,
+    LinkState,
+    MemoryUpdate,
+    Mission,
+    PermissionRequest,
+    PermissionResolved,
+    Ping,
+    ServerMessage,
+    StackUpdate,
+    StateSync,
+    VisitorMessage,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.hosts import Host
+    from bridge.relay.subscriber import Subscriber
+
+log = logging.getLogger(__name__)
+
+#: What all members hear; anything else is an answer, and goes to whoever asked.
+_EVENTS = (
+    AgentEvent,
+    CanvasUpdate,
+    ChatSaid,
+    Error,
+    MemoryUpdate,
+    PermissionRequest,
+    PermissionResolved,
+    StackUpdate,
+)
+_LONGEST_ID = 200
+#: Connections beside the link, for members that were away for longer.
+_CATCH_UPS = 4
+_CATCH_UP_AGAIN_SECONDS = 0.5
+#: When nobody has done anything for so long and nothing is under way, the sprite may sleep.
+IDLE_SECONDS = 300.0
+
+
+class Room:
+    """`async with Room(host, sprite) as room:`; `enter`, `resumed`, `take` and `leave` for each member."""
+
+    def __init__(self, host: Host, sprite: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._host = host
+        self._idle_seconds = idle_seconds
+        self._sprite = sprite
+        self._link = Link(sprite, self._reach, self)
+        self._reaching = asyncio.Lock()
+        self._buffer = ReplayBuffer()
+        self._members: set[Subscriber] = set()
+        self._live: set[Subscriber] = set()
+        self._correspondence = Correspondence(self._link)
+        self._catching_up: dict[Subscriber, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(_CATCH_UPS)
+        #: A state that everybody gets is about to come; it counts how often the live stream began anew.
+        self._sync_is_due = True
+        self._generation = 0
+        self._running: str | None = None
+        self._mission_log = MissionLog(sprite)
+        self._active_at = time.monotonic()
+        self._seen_at: float | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._link.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = list(self._catching_up.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._correspondence.close()
+        await self._link.__aexit__(kind, error, trace)
+
+    # --- as others see it ---
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether somebody is here, or something they wrote has still to be delivered."""
+        return bool(self._members) or self._correspondence.has_undelivered
+
+    @property
+    def members(self) -> int:
+        """How many are here."""
+        return len(self._members)
+
+    @property
+    def change(self) -> LinkChange:
+        """How the link is."""
+        return self._link.change
+
+    @property
+    def server_version(self) -> str | None:
+        """What the sprite says it is; None before it has said anything."""
+        return None if self._link.welcome is None else self._link.welcome.server_version
+
+    @property
+    def last_seen_at(self) -> float | None:
+        """When the sprite was there last, in Unix seconds; None if it never was."""
+        return time.time() if self._link.is_ready else self._seen_at
+
+    async def _reach(self, report: Report) -> Reached:
+        """One at a time: however many wait, the sprite is woken once."""
+        async with self._reaching:
+            return await self._host.reach(self._sprite, report)
+
+    # --- members ---
+
+    def enter(self, member: Subscriber) -> None:
+        """Somebody is here: they hear how the link is, and the sprite is wanted."""
+        self._members.add(member)
+        self._act()
+        member.say(_told(self._link.change))
+
+    def resumed(self, member: Subscriber) -> None:
+        """They have said where they left off."""
+        if self._link.is_ready and not self._sync_is_due:
+            self._admit(member)
+
+    def leave(self, member: Subscriber) -> None:
+        """They are gone; what they wrote is still delivered."""
+        self._members.discard(member)
+        self._live.discard(member)
+        self._correspondence.leave(member)
+        if (task := self._catching_up.get(member)) is not None:
+            task.cancel()
+
+    async def take(self, member: Subscriber, message: VisitorMessage) -> None:
+        """Hands one message on to the sprite, at the sprite's pace."""
+        if isinstance(message.payload, Ping):
+            return
+        self._act()
+        if isinstance(message.payload, Mission):
+            self._mission_log.received(message.id)
+        await self._correspondence.take(member, message)
+
+    def _act(self) -> None:
+        self._active_at = time.monotonic()
+        self._link.nudge()
+
+    # --- what the link tells ---
+
+    @property
+    def rests(self) -> bool:
+        """Nobody has done anything for long, nothing is under way, and nothing waits to be delivered."""
+        idle = time.monotonic() - self._active_at > self._idle_seconds
+        return idle and self._running is None and self._correspondence.is_empty
+
+    @property
+    def awaits_state(self) -> bool:
+        """The live stream begins anew: a state has to come."""
+        return self._sync_is_due
+
+    def changed(self, change: LinkChange) -> None:
+        """Tells everybody how the link is."""
+        self._seen_at = time.time() if change.state == "ready" else self._seen_at
+        frame = encode(_told(change))[:-1]
+        for member in tuple(self._members):
+            member.put(frame)
+        if change.state == "ready" and self._link.is_ready:
+            self._correspondence.came_back(self._members)
+            self._admit_waiting()
+        elif change.state == "unavailable":
+            self._correspondence.broke()
+
+    def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
+        """Everybody goes on where they were, or (where the link cannot) gets the state that follows."""
+        if not continues:
+            self._begin_anew(welcome)
+        return self._correspondence.kept()
+
+    def heard(self, message: ServerMessage) -> None:
+        """An answer for whoever asked, or an event for everybody."""
+        if message.reply_to is not None:
+            message.timestamp = _at(message)
+            self._correspondence.answer(message, message.reply_to, self._members)
+        elif isinstance(message.payload, StateSync):
+            self._state(message.payload)
+        elif isinstance(message.payload, Gap):
+            if self._link.welcome is not None:
+                self._begin_anew(self._link.welcome)
+            self._broadcast(message)
+        elif isinstance(message.payload, _EVENTS):
+            self._note_running(message.payload)
+            self._broadcast(message)
+
+    def _begin_anew(self, welcome: AuthOk) -> None:
+        """The live stream has a hole, or is another one: a state for everybody follows."""
+        self._generation += 1
+        self._sync_is_due = True
+        self._buffer.begin(self._link.last_seq)
+        for member in self._live:
+            member.told_epoch = welcome.epoch
+            member.event(encode(welcome)[:-1], None)
+
+    def _state(self, sync: StateSync) -> None:
+        """The state as it now is: the end of a new beginning, or (after a forget) news for everybody.
+
+        What was said before may have been forgotten, so nobody gets it from here any more.
+        """
+        self._running = sync.session.running_mission_id
+        if self._sync_is_due:
+            self._sync_is_due = False
+        else:
+            self._generation += 1
+            self._buffer.begin(None)
+        frame = encode(sync)[:-1]
+        for member in tuple(self._live):
+            member.event(frame, None)
+        for member in self._waiting():
+            if not self._knows(member):
+                self._greet(member)
+                member.put(frame)
+                self._live.add(member)
+        self._admit_waiting()
+
+    def _broadcast(self, message: ServerMessage) -> None:
+        frame = encode(message.payload, message_id=message.id[:_LONGEST_ID], seq=message.seq, timestamp=_at(message))
+        frame = frame[:-1]
+        if message.seq is not None:
+            self._buffer.add(message.seq, frame)
+        for member in tuple(self._live):
+            member.event(frame, message.seq)
+
+    def _note_running(self, payload: object) -> None:
+        if isinstance(payload, AgentEvent) and payload.mission_id is not None:
+            ended = payload.event in {"complete", "interrupted", "error"}
+            self._running = None if ended else payload.mission_id
+            if ended:
+                self._mission_log.ended(payload)
+
+    # --- bringing members up to date ---
+
+    def _waiting(self) -> list[Subscriber]:
+        return [
+            member
+            for member in self._members
+            if member.resume is not None and member not in self._live and member not in self._catching_up
+        ]
+
+    def _admit_waiting(self) -> None:
+        if self._sync_is_due:
+            return
+        for member in self._waiting():
+            self._admit(member)
+
+    def _knows(self, member: Subscriber) -> bool:
+        """Whether the member has seen a part of the sequence that the link hears."""
+        resume, welcome = member.resume, self._link.welcome
+        return resume is not None and welcome is not None and resume.epoch == welcome.epoch
+
+    def _admit(self, member: Subscriber) -> None:
+        """Joins a member to the live stream: from here if possible, with a connection of its own if not."""
+        resume = member.resume
+        if resume is not None and resume.last_seq is not None and self._knows(member):
+            missed = self._buffer.after(resume.last_seq)
+            if missed is not None:
+                # Without a pause between, or an event could fall into it.
+                self._greet(member)
+                for frame in missed:
+                    member.put(frame)
+                self._live.add(member)
+                return
+        task = asyncio.create_task(self._catch_up(member), name=f"catch up {self._sprite}")
+        self._catching_up[member] = task
+        task.add_done_callback(lambda done: self._caught_up(member, done))
+
+    def _greet(self, member: Subscriber) -> None:
+        welcome = self._link.welcome
+        if welcome is not None and member.told_epoch != welcome.epoch:
+            member.told_epoch = welcome.epoch
+            greeting = msgspec.structs.replace(welcome, last_seq=self._link.last_seq)
+            member.say(greeting, reply_to=member.resume_id or None)
+
+    async def _catch_up(self, member: Subscriber) -> None:
+        """Until the member is joined to the live stream, or the link is gone (then its return begins this again)."""
+        while self._link.is_ready and not self._sync_is_due:
+            generation = self._generation
+            member.hold()
+            self._live.add(member)
+            try:
+                async with self._slots:
+                    last_seq = await caught_up(self._reach, member, self._link.welcome)
+            except (HostError, LinkError, OSError, TimeoutError) as error:
+                log.info("catching up with %s: %s", self._sprite, type(error).__name__)
+                last_seq = None
+            except asyncio.CancelledError:
+                self._live.discard(member)
+                raise
+            if last_seq is not None and generation == self._generation:
+                member.release(last_seq)
+                return
+            member.let_go()
+            self._live.discard(member)
+            if last_seq is None:
+                await asyncio.sleep(_CATCH_UP_AGAIN_SECONDS)
+
+    def _caught_up(self, member: Subscriber, task: asyncio.Task[None]) -> None:
+        self._catching_up.pop(member, None)
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            # A fault of ours; who comes again may have better luck.
+            log.error("catching up with %s failed", self._sprite, exc_info=error)
+            member.cut()
+        elif member in self._members and member not in self._live and self._link.is_ready and not self._sync_is_due:
+            # The link came back between the last look and the task's end.
+            self._admit(member)
+
+
+def _told(change: LinkChange) -> LinkState:
+    return LinkState(state=change.state, detail=change.detail)
+
+
+def _at(message: ServerMessage) -> float:
+    """The sprite's time of a message in ms, where it can be one."""
+    return message.timestamp if 0 < message.timestamp < 2**53 else 0

@@ -1,0 +1,144 @@
+"""One connection to a sprite: from the handshake to its end. Whatever comes over it is hostile until it is decoded.
+
+Owns one channel, how much is read from it at what rate, and the words for what is wrong with it. Knows nothing of
+reconnecting and of who wants to hear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from bridge.relay.token_bucket import TokenBucket
+from sprite.protocol import (
+    PROTOCOL_VERSION,
+    Auth,
+    AuthOk,
+    Error,
+    FatalPeerError,
+    FrameDecoder,
+    PeerError,
+    Resume,
+    ServerMessage,
+    decode_server,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from bridge.hosts import Channel, Reached, Report
+
+    #: Opens a channel to one sprite, waking and making whatever is missing; HostError where it cannot.
+    Reach = Callable[[Report], Awaitable[Reached]]
+
+#: A sprite keeps its frames under 1 MiB; what is twice as large is no sprite of ours.
+_MAX_FRAME_BYTES = 2 * 1024 * 1024
+#: The sprite answers `auth` without waiting for anything.
+_HANDSHAKE_SECONDS = 10.0
+#: A replay of 5,000 events or a large canvas at once, and then more than any agent says; faster ones are read slower,
+#: until TCP slows them, and the sprite cuts the connection off.
+_BYTES_PER_SECOND, _BYTES_BURST = 8 * 2**20, 32 * 2**20
+_FRAMES_PER_SECOND, _FRAMES_BURST = 2_000.0, 20_000.0
+#: Larger numbers would not survive JavaScript.
+_LARGEST_SEQ = 2**53 - 1
+#: So many messages at a time, then everybody else has a turn.
+_FRAMES_A_TURN = 32
+_LONGEST_EPOCH = 200
+_LONGEST_VERSION = 40
+_MOST_LIMITS = 32
+
+
+class LinkError(Exception):
+    """The sprite cannot be talked to, in words; `retryable` says whether trying again soon may help."""
+
+    def __init__(self, words: str, *, retryable: bool = True) -> None:
+        super().__init__(words)
+        self.retryable = retryable
+
+
+class SpriteConnection:
+    """Made by `open`; `message` until it raises, then `close`."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._decoder = FrameDecoder(_MAX_FRAME_BYTES)
+        self._bytes = TokenBucket(_BYTES_PER_SECOND, _BYTES_BURST)
+        self._frames = TokenBucket(_FRAMES_PER_SECOND, _FRAMES_BURST)
+        self._turn = 0
+        #: When bytes came last, by the monotonic clock.
+        self.heard_at = time.monotonic()
+
+    @classmethod
+    async def open(cls, reach: Reach, report: Report, resume: Resume | None) -> tuple[SpriteConnection, AuthOk]:
+        """Reaches the sprite and shakes hands. HostError, LinkError, OSError or TimeoutError."""
+        reached = await reach(report)
+        connection = cls(reached.channel)
+        try:
+            async with asyncio.timeout(_HANDSHAKE_SECONDS):
+                reached.channel.write(encode(Auth(token=reached.token, client="bridge", resume=resume)))
+                await reached.channel.drain()
+                return connection, await connection.welcome()
+        except BaseException:
+            await connection.close()
+            raise
+
+    async def welcome(self) -> AuthOk:
+        """The answer to `auth`. LinkError if it is a refusal or makes no sense."""
+        welcome = (await self.message()).payload
+        if isinstance(welcome, Error):
+            raise LinkError(
+                f"The sprite does not let the bridge in: {welcome.message[:300]}",
+                retryable=welcome.code != "unsupported_protocol",
+            )
+        if not isinstance(welcome, AuthOk) or welcome.protocol != PROTOCOL_VERSION:
+            raise LinkError("What answers there is not a sprite that this bridge can talk to.")
+        if len(welcome.epoch) > _LONGEST_EPOCH or not 0 <= welcome.last_seq <= _LARGEST_SEQ:
+            raise LinkError("The sprite introduces itself in a way that makes no sense.")
+        welcome.server_version = welcome.server_version[:_LONGEST_VERSION]
+        welcome.limits = dict(list(welcome.limits.items())[:_MOST_LIMITS])
+        return welcome
+
+    async def message(self) -> ServerMessage:
+        """The next message; what this bridge does not know is passed over. LinkError or OSError at the end."""
+        while True:
+            frame = self._next_frame()
+            if frame is None:
+                data = await self._channel.read()
+                if not data:
+                    raise LinkError("The sprite closed the connection.")
+                self.heard_at = time.monotonic()
+                self._decoder.feed(data)
+                continue
+            self._turn = (self._turn + 1) % _FRAMES_A_TURN
+            pause = max(self._bytes.take(len(frame)), self._frames.take(1))
+            if pause or not self._turn:
+                await asyncio.sleep(pause)
+            try:
+                message = decode_server(frame)
+            except FatalPeerError as error:
+                raise LinkError("The sprite sent what is no message.") from error
+            except PeerError:
+                # A newer sprite may say more than we understand; its next event carries a higher seq.
+                continue
+            if message.seq is not None and not 0 < message.seq <= _LARGEST_SEQ:
+                raise LinkError("The sprite counts its events in a way that makes no sense.")
+            return message
+
+    def write(self, frame: bytes) -> None:
+        """Queues a frame; what is wrong with the connection shows in `drain` and `message`."""
+        self._channel.write(frame)
+
+    async def drain(self) -> None:
+        """Waits while too much is queued. OSError where the connection was cut."""
+        await self._channel.drain()
+
+    async def close(self) -> None:
+        """Closes, within a bound, and as often as called."""
+        await self._channel.close()
+
+    def _next_frame(self) -> bytes | None:
+        try:
+            return self._decoder.next_frame()
+        except FatalPeerError as error:
+            raise LinkError("The sprite sent a message that is far too large.") from error
