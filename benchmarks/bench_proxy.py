@@ -27,21 +27,21 @@ from pathlib import Path
 from aiohttp import web
 
 from benchmarks.report import line, spread
-from bridge import logs
-from bridge.budgets import Budgets, Limits
 from bridge.config import Settings
 from bridge.database import open_database
-from bridge.edge import Edge
-from bridge.ledger import Ledger
+from bridge.door.edge import Edge
+from bridge.door.login import Doorkeeper
+from bridge.door.people import People
 from bridge.listening import bound, served
-from bridge.llm_proxy import LlmProxy
-from bridge.llm_rates import Rates
-from bridge.llm_upstream import Upstream
-from bridge.login import Doorkeeper
-from bridge.metrics import Metrics
-from bridge.people import People
-from bridge.prices import Prices
-from bridge.sprite_tokens import SpriteTokens
+from bridge.llm.budgets import Budgets, Limits
+from bridge.llm.ledger import Ledger
+from bridge.llm.prices import Prices
+from bridge.llm.proxy import LlmProxy
+from bridge.llm.rates import Rates
+from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.llm.upstream import Upstream
+from bridge.operating import logs
+from bridge.operating.metrics import Metrics
 
 MODEL = "claude-haiku-4-5"
 CLIENTS = 50

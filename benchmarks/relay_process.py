@@ -11,7 +11,7 @@ from typing import Self
 from aiohttp import web
 
 from bridge.hosts import HostState, Reached, Report, TcpChannel
-from bridge.relay import Relay
+from bridge.relay.relay import Relay
 
 
 class OnePort:
