@@ -17,7 +17,8 @@ import aiohttp
 
 from tests.harness import PATIENCE, ROOT, Message
 
-_PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX")
+#: What a person or a `make test` around this one has set is none of the tests'.
+_PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "MAKE", "MFLAGS")
 
 
 def bridge_environment(**extra: str) -> dict[str, str]:

@@ -45,7 +45,7 @@ async def test_a_stop_in_the_middle_of_a_turn_stores_the_turn(tmp_path: Path) ->
     async with running_bridge(tmp_path / "data") as bridge:
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
-            await page.send("mission", {"text": "run `sleep 600`"})
+            await page.send("mission", {"text": "run `tail -f /dev/null`"})
             await page.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "tool_use")
             bridge.process.send_signal(signal.SIGTERM)
             assert await page.closed() == 1001
