@@ -19,8 +19,9 @@ run: $(VENV)/.run ## start your agent and print the address of its page (ARGS="-
 chat: $(VENV)/.run ## talk to your agent in this terminal
 	@$(BIN)/python -m bridge chat $(ARGS)
 
+# Three at once also on two cores: tests wait a lot. conftest.py has the longest files begin first.
 test: $(VENV)/.dev lint ## lint, types and every test
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev ## ruff and mypy
 	$(BIN)/ruff check .

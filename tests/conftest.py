@@ -15,6 +15,20 @@ from tests.forgetful import live
 from tests.session_logs import Recorded, record
 from tests.vms import Disk, Tokens, deployed_disk
 
+#: The files that take longest begin first, so that nobody is alone with one at the end (see the Makefile).
+LONGEST_FIRST = (
+    "kill_anytime page_chat page_canvas page_memory sessions bootstrap_interrupted bootstrap_failures chat_end_to_end "
+    "curation_failures session_log import forget hosts_sprites bridge_serve capture crashes bootstrap acceptance "
+    "bridge_sprites bridge_operator relay_cuts rebuild readme awake compaction events bridge_discreet connection "
+    "llm_proxy_cli kill_upkeep privacy hosts_local mcp commands memory_passes_over storage_failures"
+).split()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Orders files; inside a file tests stay as they are written."""
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
 
 @pytest.fixture
 async def model() -> AsyncIterator[OfflineModel]:
