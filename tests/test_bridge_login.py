@@ -328,8 +328,10 @@ async def test_a_person_who_was_added_comes_in_by_link_and_by_token(visitor: Vis
     assert added["link"].startswith(f"{visitor.bridge.url}/login?token=")
     assert await visitor.may_enter(await visitor.login(added["link"].rpartition("=")[2]))
     assert await visitor.may_enter(Authorization=f"Bearer {added['token']}")
-    async with visitor.socket(Authorization=f"Bearer {added['token']}"):
-        users = (await visitor.operator("GET", "/users"))["users"]
+    async with visitor.socket(Authorization=f"Bearer {added['token']}"), asyncio.timeout(PATIENCE):
+        # When somebody was seen is written down beside what they came for.
+        while not (users := (await visitor.operator("GET", "/users"))["users"])[1]["last_seen_at"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
     assert [(user["name"], user["sessions"]) for user in users] == [("local", 0), ("ada", 1)]
     assert users[1]["last_seen_at"] > users[1]["created_at"]
 

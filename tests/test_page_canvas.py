@@ -15,6 +15,7 @@ from playwright.async_api import Locator, Page, WebSocketRoute, expect
 from tests.bridge_harness import PageClient
 from tests.harness import Message, rows
 from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
+from tests.witness import eventually
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
 
@@ -269,6 +270,7 @@ async def test_a_card_dragged_stays_in_the_hand_while_the_agent_changes_another(
         assert abs(dropped["x"] - held["x"] - 10) <= 8
         assert abs(dropped["y"] - held["y"] - 10) <= 8
         await expect(page.locator("#announce")).to_contain_text("Mine moved to")
+        await eventually(lambda: "x" in easel.kept(mine), "the server keeps its place")
         kept = easel.kept(mine)
         assert kept["x"] % 16 == kept["y"] % 16 == 0
     assert stack.complaints == []
@@ -337,8 +339,9 @@ async def test_what_can_be_dragged_can_be_keyed(stack: PageStack) -> None:
         await page.keyboard.press("Enter")
         await expect(page.locator("#announce")).to_contain_text(f"{wide + 16} wide")
         await page.wait_for_function("w => document.querySelector('.canvas-card').offsetWidth === w", arg=wide + 16)
+        await eventually(lambda: easel.kept(mine)["width"] == wide + 16, "the server keeps its size")
         kept = easel.kept(mine)
-        assert (kept["x"], kept["y"], kept["width"]) == (64, 0, wide + 16)
+        assert (kept["x"], kept["y"]) == (64, 0)
 
 
 async def test_a_move_that_is_not_kept_goes_back_and_says_why(stack: PageStack) -> None:
