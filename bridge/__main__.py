@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="bridge", description="Connects people to their sprites.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_serve, _add_chat, _add_deploy, _add_status, _add_users, _add_model):
+    for add in (_add_serve, _add_chat, _add_operating, _add_model):
         add(commands)
     chosen = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = chosen.run
@@ -34,28 +34,17 @@ def _add_serve(commands: "Commands") -> None:
     command.set_defaults(run=serve.run)
 
 
-def _add_deploy(commands: "Commands") -> None:
+def _add_operating(commands: "Commands") -> None:
     from bridge.operating import commands as operate
 
-    command = commands.add_parser("deploy", help="bring a sprite to what it should be, with its steps")
-    operate.add_deploy_arguments(command)
-    command.set_defaults(run=operate.run)
-
-
-def _add_status(commands: "Commands") -> None:
-    from bridge.operating import commands as operate
-
-    command = commands.add_parser("status", help="every sprite: state, version, last seen, spend")
-    operate.add_status_arguments(command)
-    command.set_defaults(run=operate.run)
-
-
-def _add_users(commands: "Commands") -> None:
-    from bridge.operating import commands as operate
-
-    command = commands.add_parser("users", help="who may come in")
-    operate.add_users_arguments(command)
-    command.set_defaults(run=operate.run)
+    for name, words, add_arguments in (
+        ("deploy", "bring a sprite to what it should be, with its steps", operate.add_deploy_arguments),
+        ("status", "every sprite: state, version, last seen, spend", operate.add_status_arguments),
+        ("users", "who may come in", operate.add_users_arguments),
+    ):
+        command = commands.add_parser(name, help=words)
+        add_arguments(command)
+        command.set_defaults(run=operate.run)
 
 
 def _add_chat(commands: "Commands") -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bridge.config import Settings
 from bridge.errors import OperatorError
+from bridge.locks import is_held
 
 
 class FolderTakenError(OperatorError):
@@ -50,17 +51,7 @@ def owned(settings: Settings) -> Iterator[None]:
 
 def is_taken(settings: Settings) -> bool:
     """Whether a bridge owns the folder right now."""
-    try:
-        descriptor = os.open(settings.run / "bridge.lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return is_held(settings.run / "bridge.lock")
 
 
 def write_address(run: Path, url: str) -> None:

@@ -1,8 +1,8 @@
 """bridge.db: people, their sessions and tokens, sprite tokens and spend. Opened once, by one bridge.
 
 Owns the file, its pragmas and the one list of migrations; knows no meaning of a table: each module keeps its
-own SQL beside its verb and runs it through `Database.write` and `Database.read`. No plain secret is ever in here:
-tokens are stored as SHA-256 (they are random, so nothing slower is needed).
+own SQL beside its verb and runs it through `Database.write` and `Database.read`. No token is ever in here, only its
+SHA-256 (tokens are random, so nothing slower is needed). The key that signs cookies is, and opens nothing by itself.
 
 Times are Unix seconds (REAL), money is US dollars (REAL).
 """
@@ -10,6 +10,7 @@ Times are Unix seconds (REAL), money is US dollars (REAL).
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -214,3 +215,8 @@ def _explained(path: Path) -> Iterator[None]:
             f"{path} is damaged or is no SQLite database ({error}). It was left untouched: restore it from a backup, "
             "or move it away to start anew."
         ) from error
+
+
+def token_sha256(token: str) -> bytes:
+    """What is stored of a token, and what it is found by; any text may be given for one."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

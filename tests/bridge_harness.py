@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.harness import PATIENCE, ROOT, Message
+from tests.harness import PATIENCE, ROOT, Message, RunningProcess
 
 #: What a person or a `make test` around this one has set is none of the tests'.
 _PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "MAKE", "MFLAGS")
@@ -102,12 +101,12 @@ class PageClient:
         return self.close_code
 
 
-class BridgeProcess:
+class BridgeProcess(RunningProcess):
     """`python -m bridge serve` on a data folder; `greeting` is the first line it printed."""
 
     def __init__(self, data: Path, process: asyncio.subprocess.Process, greeting: str, stderr: Path) -> None:
+        super().__init__(process)
         self.data = data
-        self.process = process
         self.address = greeting.removeprefix("bridge listening on ").strip()
         self.url = self.address.partition("/login")[0]
         self.stderr = stderr
@@ -160,22 +159,6 @@ class BridgeProcess:
     async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
         """`python -m bridge ARGUMENTS --data` this folder: exit status, stdout, stderr."""
         return await run_bridge(*arguments, "--data", str(self.data), environment=environment)
-
-    async def stop(self) -> int:
-        """SIGTERM; the exit code."""
-        if self.process.returncode is None:
-            self.process.send_signal(signal.SIGTERM)
-        return await self.ended()
-
-    async def kill(self) -> None:
-        """SIGKILL."""
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.ended()
-
-    async def ended(self) -> int:
-        async with asyncio.timeout(PATIENCE):
-            return await self.process.wait()
 
 
 async def run_bridge(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:

@@ -98,12 +98,35 @@ class Client:
             await self.writer.wait_closed()
 
 
-class SpriteProcess:
+class RunningProcess:
+    """A process under test, and its two ends."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.ended()
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(PATIENCE):
+            return await self.process.wait()
+
+
+class SpriteProcess(RunningProcess):
     """`python -m sprite serve` on a workspace."""
 
     def __init__(self, workspace: Path, process: asyncio.subprocess.Process, host: str, port: int) -> None:
+        super().__init__(process)
         self.workspace = workspace
-        self.process = process
         self.host = host
         self.port = port
 
@@ -131,22 +154,6 @@ class SpriteProcess:
             client.send("auth", payload)
             await client.until(lambda m: m["type"] == "auth_ok")
             yield client
-
-    async def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
-        if self.process.returncode is None:
-            self.process.send_signal(signal.SIGTERM)
-        return await self.ended()
-
-    async def kill(self) -> None:
-        """SIGKILL."""
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.ended()
-
-    async def ended(self) -> int:
-        async with asyncio.timeout(PATIENCE):
-            return await self.process.wait()
 
 
 def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:

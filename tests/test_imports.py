@@ -143,7 +143,7 @@ UPPER = (
         (("bridge",), ("sprite",), ("sprite.protocol",)),
         (("bridge",), ("tests",), ()),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
-        (("bridge.hosts",), ("bridge",), ("bridge.hosts",)),
+        (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks")),
         (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts")),
         (("bridge.llm",), ("bridge",), ("bridge.llm", "bridge.database", "bridge.door.request_keys")),
     ],

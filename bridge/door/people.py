@@ -6,7 +6,6 @@ What is handed out is random and stored as SHA-256 only, so the file lets nobody
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
 import sqlite3
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bridge.config import LOCAL_PERSON, NAME
-from bridge.database import Database
+from bridge.database import Database, token_sha256
 from bridge.errors import BridgeError
 
 log = logging.getLogger(__name__)
@@ -105,7 +104,7 @@ class People:
                     f"let the same person in again with `users restore {name}`."
                 )
             tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, time.time()))
-            tx.execute("INSERT INTO person_tokens VALUES (?, ?, ?)", (_sha256(bearer), name, time.time()))
+            tx.execute("INSERT INTO person_tokens VALUES (?, ?, ?)", (token_sha256(bearer), name, time.time()))
             return _new_link(tx, name)
 
         return await self._database.write(insert), bearer
@@ -118,7 +117,7 @@ class People:
             found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
             if not found.rowcount:
                 raise PeopleError(f"Nobody called {name!r} was revoked.")
-            tx.execute("INSERT INTO person_tokens VALUES (?, ?, ?)", (_sha256(bearer), name, time.time()))
+            tx.execute("INSERT INTO person_tokens VALUES (?, ?, ?)", (token_sha256(bearer), name, time.time()))
             return _new_link(tx, name)
 
         return await self._database.write(update), bearer
@@ -185,7 +184,7 @@ class People:
 
         def use(tx: sqlite3.Connection) -> Session | LinkProblem:
             now = time.time()
-            link = tx.execute("SELECT * FROM login_links WHERE token_sha256 = ?", (_sha256(token),)).fetchone()
+            link = tx.execute("SELECT * FROM login_links WHERE token_sha256 = ?", (token_sha256(token),)).fetchone()
             if link is None:
                 return "unknown"
             if link["used_at"] is not None:
@@ -196,7 +195,7 @@ class People:
             session = Session(link["person"], secrets.token_urlsafe(_TOKEN_BYTES))
             tx.execute(
                 "INSERT INTO sessions VALUES (?, ?, ?, ?)",
-                (_sha256(session.id), session.person, now, now + SESSION_SECONDS),
+                (token_sha256(session.id), session.person, now, now + SESSION_SECONDS),
             )
             return session
 
@@ -205,7 +204,7 @@ class People:
     async def of_session(self, session_id: str) -> str | None:
         """Whose session it is; None when it is over or never was."""
         return await self._name(
-            "SELECT person FROM sessions WHERE id_sha256 = ? AND expires_at > ?", _sha256(session_id), time.time()
+            "SELECT person FROM sessions WHERE id_sha256 = ? AND expires_at > ?", token_sha256(session_id), time.time()
         )
 
     async def renew_session(self, session_id: str) -> bool:
@@ -215,7 +214,7 @@ class People:
         def update(tx: sqlite3.Connection) -> bool:
             found = tx.execute(
                 "UPDATE sessions SET expires_at = ? WHERE id_sha256 = ? AND expires_at BETWEEN ? AND ?",
-                (now + SESSION_SECONDS, _sha256(session_id), now, now + SESSION_SECONDS - _RENEWAL_SECONDS),
+                (now + SESSION_SECONDS, token_sha256(session_id), now, now + SESSION_SECONDS - _RENEWAL_SECONDS),
             )
             return found.rowcount > 0
 
@@ -223,12 +222,12 @@ class People:
 
     async def of_bearer(self, token: str) -> str | None:
         """Whose Bearer token it is."""
-        return await self._name("SELECT person FROM person_tokens WHERE token_sha256 = ?", _sha256(token))
+        return await self._name("SELECT person FROM person_tokens WHERE token_sha256 = ?", token_sha256(token))
 
     async def end_session(self, session_id: str) -> None:
         """Log a browser out."""
         await self._database.write(
-            lambda tx: tx.execute("DELETE FROM sessions WHERE id_sha256 = ?", (_sha256(session_id),))
+            lambda tx: tx.execute("DELETE FROM sessions WHERE id_sha256 = ?", (token_sha256(session_id),))
         )
 
     async def seen(self, name: str) -> None:
@@ -260,10 +259,6 @@ def _new_link(tx: sqlite3.Connection, name: str) -> str:
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     tx.execute(
         "INSERT INTO login_links (token_sha256, person, expires_at) VALUES (?, ?, ?)",
-        (_sha256(token), name, time.time() + LINK_SECONDS),
+        (token_sha256(token), name, time.time() + LINK_SECONDS),
     )
     return token
-
-
-def _sha256(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

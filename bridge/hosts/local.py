@@ -8,7 +8,6 @@ the bridge's own address and a token of its own.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import stat
 import time
@@ -30,6 +29,7 @@ from bridge.hosts import (
     downloadable,
 )
 from bridge.hosts.child import Child, WorkspaceTakenError
+from bridge.locks import is_held
 
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5
@@ -117,7 +117,7 @@ class LocalHost:
         if not workspace.is_dir():
             return HostState("absent")
         # Looking takes the lock for a moment, and must not be in the way of a start.
-        if not (resident is not None and resident.is_starting) and _is_taken(workspace):
+        if not (resident is not None and resident.is_starting) and is_held(workspace / ".os" / "run" / "lock"):
             return HostState("running", detail="started elsewhere")
         words = str(resident.failure) if resident is not None and resident.failure is not None else ""
         return HostState("stopped", detail=words)
@@ -139,7 +139,7 @@ class LocalHost:
         except OSError as error:
             words = f"The workspace {workspace} cannot be made ({error.strerror})."
             raise HostError(words, retryable=False) from error
-        if _is_taken(workspace):
+        if is_held(workspace / ".os" / "run" / "lock"):
             # Asking for a new token would end the one that the running sprite has.
             raise WorkspaceTakenError("It runs already.")
         access = await self._access(sprite)
@@ -261,21 +261,6 @@ def _clean(environment: Mapping[str, str]) -> dict[str, str]:
     others = [environment.get("NO_PROXY") or environment.get("no_proxy"), *_LOOPBACK]
     kept["NO_PROXY"] = kept["no_proxy"] = ",".join(filter(None, others))
     return kept
-
-
-def _is_taken(workspace: Path) -> bool:
-    """Whether a process owns the workspace: it holds a lock that the kernel drops with it."""
-    try:
-        descriptor = os.open(workspace / ".os" / "run" / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _open_below(workspace: Path, parts: tuple[str, ...]) -> BinaryIO:

@@ -6,14 +6,13 @@ is looked up by hash in memory: nothing is compared byte by byte, and no call wa
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import sqlite3
 import time
 from types import TracebackType
 from typing import Self
 
-from bridge.database import Database
+from bridge.database import Database, token_sha256
 
 _PREFIX = "sprite-"
 _TOKEN_BYTES = 32
@@ -44,12 +43,12 @@ class SpriteTokens:
         """Whose token it is; None for any that is not, or no longer, one."""
         if not token.startswith(_PREFIX) or len(token) > _MAX_TOKEN_CHARACTERS:
             return None
-        return self._sprites.get(_sha256(token))
+        return self._sprites.get(token_sha256(token))
 
     async def rotate(self, sprite: str) -> str:
         """Make a sprite's token anew and return it, this once; sqlite3.Error where the disk refuses."""
         token = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
-        hashed = _sha256(token)
+        hashed = token_sha256(token)
 
         def replace(tx: sqlite3.Connection) -> None:
             tx.execute("INSERT OR REPLACE INTO sprite_tokens VALUES (?, ?, ?)", (sprite, hashed, time.time()))
@@ -69,7 +68,3 @@ class SpriteTokens:
 
     def _forget(self, sprite: str) -> None:
         self._sprites = {hashed: owner for hashed, owner in self._sprites.items() if owner != sprite}
-
-
-def _sha256(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
