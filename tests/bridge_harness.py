@@ -207,6 +207,13 @@ async def running_bridge(
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
         )
+    async with listening(process, data, stderr) as bridge:
+        yield bridge
+
+
+@asynccontextmanager
+async def listening(process: asyncio.subprocess.Process, data: Path, stderr: Path) -> AsyncIterator[BridgeProcess]:
+    """A bridge that was started, once it accepts connections; stopped, or killed if need be, at the end."""
     try:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):

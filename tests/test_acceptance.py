@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.bridge_harness import BridgeProcess, PageClient, bridge_environment
+from tests.bridge_harness import BridgeProcess, PageClient, bridge_environment, listening
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
-from tests.harness import PATIENCE, ROOT, Message, observations
+from tests.harness import ROOT, Message, observations
 from tests.witness import eventually
 
 OPERATOR_TOKEN = "planted-operator-token"
@@ -44,18 +44,9 @@ async def serving(code: Path, data: Path, emulator: Emulator, port: int) -> Asyn
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
         )
-    try:
-        assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
-            line = (await process.stdout.readline()).decode()
-        assert line.startswith("bridge listening on "), stderr.read_text()[-3000:]
-        bridge = BridgeProcess(data, process, line, stderr)
+    async with listening(process, data, stderr) as bridge:
         yield bridge
         assert await bridge.stop() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 class Person:
