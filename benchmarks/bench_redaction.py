@@ -12,7 +12,11 @@ import time
 from pathlib import Path
 
 from benchmarks.report import line
-from sprite.memory.redaction import prepare, redact, secrets_in
+from sprite.privacy.redaction import (
+    prepare,
+    redact,
+    secrets_in,
+)
 from tests.ordinary import HOSTILE, ordinary
 from tests.planted import ALL_FORMATS, TWENTY, leaks, planted
 

@@ -13,8 +13,8 @@ from sprite import __version__
 from sprite.config import Settings, from_environment
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
-from sprite.memory.discreet_log import DiscreetFilter
 from sprite.memory.search import DEFAULT_LIMIT
+from sprite.privacy.log_filter import DiscreetFilter
 
 #: Like argparse's own: the call, or what it finds, has to be changed by a person.
 EXIT_OPERATOR = 2

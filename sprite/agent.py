@@ -30,9 +30,9 @@ from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.feed import Feed
 from sprite.memory.hooks import hook_matchers
 from sprite.memory.recorder import TurnRecorder
-from sprite.memory.turn_buffer import Discreet
 from sprite.memory.view import MemoryView
 from sprite.permissions import DeniedError, PermissionDesk
+from sprite.privacy.cutting import Discreet
 from sprite.protocol import AgentEvent, CanvasUpdate, StackUpdate
 from sprite.runtime import TurnResult
 from sprite.tools.canvas import canvas_tools

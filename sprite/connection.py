@@ -15,7 +15,7 @@ from contextlib import suppress
 from sprite import __version__
 from sprite.errors import FatalPeerError, PeerError, SpriteError
 from sprite.feed import Feed
-from sprite.memory.redaction import discreet
+from sprite.privacy.redaction import discreet
 from sprite.protocol import (
     AUTH_TIMEOUT_SECONDS,
     MAX_AUTH_FRAME_BYTES,

@@ -19,7 +19,10 @@ import msgspec
 
 from sprite.database.workspace import CardSaved, ChatAdded, Effect, WorkspaceDB
 from sprite.errors import StorageError
-from sprite.memory.redaction import discreet, discreet_value
+from sprite.privacy.redaction import (
+    discreet,
+    discreet_value,
+)
 from sprite.protocol import AgentEvent, Block, CanvasUpdate, Card, Error, ServerPayload, encode
 from sprite.underway import Underway
 

@@ -14,11 +14,11 @@ from sprite.feed import Feed
 from sprite.memory.forgetting import Target
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection import Change, Projection
-from sprite.memory.redaction import discreet
 from sprite.memory.search import DEFAULT_LIMIT
 from sprite.memory.view import MemoryView
 from sprite.oblivion import Oblivion
 from sprite.permissions import PermissionDesk
+from sprite.privacy.redaction import discreet
 from sprite.protocol import (
     CHAT_LIMIT,
     MAX_FRAME_BYTES,

@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 from sprite.errors import PeerError
 from sprite.feed import Feed
-from sprite.memory.turn_buffer import Discreet, shown_input
+from sprite.privacy.cutting import (
+    Discreet,
+    shown_input,
+)
 from sprite.protocol import PermissionRequest, PermissionResolved
 
 Decision = Literal["allow", "deny", "always"]

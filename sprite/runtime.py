@@ -20,11 +20,11 @@ from sprite.database.transcript import Observation, Outcome, TranscriptDB
 from sprite.database.workspace import ChatAdded, Effect, MissionMoved, MissionStatus, StoredMission, WorkspaceDB
 from sprite.errors import AgentError, PeerError, SpriteError, StorageError
 from sprite.feed import Feed
-from sprite.memory.discretion import Discretion
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.recorder import TurnRecorder
 from sprite.permissions import PermissionDesk
+from sprite.privacy.confidences import Discretion
 from sprite.protocol import CHAT_TEXT_CHARS, AgentEvent, ChatSaid, SessionState
 
 if TYPE_CHECKING:

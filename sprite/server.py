@@ -31,17 +31,17 @@ from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.feed import Feed
 from sprite.folders import make_folders
 from sprite.gateway import Gateway
-from sprite.memory.discretion import Discretion
 from sprite.memory.files import MemoryFiles
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection import Change, Projection
 from sprite.memory.recorder import TurnRecorder
-from sprite.memory.redaction import prepare
 from sprite.memory.view import MemoryView
 from sprite.oblivion import Oblivion
 from sprite.orphans import end_orphans
 from sprite.permissions import PermissionDesk
+from sprite.privacy.confidences import Discretion
+from sprite.privacy.redaction import prepare
 from sprite.protocol import Error, MemoryUpdate, encode
 from sprite.runtime import AgentRuntime
 from sprite.uploads import Uploads

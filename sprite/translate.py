@@ -17,7 +17,13 @@ from claude_agent_sdk import (
 )
 
 from sprite.database.transcript import Outcome
-from sprite.memory.turn_buffer import Discreet, clean, cut, result_text, shown_input
+from sprite.privacy.cutting import (
+    Discreet,
+    clean,
+    cut,
+    result_text,
+    shown_input,
+)
 from sprite.protocol import AgentEvent
 from sprite.runtime import TurnResult
 

@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 from sprite.database.connection import open_database
 from sprite.database.transcript import SCHEMA, Observation, TranscriptDB, open_transcript
 from sprite.memory.recorder import TurnRecorder
-from sprite.memory.turn_buffer import MAX_STRING, TurnBuffer, cut, cut_value, result_text
+from sprite.memory.turn_buffer import TurnBuffer
+from sprite.privacy.cutting import (
+    MAX_STRING,
+    cut,
+    cut_value,
+    result_text,
+)
 from tests.harness import rows
 
 SESSION = "s-1"

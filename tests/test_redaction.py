@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.memory.discreet_log import DiscreetFilter
-from sprite.memory.discretion import Discretion
-from sprite.memory.redaction import discreet, discreet_value, redact, without_private
-from sprite.memory.turn_buffer import MAX_STRING, cut, cut_value
+from sprite.privacy.confidences import Discretion
+from sprite.privacy.cutting import (
+    MAX_STRING,
+    cut,
+    cut_value,
+)
+from sprite.privacy.log_filter import DiscreetFilter
+from sprite.privacy.redaction import (
+    discreet,
+    discreet_value,
+    redact,
+    without_private,
+)
 from tests.ordinary import HOSTILE, WRITTEN, ordinary
 from tests.planted import ALL_FORMATS, TOKENS, TWENTY, leaks, password, planted
 

@@ -15,7 +15,7 @@ from sprite.database.transcript import ImportedTurn
 from sprite.memory.session_agents import SubagentLogs
 from sprite.memory.session_log import MAX_LINE_BYTES, LogLineError, read_line
 from sprite.memory.session_turns import NEVER_REPORTED, OVER_AFTER_SECONDS, PROMPT_MISSING, SessionTurns
-from sprite.memory.turn_buffer import MAX_STRING
+from sprite.privacy.cutting import MAX_STRING
 from tests.session_logs import Recorded
 
 Line = dict[str, Any]

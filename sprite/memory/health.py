@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sprite.memory.redaction import redact
+from sprite.privacy.redaction import redact
 
 SECONDS_PER_DAY = 86_400.0
 _NAME = "last_error"

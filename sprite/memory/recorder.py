@@ -17,8 +17,12 @@ from typing import Any
 
 from sprite.database.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB
 from sprite.errors import StorageError
-from sprite.memory.redaction import discreet
-from sprite.memory.turn_buffer import Discreet, TurnBuffer, clean
+from sprite.memory.turn_buffer import TurnBuffer
+from sprite.privacy.cutting import (
+    Discreet,
+    clean,
+)
+from sprite.privacy.redaction import discreet
 
 log = logging.getLogger(__name__)
 

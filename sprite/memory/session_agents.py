@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sprite.memory.session_log import Block, Entry, Launch
-from sprite.memory.turn_buffer import cut, cut_value, result_text
+from sprite.privacy.cutting import (
+    cut,
+    cut_value,
+    result_text,
+)
 
 _REPORTS = re.compile(r"<task-id>([\w-]{1,128})</task-id>")
 

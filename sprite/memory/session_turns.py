@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sprite.database.transcript import ImportedTurn, Outcome, Trigger
-from sprite.memory.discretion import Discretion
 from sprite.memory.session_agents import AgentCall, SubagentLogs, reported_agents
 from sprite.memory.session_log import Attachment, Block, Entry
 from sprite.memory.session_voices import Voice, heard, is_persons, words
-from sprite.memory.turn_buffer import TurnBuffer, clean
+from sprite.memory.turn_buffer import TurnBuffer
+from sprite.privacy.confidences import Discretion
+from sprite.privacy.cutting import clean
 
 #: A session in which nothing was written for so long has ended, whatever was under way in it.
 OVER_AFTER_SECONDS = 3600.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from sprite.memory.secret_formats import entropy
+from sprite.privacy.secret_formats import entropy
 
 _SHORTEST_PASSWORD = 6
 #: Lengths of tokens: what services usually give out, and what only they do.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from sprite.memory.redaction import discreet
+from sprite.privacy.redaction import discreet
 
 _FORMATTER = logging.Formatter()
 

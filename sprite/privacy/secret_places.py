@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Iterator
 
-from sprite.memory.secret_formats import entropy
+from sprite.privacy.secret_formats import entropy
 
 Span = tuple[int, int, str]
 

@@ -12,9 +12,16 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from sprite.memory.secret_contexts import assignments, kind_of_member
-from sprite.memory.secret_formats import OWN_FORMATS, Format, library_formats
-from sprite.memory.secret_places import places
+from sprite.privacy.secret_formats import (
+    OWN_FORMATS,
+    Format,
+    library_formats,
+)
+from sprite.privacy.secret_names import (
+    assignments,
+    kind_of_member,
+)
+from sprite.privacy.secret_places import places
 
 PRIVATE = "[private]"
 #: No secret is shorter than this together with what gives it away.

@@ -10,7 +10,13 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 
-from sprite.memory.redaction import PRIVATE, discreet, private_spans, secrets_in, without_private
+from sprite.privacy.redaction import (
+    PRIVATE,
+    discreet,
+    private_spans,
+    secrets_in,
+    without_private,
+)
 
 #: Shorter words stand in too many texts by chance.
 _SHORTEST = 6

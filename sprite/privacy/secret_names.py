@@ -9,7 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sprite.memory.secret_values import KEY_NAME, UPPER_NAME, Style, is_striking, kind_of_value
+from sprite.privacy.secret_values import (
+    KEY_NAME,
+    UPPER_NAME,
+    Style,
+    is_striking,
+    kind_of_value,
+)
 
 Span = tuple[int, int, str]
 
