@@ -20,7 +20,10 @@ from bridge.llm.budgets import BudgetError, Budgets, Hold, Limits
 from bridge.llm.prices import TABLE, Prices
 from bridge.llm.rates import Rates
 from bridge.llm.usage_meter import Usage
-from sprite.memory.pricing import PRICES, cost_usd
+from sprite.prices import (
+    PRICES,
+    cost_usd,
+)
 from tests.harness import PATIENCE, ROOT, rows
 from tests.model_proxy import BODY, DELTA, END, MODEL, START, ScriptedUpstream, begun, proxy, upstream
 

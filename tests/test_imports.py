@@ -184,7 +184,7 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.memory.curator_prompt",
         "sprite.memory.curator_response",
         "sprite.memory.curator_updates",
-        "sprite.memory.pricing",
+        "sprite.prices",
     ],
 )
 def test_what_is_pure_knows_no_loop_no_socket_and_no_database(name: str) -> None:

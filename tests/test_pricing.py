@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from sprite.config import DEFAULT_CURATOR_MODEL
-from sprite.memory.pricing import PRICES, cost_usd, price_of
+from sprite.prices import (
+    PRICES,
+    cost_usd,
+    price_of,
+)
 
 
 def test_the_curators_model_has_a_price() -> None:

@@ -12,8 +12,8 @@ from sprite.database.transcript import NewCuration, Observation, TranscriptDB
 from sprite.memory.curator import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
 from sprite.memory.curator_model import Answer, CuratorModel
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles
-from sprite.memory.pricing import cost_usd
 from sprite.memory.query import any_of, significant
+from sprite.prices import cost_usd
 
 #: The whole of a curator call's prompt, in estimated tokens: the six files at their byte limits take 32,000 of them,
 #: the static part 6,000, the learnings shown 7,000, and the rest is for turns. A batch that does not fit is split.

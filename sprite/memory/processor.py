@@ -22,8 +22,8 @@ from sprite.memory.curator_model import CuratorModel, CutOffError
 from sprite.memory.extraction import Extractor, log_lost_call
 from sprite.memory.files import MemoryFiles
 from sprite.memory.health import last_error, note_error, seconds_since_midnight
-from sprite.memory.pricing import price_of
 from sprite.memory.projection import Change, Projection
+from sprite.prices import price_of
 
 log = logging.getLogger(__name__)
 

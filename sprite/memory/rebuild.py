@@ -21,9 +21,12 @@ from sprite.database.transcript import Curation, Observation, TranscriptDB
 from sprite.memory.curator_model import CuratorModel, CutOffError
 from sprite.memory.extraction import Extractor, log_lost_call
 from sprite.memory.files import DEPLOYED, MemoryFiles
-from sprite.memory.pricing import Price, price_of
 from sprite.memory.processor import check_budget
 from sprite.memory.projection import Projection
+from sprite.prices import (
+    Price,
+    price_of,
+)
 
 #: What an answer takes where no earlier one tells: a few learnings and one rewritten file.
 ANSWER_TOKENS = 800

@@ -13,7 +13,7 @@ import msgspec
 
 #: `claude-haiku-4-5-20251001` costs what `claude-haiku-4-5` does.
 _DATE_DIGITS = len("20251001")
-_TABLE = Path(__file__).resolve().parent.parent / "prices.json"
+_TABLE = Path(__file__).resolve().parent / "prices.json"
 
 
 class Rates(msgspec.Struct, frozen=True):
