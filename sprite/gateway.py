@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from sprite.agent.permissions import PermissionDesk
+from sprite.agent.runtime import AgentRuntime
 from sprite.config import Settings
 from sprite.connection import Connection
 from sprite.database.connection import LARGEST_ROW_ID
@@ -17,7 +19,6 @@ from sprite.memory.projection import Change, Projection
 from sprite.memory.search import DEFAULT_LIMIT
 from sprite.memory.view import MemoryView
 from sprite.oblivion import Oblivion
-from sprite.permissions import PermissionDesk
 from sprite.privacy.redaction import discreet
 from sprite.protocol import (
     CHAT_LIMIT,
@@ -42,7 +43,6 @@ from sprite.protocol import (
     System,
     encode,
 )
-from sprite.runtime import AgentRuntime
 from sprite.state_sync import shown, state_sync
 from sprite.uploads import Uploads
 

@@ -20,6 +20,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sprite.agent.orphans import end_orphans
+from sprite.agent.permissions import PermissionDesk
+from sprite.agent.runtime import AgentRuntime
 from sprite.awake import kept_awake
 from sprite.config import Settings
 from sprite.connection import Connection
@@ -38,16 +41,13 @@ from sprite.memory.projection import Change, Projection
 from sprite.memory.recorder import TurnRecorder
 from sprite.memory.view import MemoryView
 from sprite.oblivion import Oblivion
-from sprite.orphans import end_orphans
-from sprite.permissions import PermissionDesk
 from sprite.privacy.confidences import Discretion
 from sprite.privacy.redaction import prepare
 from sprite.protocol import Error, MemoryUpdate, encode
-from sprite.runtime import AgentRuntime
 from sprite.uploads import Uploads
 
 if TYPE_CHECKING:
-    from sprite.agent import Agent
+    from sprite.agent.equipment import Agent
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class _LateAgent:
         return await asyncio.shield(self._task)
 
     async def _load(self) -> Agent:
-        module = await asyncio.to_thread(importlib.import_module, "sprite.agent")
+        module = await asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
         # Nor should the first turn wait for the rules by which secrets are known.
         await asyncio.to_thread(prepare)
         return self._make(module)

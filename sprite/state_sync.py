@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from sprite.agent.permissions import PermissionDesk
+from sprite.agent.runtime import AgentRuntime
 from sprite.database.workspace import WorkspaceDB
 from sprite.feed import Feed
 from sprite.memory.view import MemoryView
-from sprite.permissions import PermissionDesk
 from sprite.protocol import CHAT_LIMIT, CHAT_TEXT_CHARS, MAX_FRAME_BYTES, ChatMessage, StateSync, encode
-from sprite.runtime import AgentRuntime
 
 
 async def state_sync(

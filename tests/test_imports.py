@@ -84,7 +84,7 @@ from sprite.memory import files
 from ..errors import PeerError
 from . import view
 if TYPE_CHECKING:
-    from sprite.agent import Agent
+    from sprite.agent.equipment import Agent
 class A:
     import json
     def method(self):
@@ -97,7 +97,7 @@ class A:
         ("sprite.memory.files", True),
         ("sprite.errors", True),
         ("sprite.memory.view", True),
-        ("sprite.agent", False),
+        ("sprite.agent.equipment", False),
         ("json", True),
         ("sprite.server", False),
     ]
@@ -121,10 +121,7 @@ def test_no_module_is_part_of_a_cycle() -> None:
 
 
 #: Everything that knows of connections, turns or the agent's process.
-UPPER = (
-    "sprite.runtime sprite.server sprite.gateway sprite.connection sprite.agent sprite.conversation "
-    "sprite.feed sprite.permissions sprite.translate sprite.state_sync sprite.commands sprite.__main__"
-).split()
+UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server sprite.__main__".split()
 
 
 @pytest.mark.parametrize(
@@ -136,9 +133,9 @@ UPPER = (
         (("sprite.protocol",), ("sprite",), ("sprite.errors",)),
         (("sprite.errors",), ("sprite", "asyncio"), ()),
         (("sprite.config",), ("sprite",), ("sprite.errors",)),
-        (("sprite.connection", "sprite.feed"), ("sprite.runtime", "sprite.gateway", "sprite.server"), ()),
-        (("sprite.gateway", "sprite.runtime"), ("sprite.server", "sqlite3", "aiosqlite"), ()),
-        (("sprite.runtime",), ("sprite.gateway", "sprite.connection"), ()),
+        (("sprite.connection", "sprite.feed"), ("sprite.agent.runtime", "sprite.gateway", "sprite.server"), ()),
+        (("sprite.gateway", "sprite.agent.runtime"), ("sprite.server", "sqlite3", "aiosqlite"), ()),
+        (("sprite.agent.runtime",), ("sprite.gateway", "sprite.connection"), ()),
         (("sprite",), ("bridge", "tests"), ()),
         (("bridge",), ("sprite",), ("sprite.protocol",)),
         (("bridge",), ("tests",), ()),
@@ -171,7 +168,7 @@ def test_the_stores_do_not_know_each_other() -> None:
     [
         "sprite.protocol",
         "sprite.errors",
-        "sprite.translate",
+        "sprite.agent.translate",
         "sprite.tools.blocks",
         "sprite.memory.turn_buffer",
         "sprite.memory.session_log",

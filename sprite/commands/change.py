@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from sprite.agent.orphans import end_orphans
 from sprite.commands.output import say, say_json
 from sprite.commands.owner import ask_running, owned
 from sprite.config import Settings
@@ -14,7 +15,6 @@ from sprite.memory.files import template
 from sprite.memory.forgetting import Target
 from sprite.memory.view import known_file
 from sprite.oblivion import MANY_TURNS, Oblivion
-from sprite.orphans import end_orphans
 from sprite.protocol import MemoryRequest
 
 EXIT_DECLINED = 1

@@ -24,20 +24,30 @@ from claude_agent_sdk import (
 )
 from claude_agent_sdk.types import PermissionRuleValue
 
+from sprite.agent.conversation import (
+    TOOL_SERVER,
+    Conversation,
+    Equipment,
+)
+from sprite.agent.permissions import (
+    DeniedError,
+    PermissionDesk,
+)
+from sprite.agent.translate import (
+    events_of,
+    result_of,
+)
+from sprite.agent.turn_result import TurnResult
 from sprite.config import Settings
-from sprite.conversation import TOOL_SERVER, Conversation, Equipment
 from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.feed import Feed
 from sprite.memory.hooks import hook_matchers
 from sprite.memory.recorder import TurnRecorder
 from sprite.memory.view import MemoryView
-from sprite.permissions import DeniedError, PermissionDesk
 from sprite.privacy.cutting import Discreet
 from sprite.protocol import AgentEvent, CanvasUpdate, StackUpdate
-from sprite.runtime import TurnResult
 from sprite.tools.canvas import canvas_tools
 from sprite.tools.memory import memory_tools
-from sprite.translate import events_of, result_of
 
 #: Our own tools touch nothing but the canvas and a read-only view of memory: nobody is asked for those.
 OWN_TOOLS = f"mcp__{TOOL_SERVER}__"

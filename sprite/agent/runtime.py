@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sprite.agent.permissions import PermissionDesk
+from sprite.agent.turn_result import TurnResult
 from sprite.config import Settings
 from sprite.database.transcript import Observation, Outcome, TranscriptDB
 from sprite.database.workspace import ChatAdded, Effect, MissionMoved, MissionStatus, StoredMission, WorkspaceDB
@@ -23,13 +25,12 @@ from sprite.feed import Feed
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.recorder import TurnRecorder
-from sprite.permissions import PermissionDesk
 from sprite.privacy.confidences import Discretion
 from sprite.protocol import CHAT_TEXT_CHARS, AgentEvent, ChatSaid, SessionState
 
 if TYPE_CHECKING:
-    from sprite.agent import Agent
-    from sprite.conversation import Conversation
+    from sprite.agent.conversation import Conversation
+    from sprite.agent.equipment import Agent
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -60,22 +61,6 @@ _STATUS: dict[Outcome, MissionStatus] = {
     "crashed": "error",
 }
 CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
-
-
-@dataclass(frozen=True, slots=True)
-class TurnResult:
-    """How the CLI says that a turn ended. `for_messages` are the messages it took in, by their uuid.
-
-    `failure` is (code, words, retryable) where it did not complete; `total_cost_usd` counts the conversation.
-    """
-
-    for_messages: tuple[str, ...]
-    by_itself: bool
-    outcome: Outcome
-    failure: tuple[str, str, bool] | None
-    text: str
-    usage: dict[str, Any] | None
-    total_cost_usd: float | None
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
+from sprite.agent.turn_result import TurnResult
 from sprite.database.transcript import Outcome
 from sprite.privacy.cutting import (
     Discreet,
@@ -25,7 +26,6 @@ from sprite.privacy.cutting import (
     shown_input,
 )
 from sprite.protocol import AgentEvent
-from sprite.runtime import TurnResult
 
 #: What is shown of a tool's answer; the observation keeps more.
 SUMMARY_CHARS = 400
