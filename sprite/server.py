@@ -24,8 +24,10 @@ from sprite.agent.orphans import end_orphans
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.awake import kept_awake
+from sprite.clients.connection import Connection
+from sprite.clients.gateway import Gateway
+from sprite.clients.uploads import Uploads
 from sprite.config import Settings
-from sprite.connection import Connection
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.transcript import open_transcript
@@ -33,7 +35,6 @@ from sprite.database.workspace import open_workspace
 from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.feed import Feed
 from sprite.folders import make_folders
-from sprite.gateway import Gateway
 from sprite.memory.files import MemoryFiles
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
@@ -44,7 +45,6 @@ from sprite.oblivion import Oblivion
 from sprite.privacy.confidences import Discretion
 from sprite.privacy.redaction import prepare
 from sprite.protocol import Error, MemoryUpdate, encode
-from sprite.uploads import Uploads
 
 if TYPE_CHECKING:
     from sprite.agent.equipment import Agent

@@ -55,7 +55,7 @@ async def test_an_update_that_listens_and_does_not_greet_is_rolled_back(
     await disk.put_into(emulator, tokens)
     rude = checkout(
         tmp_path / "new",
-        ("sprite/connection.py", lambda text: text.replace("async def serve(self) -> None:", _RUDE)),
+        ("sprite/clients/connection.py", lambda text: text.replace("async def serve(self) -> None:", _RUDE)),
     )
     async with host_of(emulator, rude, tokens) as host:
         with pytest.raises(UpdateFailedError, match=r"earlier version runs again.*greet"):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sprite.connection import Connection
+from sprite.clients.connection import Connection
 from sprite.database.workspace import CardSaved, open_workspace
 from sprite.feed import Feed
 from sprite.protocol import (

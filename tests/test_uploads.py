@@ -12,9 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sprite.clients.uploads import (
+    MAX_NAME_BYTES,
+    MAX_OPEN,
+    Uploads,
+    safe_name,
+)
 from sprite.errors import PeerError, StorageError
 from sprite.protocol import MAX_UPLOAD_BYTES, FileUpload
-from sprite.uploads import MAX_NAME_BYTES, MAX_OPEN, Uploads, safe_name
 
 
 @pytest.fixture

@@ -7,8 +7,13 @@ from typing import Any, TypeVar
 
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
+from sprite.clients.connection import Connection
+from sprite.clients.state_sync import (
+    shown,
+    state_sync,
+)
+from sprite.clients.uploads import Uploads
 from sprite.config import Settings
-from sprite.connection import Connection
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import PeerError
@@ -43,8 +48,6 @@ from sprite.protocol import (
     System,
     encode,
 )
-from sprite.state_sync import shown, state_sync
-from sprite.uploads import Uploads
 
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
