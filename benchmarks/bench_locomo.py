@@ -21,8 +21,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.locomo import Conversation, load
+from sprite.database.curations import NewCuration
 from sprite.database.memory import MemoryDB, open_memory
-from sprite.database.transcript import NewCuration, NewObservation, TranscriptDB, open_transcript
+from sprite.database.transcript import (
+    NewObservation,
+    TranscriptDB,
+    open_transcript,
+)
 from sprite.memory import ranking
 from sprite.memory.files import MemoryFiles
 from sprite.memory.projection import Projection
@@ -61,7 +66,7 @@ async def workspace(conversation: Conversation, *, learnings: bool) -> AsyncIter
 async def _curate(conversation: Conversation, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
     files.ensure()
     lines = "\n".join(f"FACT [t{place + 1}] {' '.join(text.split())}" for place, text in conversation.learnings)
-    await transcript.append_batch(NewCuration("batch", lines, 1, len(conversation.turns), model="bench"))
+    await transcript.curations.append_batch(NewCuration("batch", lines, 1, len(conversation.turns), model="bench"))
     await Projection(transcript, memory, files).settle()
 
 

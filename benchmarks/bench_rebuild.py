@@ -9,7 +9,12 @@ import time
 from pathlib import Path
 
 from benchmarks.report import line
-from sprite.database.transcript import NewCuration, NewObservation, TranscriptDB, open_transcript
+from sprite.database.curations import NewCuration
+from sprite.database.transcript import (
+    NewObservation,
+    TranscriptDB,
+    open_transcript,
+)
 from sprite.memory.files import MemoryFiles
 from sprite.memory.rebuild import replay_aside
 
@@ -35,7 +40,7 @@ async def fill(transcript: TranscriptDB) -> None:
             ]
             known = "\n".join(f"- The project heron{n} matters." for n in range(max(1, number - 120), number))
             answer = "\n".join([*learned, "USER_MD_UPDATE:", "# User", "## Facts", known])
-            await transcript.append_batch(
+            await transcript.curations.append_batch(
                 NewCuration(
                     kind="batch",
                     response=answer,

@@ -9,8 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sprite.database.curations import NewCuration
 from sprite.database.memory import Learning, MemoryDB, open_memory
-from sprite.database.transcript import NewCuration, NewObservation, Observation, TranscriptDB, open_transcript
+from sprite.database.transcript import (
+    NewObservation,
+    Observation,
+    TranscriptDB,
+    open_transcript,
+)
 from sprite.memory.files import MemoryFiles
 from sprite.memory.hits import Found
 from sprite.memory.projection import Projection
@@ -46,7 +52,9 @@ class Stores:
     async def batch(self, response: str, first: int, last: int | None = None, **more: Any) -> int:
         """Logs a curator's answer for a range of turns, not yet applied; returns the curation's id."""
         span = (first, first if last is None else last)
-        return await self.transcript.append_batch(NewCuration("batch", response, *span, model="offline", **more))
+        return await self.transcript.curations.append_batch(
+            NewCuration("batch", response, *span, model="offline", **more)
+        )
 
     async def learn(self, response: str, user: str = "Hello", reply: str = "Hi", **more: Any) -> int:
         """One turn, curated with this answer (`[t]` stands for its citation) and applied; returns the turn's id."""

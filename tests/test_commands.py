@@ -17,7 +17,7 @@ import pytest
 from bridge.offline.model import OfflineModel
 from sprite.__main__ import main
 from sprite.memory.files import template
-from sprite.memory.health import note_error
+from sprite.memory.last_error import note_error
 from tests.forgetful import TYPED, command
 from tests.harness import running_sprite
 from tests.witness import curations, memory_file

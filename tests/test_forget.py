@@ -462,7 +462,7 @@ async def test_an_edit_comes_before_a_forget_or_after_it_and_never_into_it(store
             await stores.projection.edit("user.md", f"# User\n- The parrot is {name}.\n")
 
         await asyncio.gather(forget_in(stores, text=name), edit())
-        kinds = {c.id: (c.kind, name in c.response) for c in await stores.transcript.curations_after(0)}
+        kinds = {c.id: (c.kind, name in c.response) for c in await stores.transcript.curations.after(0)}
         newest_forget = max(id_ for id_, (kind, _) in kinds.items() if kind == "forget")
         assert not any(has for id_, (_, has) in kinds.items() if id_ < newest_forget)
 
@@ -487,4 +487,4 @@ async def test_every_file_is_whole_after_a_forget(stores: Stores) -> None:
         open_memory(stores.folder / "memory.db") as again,
         open_transcript(stores.folder / "transcript.db") as log,
     ):
-        assert await again.cursor() == (await log.curations_after(0))[-1].id
+        assert await again.cursor() == (await log.curations.after(0))[-1].id

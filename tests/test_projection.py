@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprite.database.transcript import NewCuration
+from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from tests.harness import dump
@@ -244,7 +244,7 @@ async def test_lines_that_are_no_directive_are_reported(stores: Stores) -> None:
 async def test_a_damaged_edit_is_reported_and_does_not_stop_memory(response: str, stores: Stores) -> None:
     before = {name: stores.path(name).read_text() for name in LINE_LIMITS}
     await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
-    damaged = await stores.transcript.append_batch(NewCuration("edit", response))
+    damaged = await stores.transcript.curations.append_batch(NewCuration("edit", response))
     await stores.learn('FACT [t] It is 5. | "5"', "5")
     assert [learning.content for learning in await stores.learnings()] == ["Call Bo.", "It is 5."]
     assert [(r.curation_id, r.kind) for r in await stores.memory.reports()] == [(damaged, "damaged")]
@@ -254,7 +254,7 @@ async def test_a_damaged_edit_is_reported_and_does_not_stop_memory(response: str
 
 async def test_a_curation_of_an_unknown_kind_is_reported_and_does_not_stop_memory(stores: Stores) -> None:
     later: Any = "a kind of a later version"
-    await stores.transcript.append_batch(NewCuration(later, "{}"))
+    await stores.transcript.curations.append_batch(NewCuration(later, "{}"))
     await stores.learn('FACT [t] It is 5. | "5"', "5")
     assert len(await stores.learnings()) == 1
     assert [kind for kind, _ in await stores.reports()] == ["unknown_kind"]
@@ -277,7 +277,7 @@ async def test_only_curated_files_can_be_edited(name: str, stores: Stores) -> No
     before = stores.path("soul.md").read_text()
     with pytest.raises(PeerError, match="cannot be edited"):
         await stores.projection.edit(name, "x")
-    assert await stores.transcript.curations_after(0) == []
+    assert await stores.transcript.curations.after(0) == []
     assert stores.path("soul.md").read_text() == before
 
 
@@ -286,7 +286,7 @@ async def test_an_edit_over_the_limits_is_refused_and_not_logged(stores: Stores)
         with pytest.raises(PeerError, match="Not saved") as refused:
             await stores.projection.edit("user.md", content)
         assert refused.value.code == "over_limit"
-    assert await stores.transcript.curations_after(0) == []
+    assert await stores.transcript.curations.after(0) == []
 
 
 async def test_an_action_is_closed_and_reopened_by_a_person(stores: Stores) -> None:
@@ -314,7 +314,7 @@ async def test_a_hand_edit_is_noticed_logged_once_and_stays(stores: Stores) -> N
         (1, "curator", "# By the curator\n"),
         (2, "person", "# By hand\n"),
     ]
-    logged = (await stores.transcript.curations_after(0))[-1]
+    logged = (await stores.transcript.curations.after(0))[-1]
     assert (logged.kind, json.loads(logged.response)) == (
         "edit",
         {"name": "user.md", "content": "# By hand\n", "source": "disk"},
@@ -468,17 +468,17 @@ async def test_a_crash_at_any_point_is_repaired_by_the_next_start(kind: str, cra
             await stores.batch(f'FACT [t{turn}] It is 5. | "5"\n' + update("user.md", "# After"), turn)
         else:
             source = {"source": "disk"} if kind == "disk" else {}
-            await stores.transcript.append_edit({"name": "user.md", "content": "# After\n", **source})
+            await stores.transcript.curations.append_edit({"name": "user.md", "content": "# After\n", **source})
         if kind == "disk":
             stores.path("user.md").write_text("# After\n")
         await crash(stores)
-        logged = len(await stores.transcript.curations_after(0))
+        logged = len(await stores.transcript.curations.after(0))
     async with open_stores(tmp_path) as stores:
         await stores.projection.settle()
         assert stores.path("user.md").read_text() == "# After\n"
         assert len(await stores.learnings()) == (1 if kind == "batch" else 0)
         assert [v.content for v in await stores.memory.versions("user.md")] == ["# Before\n", "# After\n"]
-        assert len(await stores.transcript.curations_after(0)) == logged, "no edit was taken for a person's"
+        assert len(await stores.transcript.curations.after(0)) == logged, "no edit was taken for a person's"
         settled = dump(tmp_path / "memory.db")
         assert await stores.projection.settle() == []
         assert dump(tmp_path / "memory.db") == settled
@@ -555,9 +555,9 @@ async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
             stores.path(name).write_text(words)
             await stores.projection.settle()
         case ("resolve", action_id, status):
-            await stores.transcript.append_edit({"action_id": action_id, "status": status})
+            await stores.transcript.curations.append_edit({"action_id": action_id, "status": status})
         case ("damaged", words):
-            await stores.transcript.append_batch(NewCuration("edit", words))
+            await stores.transcript.curations.append_batch(NewCuration("edit", words))
         case _:
             await stores.projection.settle()
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from bridge.offline.model import OfflineModel
-from sprite.database.transcript import NewCuration
+from sprite.database.curations import NewCuration
 from sprite.errors import ModelError, SpriteError
 from sprite.memory.files import CURATED
 from tests.forgetful import (
@@ -92,11 +92,11 @@ async def eventful(stores: Stores) -> None:
     await stores.projection.resolve_action(3, "completed")
     stores.path("files.md").write_text("# By hand\n")
     await stores.learn('FACT [t] Bo repairs bicycles. | "Bo repairs"', "Bo repairs my bicycle", "He does")
-    await stores.transcript.append_batch(NewCuration("edit", "no json"))
+    await stores.transcript.curations.append_batch(NewCuration("edit", "no json"))
     later: Any = "of a later version"
-    await stores.transcript.append_batch(NewCuration(later, '{"x": 1}'))
-    await stores.transcript.append_edit({"name": "user.md", "content": 7})
-    await stores.transcript.append_edit({"of a later": "version"})
+    await stores.transcript.curations.append_batch(NewCuration(later, '{"x": 1}'))
+    await stores.transcript.curations.append_edit({"name": "user.md", "content": 7})
+    await stores.transcript.curations.append_edit({"of a later": "version"})
     await stores.turn("This one waits")
     await stores.projection.settle()
 

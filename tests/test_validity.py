@@ -78,7 +78,7 @@ async def test_exact_and_near_repeats_are_counted_with_the_time_they_were_last_h
     (learning,) = await stores.learnings()
     assert (learning.seen, learning.content) == (3, "The user's office is in Lund.")
     assert learning.last_seen > learning.created_at
-    last = (await stores.transcript.curations_after(0))[-1]
+    last = (await stores.transcript.curations.after(0))[-1]
     assert learning.last_seen == last.created_at
 
 

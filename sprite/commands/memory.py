@@ -65,8 +65,8 @@ async def file(settings: Settings, arguments: argparse.Namespace) -> int:
 
 async def _as_of(settings: Settings, stores: Stores, name: str, moment: str) -> tuple[str, int]:
     log = stores.transcript
-    until = min(int(moment), LARGEST_ROW_ID) if moment.isdecimal() else await log.newest_event(_time(moment))
-    if await log.activation(until) == await log.activation():
+    until = min(int(moment), LARGEST_ROW_ID) if moment.isdecimal() else await log.curations.newest_event(_time(moment))
+    if await log.curations.activation(until) == await log.curations.activation():
         found = await stores.memory.version_after(known_file(name), until)
     else:
         # Another extraction was in force then, and memory.db no longer has what that one made: the log does.

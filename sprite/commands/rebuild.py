@@ -27,7 +27,7 @@ async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_jso
     async with _log(settings) as transcript:
         if re_extract:
             return await _re_extract(settings, transcript, dry_run=dry_run, as_json=as_json)
-        total = await transcript.event_count()
+        total = await transcript.curations.count()
         if not dry_run:
             await _replay(settings, transcript, total)
     if as_json:
@@ -75,7 +75,7 @@ async def _re_extract(settings: Settings, transcript: TranscriptDB, *, dry_run: 
         return 0
     with tqdm(total=estimate.turns, unit="turn", desc="asking again", disable=None) as progress:
         generation = await extraction.run(lambda turns: _advance(progress, turns))
-    await _replay(settings, transcript, await transcript.event_count())
+    await _replay(settings, transcript, await transcript.curations.count())
     if as_json:
         say_json({**dataclasses.asdict(estimate), "generation": generation})
     else:

@@ -7,7 +7,7 @@ from typing import Any
 from sprite.commands.output import day_and_time, dollars, say, say_json
 from sprite.commands.stores import Stores, open_stores
 from sprite.config import Settings
-from sprite.memory.health import last_error
+from sprite.memory.last_error import last_error
 
 GAUGE_CELLS = 20
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -33,6 +34,11 @@ _STORAGE_CODES = frozenset(
         sqlite3.SQLITE_CANTOPEN,
     }
 )
+
+
+def to_json(value: Any) -> str:
+    """A value as JSON for a column, its characters as they are; what JSON does not have, as text."""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def row_id(value: int | None) -> int:

@@ -6,7 +6,6 @@ Times are Unix seconds.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sqlite3
 import time
@@ -16,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sprite.database.connection import LARGEST_ROW_ID, Database, Schema, open_database, open_reader, row_id
+from sprite.database.connection import Database, Schema, open_database, open_reader, row_id, to_json
+from sprite.database.curations import Curations, NewCuration, append
+from sprite.database.spending import Spending
 from sprite.database.turn_index import REINDEX, TURN_INDEX, TurnIndex
 
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
 #: Whose turn it was: a person's mission, or one the CLI started by itself (a background task is done).
 Trigger = Literal["user", "task"]
-CurationKind = Literal["batch", "edit", "forget"]
+
 
 SCHEMA = Schema(
     name="transcript.db",
@@ -129,10 +130,6 @@ _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
     "outcome, mission_id, trigger, notice"
 )
-_CURATION = (
-    "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
-    "usage_json, cost_usd, seen_curation_id, generation"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,44 +188,6 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class NewCuration:
-    """An event that changes memory, about to be logged. `response` is the raw answer, or JSON of an edit.
-
-    `seen_curation_id` says how far memory was when the curator was shown it.
-    """
-
-    kind: CurationKind
-    response: str
-    first_observation_id: int | None = None
-    last_observation_id: int | None = None
-    model: str | None = None
-    prompt_sha256: str | None = None
-    usage: Mapping[str, Any] | None = None
-    cost_usd: float | None = None
-    seen_curation_id: int | None = None
-    #: Which extraction of the log it belongs to: 0 is the first, each re-extraction is one more.
-    generation: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Curation:
-    """An event in the log that changed memory."""
-
-    id: int
-    created_at: float
-    kind: str
-    first_observation_id: int | None
-    last_observation_id: int | None
-    model: str | None
-    prompt_sha256: str | None
-    response: str
-    usage_json: str | None
-    cost_usd: float | None
-    seen_curation_id: int | None
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
 class JournalEntry:
     """One event of a turn that has not ended."""
 
@@ -245,6 +204,8 @@ class TranscriptDB:
     def __init__(self, database: Database) -> None:
         self._db = database
         self.index = TurnIndex(database)
+        self.curations = Curations(database)
+        self.spending = Spending(database)
 
     # --- sessions ---
 
@@ -352,7 +313,7 @@ class TranscriptDB:
     async def imported_among(self, keys: Sequence[str]) -> set[str]:
         """Which of these keys are in the log already."""
         rows = await self._db.fetch_all(
-            "SELECT import_key FROM observations WHERE import_key IN (SELECT value FROM json_each(?))", (_json(keys),)
+            "SELECT import_key FROM observations WHERE import_key IN (SELECT value FROM json_each(?))", (to_json(keys),)
         )
         return {row[0] for row in rows}
 
@@ -404,7 +365,7 @@ class TranscriptDB:
 
     async def observations_of(self, ids: Sequence[int]) -> dict[int, Observation]:
         """These turns by id, as far as they exist."""
-        found = await self._observations("WHERE id IN (SELECT value FROM json_each(?))", (_json(list(ids)),))
+        found = await self._observations("WHERE id IN (SELECT value FROM json_each(?))", (to_json(list(ids)),))
         return {turn.id: turn for turn in found}
 
     async def waiting(self, limit: int) -> list[Observation]:
@@ -442,175 +403,6 @@ class TranscriptDB:
         sql = f"SELECT {_OBSERVATION} FROM observations {where}"  # noqa: S608 - our columns, our clause
         return [_observation(row) for row in await self._db.fetch_all(sql, parameters)]
 
-    # --- curations ---
-
-    async def append_batch(self, curation: NewCuration) -> int:
-        """Logs a batch's curation and marks its turns, in one transaction: the one place of exactly-once.
-
-        Raises ValueError if any turn of the range is already curated.
-        """
-        span = (curation.first_observation_id, curation.last_observation_id)
-        _, generation = await self.activation()
-        current = dataclasses.replace(curation, generation=generation)
-
-        def write(tx: sqlite3.Connection) -> int:
-            curation_id = _append(tx, current)
-            marked = tx.execute(
-                "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
-            ).rowcount
-            inside = tx.execute("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span).fetchone()[0]
-            if marked != inside:
-                raise ValueError(f"turns {span[0]} to {span[1]} are already curated, at least in part")
-            return curation_id
-
-        return await self._db.transact(write)
-
-    async def append_lost_call(self, model: str, reason: str, usage: Mapping[str, Any], cost_usd: float | None) -> None:
-        """Logs a call that gave no curation, so that its cost is known; `usage` in tokens."""
-        await self._db.execute(
-            "INSERT INTO lost_calls (created_at, model, reason, usage_json, cost_usd) VALUES (?, ?, ?, ?, ?)",
-            (time.time(), model, reason, _json(usage), cost_usd),
-        )
-
-    async def append_extraction(self, curation: NewCuration) -> Curation:
-        """Logs a batch of a re-extraction; its turns are curated already, and memory follows when all are done."""
-        curation_id = await self._db.transact(lambda tx: _append(tx, curation))
-        return (await self._curations("WHERE id = ?", (curation_id,)))[0]
-
-    async def append_edit(self, response: Mapping[str, Any]) -> int:
-        """Logs a person's change to memory; returns the curation's id."""
-        curation = NewCuration(kind="edit", response=_json(response))
-        return await self._db.transact(lambda tx: _append(tx, curation))
-
-    async def curations_after(self, curation_id: int, limit: int = 100) -> list[Curation]:
-        """The events above a cursor, oldest first, of every generation."""
-        return await self._curations("WHERE id > ? ORDER BY id LIMIT ?", (curation_id, limit))
-
-    async def curations_before(self, curation_id: int | None, limit: int) -> list[Curation]:
-        """The newest events (below an id) of every generation, newest first."""
-        return await self._curations("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (curation_id, limit))
-
-    async def activation(self, until: int = LARGEST_ROW_ID) -> tuple[int, int]:
-        """(curation, generation) of the extraction that memory was made of at an event: (0, 0) for the first."""
-        row = await self._db.fetch_one(
-            "SELECT id, json_extract(response, '$.generation') FROM curations WHERE kind = 'edit' AND id <= ? "
-            "AND json_valid(response) AND json_type(response, '$.generation') = 'integer' ORDER BY id DESC LIMIT 1",
-            (until,),
-        )
-        return (int(row[0]), int(row[1])) if row else (0, 0)
-
-    async def fold(self, above: int, until: int, generation: int, limit: int = 100) -> list[Curation]:
-        """The events above a cursor, up to one and with it, that memory is made of, oldest first."""
-        return await self._curations(
-            "WHERE id > ? AND id <= ? AND (kind <> 'batch' OR generation = ?) ORDER BY id LIMIT ?",
-            (above, until, generation, limit),
-        )
-
-    async def newest_event(self, at: float) -> int:
-        """The last event that had changed memory by a time, 0 if none had."""
-        return int(
-            await self._db.fetch_value("SELECT coalesce(max(id), 0) FROM curations WHERE created_at <= ?", (at,))
-        )
-
-    async def extraction(self, generation: int, before: int) -> list[Curation]:
-        """A re-extraction with the edits made up to its activation, in the order in which things happened.
-
-        A batch happened when its last turn did, and is dated so.
-        """
-        rows = await self._db.fetch_all(
-            f"SELECT {_CURATION}, coalesce((SELECT timestamp FROM observations o "  # noqa: S608 - our columns
-            "WHERE o.id = c.last_observation_id AND c.kind = 'batch'), created_at) AS moment FROM curations c "
-            "WHERE id < ? AND ((kind = 'batch' AND generation = ?) OR kind = 'edit') ORDER BY moment, id",
-            (before, generation),
-        )
-        dated = [{**dict(row), "created_at": row["moment"]} for row in rows]
-        return [Curation(**{key: value for key, value in row.items() if key != "moment"}) for row in dated]
-
-    async def extracted_through(self, generation: int) -> int:
-        """The last turn that a re-extraction has reached, 0 if it has not begun."""
-        return int(
-            await self._db.fetch_value(
-                "SELECT coalesce(max(last_observation_id), 0) FROM curations WHERE kind = 'batch' AND generation = ?",
-                (generation,),
-            )
-        )
-
-    async def newest_generation(self) -> int:
-        """The newest extraction, finished or not."""
-        return int(await self._db.fetch_value("SELECT coalesce(max(generation), 0) FROM curations"))
-
-    async def _curations(self, where: str, parameters: Sequence[Any]) -> list[Curation]:
-        sql = f"SELECT {_CURATION} FROM curations {where}"  # noqa: S608 - our columns, our clause
-        return [Curation(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
-
-    async def forgotten_after(self, curation_id: int) -> bool:
-        """Whether something was forgotten later than a curation."""
-        found = await self._db.fetch_value(
-            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'forget' AND id > ?)", (curation_id,)
-        )
-        return bool(found)
-
-    async def event_count(self) -> int:
-        """How many events have changed memory."""
-        return int(await self._db.fetch_value("SELECT count(*) FROM curations"))
-
-    async def curation_counts(self) -> tuple[int, int, float | None]:
-        """(curated batches, calls of unknown price, when the last batch was)."""
-        row = await self._db.fetch_one(
-            "SELECT count(*), (SELECT count(*) - count(cost_usd) FROM model_calls), max(created_at) "
-            "FROM curations WHERE kind = 'batch'"
-        )
-        return (row[0], row[1], row[2]) if row else (0, 0, None)
-
-    async def lost_calls(self) -> tuple[int, float]:
-        """(calls that were paid for and gave nothing, what they cost in US dollars as far as prices are known)."""
-        row = await self._db.fetch_one("SELECT count(*), coalesce(sum(cost_usd), 0.0) FROM lost_calls")
-        return (int(row[0]), float(row[1])) if row else (0, 0.0)
-
-    async def spend(self, since: float = 0.0) -> float:
-        """What curation has cost since a time, in US dollars, as far as prices are known."""
-        return float(
-            await self._db.fetch_value(
-                "SELECT coalesce(sum(cost_usd), 0.0) FROM model_calls WHERE created_at >= ?", (since,)
-            )
-        )
-
-    async def tokens(self) -> tuple[int, int]:
-        """What curation has read and written in all, in tokens, cached ones included."""
-        row = await self._db.fetch_one(
-            "SELECT coalesce(sum(coalesce(json_extract(usage_json, '$.input_tokens'), 0) "
-            "+ coalesce(json_extract(usage_json, '$.cache_creation_input_tokens'), 0) "
-            "+ coalesce(json_extract(usage_json, '$.cache_read_input_tokens'), 0)), 0), "
-            "coalesce(sum(json_extract(usage_json, '$.output_tokens')), 0) FROM model_calls "
-            "WHERE json_valid(usage_json)"
-        )
-        return (int(row[0]), int(row[1])) if row else (0, 0)
-
-    async def spend_by_day(self, days: int) -> list[tuple[str, float, int]]:
-        """(day in UTC, US dollars, calls) of the newest days on which a model was called, newest first."""
-        rows = await self._db.fetch_all(
-            "SELECT date(created_at, 'unixepoch') AS day, coalesce(sum(cost_usd), 0.0), count(*) FROM model_calls "
-            "GROUP BY day ORDER BY day DESC LIMIT ?",
-            (days,),
-        )
-        return [(str(row[0]), float(row[1]), int(row[2])) for row in rows]
-
-    async def spend_by_session(self, sessions: int) -> list[tuple[str, float, int, float]]:
-        """(session, when it started, turns, US dollars) of the newest sessions, newest first.
-
-        A batch over several sessions is shared out among its turns.
-        """
-        rows = await self._db.fetch_all(
-            "WITH newest AS (SELECT id, started_at, observation_count FROM sessions ORDER BY started_at DESC LIMIT ?) "
-            "SELECT n.id, n.started_at, n.observation_count, coalesce((SELECT sum(c.cost_usd * 1.0 / (SELECT count(*) "
-            "FROM observations b WHERE b.id BETWEEN c.first_observation_id AND c.last_observation_id)) "
-            "FROM observations o JOIN curations c ON c.kind = 'batch' "
-            "AND o.id BETWEEN c.first_observation_id AND c.last_observation_id WHERE o.session_id = n.id), 0.0) "
-            "FROM newest n ORDER BY n.started_at DESC",
-            (sessions,),
-        )
-        return [(str(row[0]), float(row[1]), int(row[2]), float(row[3])) for row in rows]
-
     # --- forgetting ---
 
     async def forget(
@@ -633,7 +425,7 @@ class TranscriptDB:
                 tx.execute(
                     "UPDATE observations SET user_message = ?, tool_calls_json = ?, agent_response = ?, notice = ? "
                     "WHERE id = ?",
-                    (turn.user_message, _json(turn.tool_calls), turn.agent_response, turn.notice, turn.id),
+                    (turn.user_message, to_json(turn.tool_calls), turn.agent_response, turn.notice, turn.id),
                 )
             tx.executemany(
                 "UPDATE curations SET response = ? WHERE id = ?", [(text, key) for key, text in responses.items()]
@@ -641,7 +433,7 @@ class TranscriptDB:
             tx.execute("DELETE FROM turn_journal")
             for _, sql in frozen:
                 tx.execute(sql)
-            return _append(tx, NewCuration(kind="forget", response=_json(tombstone)))
+            return append(tx, NewCuration(kind="forget", response=to_json(tombstone)))
 
         return await self._db.transact(write)
 
@@ -666,7 +458,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             timestamp,
             observation.session_id,
             observation.user_message,
-            _json(observation.tool_calls),
+            to_json(observation.tool_calls),
             observation.agent_response,
             observation.outcome,
             observation.mission_id,
@@ -676,30 +468,6 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
         ),
     )
     return row_id(cursor.lastrowid)
-
-
-def _append(tx: sqlite3.Connection, curation: NewCuration) -> int:
-    cursor = tx.execute(
-        f"INSERT INTO curations ({_CURATION}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
-        (
-            time.time(),
-            curation.kind,
-            curation.first_observation_id,
-            curation.last_observation_id,
-            curation.model,
-            curation.prompt_sha256,
-            curation.response,
-            None if curation.usage is None else _json(curation.usage),
-            curation.cost_usd,
-            curation.seen_curation_id,
-            curation.generation,
-        ),
-    )
-    return row_id(cursor.lastrowid)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 @asynccontextmanager

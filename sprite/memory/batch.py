@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sprite.database.memory import Known, NewLearning, Projected
-from sprite.database.transcript import Curation, Observation
+from sprite.database.curations import Curation
+from sprite.database.projected import (
+    Known,
+    NewLearning,
+    Projected,
+)
+from sprite.database.transcript import Observation
 from sprite.memory.curator import CuratorResponse, ParsedLearning, parse_response
 from sprite.memory.evidence import Evidence, Origin, Testimony, weigh
 from sprite.memory.files import CURATED, over_limit, sha256, template

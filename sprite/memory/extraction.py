@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sprite.database.curations import NewCuration
 from sprite.database.memory import MemoryDB
-from sprite.database.transcript import NewCuration, Observation, TranscriptDB
+from sprite.database.transcript import (
+    Observation,
+    TranscriptDB,
+)
 from sprite.memory.curator import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
 from sprite.memory.curator_model import Answer, CuratorModel
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles
@@ -26,7 +30,7 @@ NEAREST_TERMS = 48
 
 async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str) -> None:
     """Keeps in the log what an answer cost that no curation came of."""
-    await transcript.append_lost_call(answer.model, reason, answer.usage, cost_usd(answer.model, answer.usage))
+    await transcript.spending.append_lost_call(answer.model, reason, answer.usage, cost_usd(answer.model, answer.usage))
 
 
 class Extractor:

@@ -11,8 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from sprite.database.curations import Curation
 from sprite.database.memory import Learning, MemoryDB
-from sprite.database.transcript import Curation, Observation, TranscriptDB
+from sprite.database.transcript import (
+    Observation,
+    TranscriptDB,
+)
 from sprite.errors import PeerError
 from sprite.memory.curator import ParsedLearning, parse_response
 from sprite.memory.evidence import text_of
@@ -322,7 +326,7 @@ def _all_turns(transcript: TranscriptDB) -> AsyncIterator[Observation]:
 
 
 def _all_curations(transcript: TranscriptDB) -> AsyncIterator[Curation]:
-    return _each(transcript.curations_after)
+    return _each(transcript.curations.after)
 
 
 async def _each(rows_after: Callable[[int, int], Awaitable[Sequence[_Row]]]) -> AsyncIterator[_Row]:

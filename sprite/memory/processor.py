@@ -16,12 +16,16 @@ from functools import partial
 
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
+from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import ModelError, SpriteError
 from sprite.memory.curator_model import CuratorModel, CutOffError
 from sprite.memory.extraction import Extractor, log_lost_call
 from sprite.memory.files import MemoryFiles
-from sprite.memory.health import last_error, note_error, seconds_since_midnight
+from sprite.memory.last_error import (
+    last_error,
+    note_error,
+)
 from sprite.memory.projection import Change, Projection
 from sprite.prices import price_of
 
@@ -183,7 +187,7 @@ class ObservationProcessor:
             # Fewer turns need a shorter answer; a single turn is tried again as it is.
             self._batch_turns = max(1, len(turns) // 2)
             raise
-        await self._transcript.append_batch(curation)
+        await self._transcript.curations.append_batch(curation)
         self._publish(await self._projection.settle())
 
 
@@ -197,7 +201,7 @@ async def check_budget(settings: Settings, transcript: TranscriptDB) -> None:
             f"The price of {settings.curator_model} is not known, so a daily cap cannot be kept: turns wait. "
             "Choose another SPRITE_CURATOR_MODEL, or unset SPRITE_DAILY_USD."
         )
-    if await transcript.spend(since=time.time() - seconds_since_midnight()) >= cap:
+    if await transcript.spending.total(since=time.time() - seconds_since_midnight()) >= cap:
         raise BudgetReachedError(f"{BudgetReachedError.__doc__} (SPRITE_DAILY_USD={cap:g})")
 
 

@@ -15,8 +15,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from sprite.database.connection import LARGEST_ROW_ID
-from sprite.database.memory import MemoryDB, Projected
-from sprite.database.transcript import Curation, TranscriptDB
+from sprite.database.curations import Curation
+from sprite.database.memory import MemoryDB
+from sprite.database.projected import Projected
+from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.batch import BatchFold
 from sprite.memory.files import CURATED, MemoryFiles, over_limit, sha256, template
@@ -93,7 +95,7 @@ class Projection:
                 raise PeerError(
                     f"{name} has changed since you opened it: look at the newest version first.", code="conflict"
                 )
-            await self._transcript.append_edit({"name": name, "content": content})
+            await self._transcript.curations.append_edit({"name": name, "content": content})
             return changes + await self._settle()
 
     async def resolve_action(self, action_id: int, status: str) -> list[Change]:
@@ -103,7 +105,7 @@ class Projection:
         if all(action.id != action_id for action in await self._memory.actions()):
             raise PeerError(f"There is no action {action_id}.", code="not_found")
         async with self._lock:
-            await self._transcript.append_edit({"action_id": action_id, "status": status})
+            await self._transcript.curations.append_edit({"action_id": action_id, "status": status})
             return await self._settle()
 
     async def _settle(self) -> list[Change]:
@@ -116,17 +118,17 @@ class Projection:
     async def replay(self, on_change: Callable[[Change], None], *, until: int = LARGEST_ROW_ID) -> None:
         """Applies what is above the cursor, one curation after another, up to one and with it; touches no file."""
         cursor = await self._memory.cursor()
-        activation, generation = await self._transcript.activation(until)
+        activation, generation = await self._transcript.curations.activation(until)
         # Begun anew where rows below the cursor have changed: words were forgotten, or another extraction took over.
-        if cursor < activation or (cursor and await self._transcript.forgotten_after(cursor)):
+        if cursor < activation or (cursor and await self._transcript.curations.forgotten_after(cursor)):
             await self._memory.start_over()
             cursor = 0
         if cursor < activation:
-            for curation in await self._transcript.extraction(generation, activation):
+            for curation in await self._transcript.curations.extraction(generation, activation):
                 # The cursor stays at the beginning until all of it is in: cut off, it is begun anew.
                 on_change(await self.apply(curation, cursor=0))
             await self._memory.move_cursor(activation)
-        while curations := await self._transcript.fold(await self._memory.cursor(), until, generation):
+        while curations := await self._transcript.curations.fold(await self._memory.cursor(), until, generation):
             for curation in curations:
                 on_change(await self.apply(curation, cursor=curation.id))
 
@@ -192,7 +194,7 @@ class Projection:
             if await self._known(name, content):
                 continue
             log.info("%s was edited by hand", name)
-            await self._transcript.append_edit({"name": name, "content": content, "source": "disk"})
+            await self._transcript.curations.append_edit({"name": name, "content": content, "source": "disk"})
             await self._memory.mark_written(name, sha256(content))
             found = True
         return found

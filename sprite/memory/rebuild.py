@@ -16,8 +16,12 @@ from pathlib import Path
 
 from sprite.config import Settings
 from sprite.database.connection import LARGEST_ROW_ID
+from sprite.database.curations import Curation
 from sprite.database.memory import open_memory
-from sprite.database.transcript import Curation, Observation, TranscriptDB
+from sprite.database.transcript import (
+    Observation,
+    TranscriptDB,
+)
 from sprite.memory.curator_model import CuratorModel, CutOffError
 from sprite.memory.extraction import Extractor, log_lost_call
 from sprite.memory.files import DEPLOYED, MemoryFiles
@@ -102,7 +106,7 @@ class Reextraction:
         size = self._settings.batch_turns
         async with self._aside() as aside:
             # What an earlier, cut off run has logged is where this one goes on; people's edits stand in between.
-            before = deque(await self._transcript.extraction(generation, _AFTER_ALL))
+            before = deque(await self._transcript.curations.extraction(generation, _AFTER_ALL))
             while turns:
                 await check_budget(self._settings, self._transcript)
                 while before and before[0].created_at <= turns[:size][-1].timestamp:
@@ -116,25 +120,27 @@ class Reextraction:
                     continue
                 last = curation.last_observation_id or 0
                 covered = [turn for turn in turns if turn.id <= last]
-                logged = await self._transcript.append_extraction(dataclasses.replace(curation, generation=generation))
+                logged = await self._transcript.curations.append_extraction(
+                    dataclasses.replace(curation, generation=generation)
+                )
                 await aside.apply(dataclasses.replace(logged, created_at=covered[-1].timestamp))
                 turns, size = turns[len(covered) :], self._settings.batch_turns
                 on_turns(len(covered))
-        await self._transcript.append_edit({"generation": generation})
+        await self._transcript.curations.append_edit({"generation": generation})
         return generation
 
     async def _left(self) -> tuple[int, list[Observation]]:
         """(generation under way, curated turns that it has not reached)."""
-        _, active = await self._transcript.activation()
-        newest = await self._transcript.newest_generation()
+        _, active = await self._transcript.curations.activation()
+        newest = await self._transcript.curations.newest_generation()
         generation = newest if newest > active else active + 1
-        done = await self._transcript.extracted_through(generation)
+        done = await self._transcript.curations.extracted_through(generation)
         _, _, last = await self._transcript.counts()
         return generation, await self._transcript.observations_between(done + 1, last)
 
     async def _answer_tokens(self) -> int:
-        _, written = await self._transcript.tokens()
-        calls, _, _ = await self._transcript.curation_counts()
+        _, written = await self._transcript.spending.tokens()
+        calls, _, _ = await self._transcript.spending.curation_counts()
         return round(written / calls) if calls and written else ANSWER_TOKENS
 
     @asynccontextmanager

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sprite.database.curations import Curation
 from sprite.database.memory import Report
-from sprite.database.transcript import Curation, Observation
+from sprite.database.transcript import Observation
 
 #: A list shows how a turn begins; the turn itself has the rest.
 EXCERPT_CHARS = 400

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from sprite.database.memory import FileVersion, MemoryDB
+from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by
-from sprite.memory.health import seconds_since_midnight
 from sprite.memory.hits import Found
 from sprite.memory.search import DEFAULT_LIMIT, search
 from sprite.memory.timeline import Made, curation_row, turn_row
@@ -44,7 +44,7 @@ class MemoryView:
             learnings=await self._memory.learning_count(),
             turns=turns,
             waiting=waiting,
-            spend_usd=await self._transcript.spend(),
+            spend_usd=await self._transcript.spending.total(),
         )
 
     def files(self) -> list[FileState]:
@@ -101,7 +101,7 @@ class MemoryView:
 
     async def curations(self, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """What changed memory (below an id), newest first: see `timeline.curation_row`."""
-        curations = await self._transcript.curations_before(before, max(1, min(limit, MAX_ROWS)))
+        curations = await self._transcript.curations.before(before, max(1, min(limit, MAX_ROWS)))
         if not curations:
             return []
         span = (curations[-1].id, curations[0].id)
@@ -110,7 +110,7 @@ class MemoryView:
             await self._memory.versions_made(*span),
             await self._memory.reports_of(*span),
         )
-        _, generation = await self._transcript.activation()
+        _, generation = await self._transcript.curations.activation()
         return [curation_row(curation, made, generation) for curation in curations]
 
     async def observations(self, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
@@ -122,10 +122,10 @@ class MemoryView:
         """Memory and what it costs, in numbers; spend in US dollars, as far as prices are known."""
         state = await self.state()
         spend = state.spend_usd
-        calls, unpriced, newest = await self._transcript.curation_counts()
+        calls, unpriced, newest = await self._transcript.spending.curation_counts()
         curated = state.turns - state.waiting
-        lost_calls, lost_usd = await self._transcript.lost_calls()
-        tokens_read, tokens_written = await self._transcript.tokens()
+        lost_calls, lost_usd = await self._transcript.spending.lost_calls()
+        tokens_read, tokens_written = await self._transcript.spending.tokens()
         return {
             "sessions": await self._transcript.session_count(),
             "turns": state.turns,
@@ -136,7 +136,7 @@ class MemoryView:
             "curations": calls,
             "last_curation_at": newest,
             "files": msgspec.to_builtins(state.files),
-            "spend_today_usd": await self._transcript.spend(since=time.time() - seconds_since_midnight()),
+            "spend_today_usd": await self._transcript.spending.total(since=time.time() - seconds_since_midnight()),
             "spend_usd": spend,
             "usd_per_100_turns": spend / curated * 100 if curated else None,
             "calls_of_unknown_price": unpriced,
@@ -146,11 +146,11 @@ class MemoryView:
             "tokens_written": tokens_written,
             "spend_by_day": [
                 {"day": day, "usd": usd, "calls": calls_}
-                for day, usd, calls_ in await self._transcript.spend_by_day(DAYS_SHOWN)
+                for day, usd, calls_ in await self._transcript.spending.by_day(DAYS_SHOWN)
             ],
             "spend_by_session": [
                 {"session_id": session, "started_at": at, "turns": turns, "usd": usd}
-                for session, at, turns, usd in await self._transcript.spend_by_session(SESSIONS_SHOWN)
+                for session, at, turns, usd in await self._transcript.spending.by_session(SESSIONS_SHOWN)
             ],
             "refusals": [
                 {"curation_id": r.curation_id, "kind": r.kind, "detail": r.detail}

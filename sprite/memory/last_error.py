@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from sprite.privacy.redaction import redact
 
-SECONDS_PER_DAY = 86_400.0
 _NAME = "last_error"
 
 
@@ -28,8 +26,3 @@ def last_error(run: Path) -> str | None:
         return (run / _NAME).read_text(encoding="utf-8").strip() or None
     except FileNotFoundError:
         return None
-
-
-def seconds_since_midnight() -> float:
-    """Since the day began by which spending is capped (UTC)."""
-    return time.time() % SECONDS_PER_DAY

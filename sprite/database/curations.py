@@ -1,0 +1,190 @@
+"""The curations of the log: every event that changes memory, appended and never changed.
+
+A batch's raw answer, a person's edit, a forget. The tables are transcript.db's; times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sprite.database.connection import LARGEST_ROW_ID, Database, row_id, to_json
+
+CurationKind = Literal["batch", "edit", "forget"]
+_CURATION = (
+    "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
+    "usage_json, cost_usd, seen_curation_id, generation"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewCuration:
+    """An event that changes memory, about to be logged. `response` is the raw answer, or JSON of an edit.
+
+    `seen_curation_id` says how far memory was when the curator was shown it.
+    """
+
+    kind: CurationKind
+    response: str
+    first_observation_id: int | None = None
+    last_observation_id: int | None = None
+    model: str | None = None
+    prompt_sha256: str | None = None
+    usage: Mapping[str, Any] | None = None
+    cost_usd: float | None = None
+    seen_curation_id: int | None = None
+    #: Which extraction of the log it belongs to: 0 is the first, each re-extraction is one more.
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Curation:
+    """An event in the log that changed memory."""
+
+    id: int
+    created_at: float
+    kind: str
+    first_observation_id: int | None
+    last_observation_id: int | None
+    model: str | None
+    prompt_sha256: str | None
+    response: str
+    usage_json: str | None
+    cost_usd: float | None
+    seen_curation_id: int | None
+    generation: int
+
+
+class Curations:
+    """The verbs of the log's curations."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def append_batch(self, curation: NewCuration) -> int:
+        """Logs a batch's curation and marks its turns, in one transaction: the one place of exactly-once.
+
+        Raises ValueError if any turn of the range is already curated.
+        """
+        span = (curation.first_observation_id, curation.last_observation_id)
+        _, generation = await self.activation()
+        current = dataclasses.replace(curation, generation=generation)
+
+        def write(tx: sqlite3.Connection) -> int:
+            curation_id = append(tx, current)
+            marked = tx.execute(
+                "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
+            ).rowcount
+            inside = tx.execute("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span).fetchone()[0]
+            if marked != inside:
+                raise ValueError(f"turns {span[0]} to {span[1]} are already curated, at least in part")
+            return curation_id
+
+        return await self._db.transact(write)
+
+    async def append_extraction(self, curation: NewCuration) -> Curation:
+        """Logs a batch of a re-extraction; its turns are curated already, and memory follows when all are done."""
+        curation_id = await self._db.transact(lambda tx: append(tx, curation))
+        return (await self._select("WHERE id = ?", (curation_id,)))[0]
+
+    async def append_edit(self, response: Mapping[str, Any]) -> int:
+        """Logs a person's change to memory; returns the curation's id."""
+        curation = NewCuration(kind="edit", response=to_json(response))
+        return await self._db.transact(lambda tx: append(tx, curation))
+
+    async def after(self, curation_id: int, limit: int = 100) -> list[Curation]:
+        """The events above a cursor, oldest first, of every generation."""
+        return await self._select("WHERE id > ? ORDER BY id LIMIT ?", (curation_id, limit))
+
+    async def before(self, curation_id: int | None, limit: int) -> list[Curation]:
+        """The newest events (below an id) of every generation, newest first."""
+        return await self._select("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (curation_id, limit))
+
+    async def activation(self, until: int = LARGEST_ROW_ID) -> tuple[int, int]:
+        """(curation, generation) of the extraction that memory was made of at an event: (0, 0) for the first."""
+        row = await self._db.fetch_one(
+            "SELECT id, json_extract(response, '$.generation') FROM curations WHERE kind = 'edit' AND id <= ? "
+            "AND json_valid(response) AND json_type(response, '$.generation') = 'integer' ORDER BY id DESC LIMIT 1",
+            (until,),
+        )
+        return (int(row[0]), int(row[1])) if row else (0, 0)
+
+    async def fold(self, above: int, until: int, generation: int, limit: int = 100) -> list[Curation]:
+        """The events above a cursor, up to one and with it, that memory is made of, oldest first."""
+        return await self._select(
+            "WHERE id > ? AND id <= ? AND (kind <> 'batch' OR generation = ?) ORDER BY id LIMIT ?",
+            (above, until, generation, limit),
+        )
+
+    async def newest_event(self, at: float) -> int:
+        """The last event that had changed memory by a time, 0 if none had."""
+        return int(
+            await self._db.fetch_value("SELECT coalesce(max(id), 0) FROM curations WHERE created_at <= ?", (at,))
+        )
+
+    async def extraction(self, generation: int, before: int) -> list[Curation]:
+        """A re-extraction with the edits made up to its activation, in the order in which things happened.
+
+        A batch happened when its last turn did, and is dated so.
+        """
+        rows = await self._db.fetch_all(
+            f"SELECT {_CURATION}, coalesce((SELECT timestamp FROM observations o "  # noqa: S608 - our columns
+            "WHERE o.id = c.last_observation_id AND c.kind = 'batch'), created_at) AS moment FROM curations c "
+            "WHERE id < ? AND ((kind = 'batch' AND generation = ?) OR kind = 'edit') ORDER BY moment, id",
+            (before, generation),
+        )
+        dated = [{**dict(row), "created_at": row["moment"]} for row in rows]
+        return [Curation(**{key: value for key, value in row.items() if key != "moment"}) for row in dated]
+
+    async def extracted_through(self, generation: int) -> int:
+        """The last turn that a re-extraction has reached, 0 if it has not begun."""
+        return int(
+            await self._db.fetch_value(
+                "SELECT coalesce(max(last_observation_id), 0) FROM curations WHERE kind = 'batch' AND generation = ?",
+                (generation,),
+            )
+        )
+
+    async def newest_generation(self) -> int:
+        """The newest extraction, finished or not."""
+        return int(await self._db.fetch_value("SELECT coalesce(max(generation), 0) FROM curations"))
+
+    async def forgotten_after(self, curation_id: int) -> bool:
+        """Whether something was forgotten later than a curation."""
+        found = await self._db.fetch_value(
+            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'forget' AND id > ?)", (curation_id,)
+        )
+        return bool(found)
+
+    async def count(self) -> int:
+        """How many events have changed memory."""
+        return int(await self._db.fetch_value("SELECT count(*) FROM curations"))
+
+    async def _select(self, where: str, parameters: Sequence[Any]) -> list[Curation]:
+        sql = f"SELECT {_CURATION} FROM curations {where}"  # noqa: S608 - our columns, our clause
+        return [Curation(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
+
+
+def append(tx: sqlite3.Connection, curation: NewCuration) -> int:
+    """Writes one curation inside a transaction of the caller's; returns its id."""
+    cursor = tx.execute(
+        f"INSERT INTO curations ({_CURATION}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
+        (
+            time.time(),
+            curation.kind,
+            curation.first_observation_id,
+            curation.last_observation_id,
+            curation.model,
+            curation.prompt_sha256,
+            curation.response,
+            None if curation.usage is None else to_json(curation.usage),
+            curation.cost_usd,
+            curation.seen_curation_id,
+            curation.generation,
+        ),
+    )
+    return row_id(cursor.lastrowid)

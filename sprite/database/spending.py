@@ -1,0 +1,87 @@
+"""What curation has cost, from the log's own rows: calls in vain included. US dollars; times are Unix seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from sprite.database.connection import Database, to_json
+
+SECONDS_PER_DAY = 86_400.0
+
+
+def seconds_since_midnight() -> float:
+    """Since the day began by which spending is capped (UTC)."""
+    return time.time() % SECONDS_PER_DAY
+
+
+class Spending:
+    """The verbs of what calls have cost."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def append_lost_call(self, model: str, reason: str, usage: Mapping[str, Any], cost_usd: float | None) -> None:
+        """Logs a call that gave no curation, so that its cost is known; `usage` in tokens."""
+        await self._db.execute(
+            "INSERT INTO lost_calls (created_at, model, reason, usage_json, cost_usd) VALUES (?, ?, ?, ?, ?)",
+            (time.time(), model, reason, to_json(usage), cost_usd),
+        )
+
+    async def curation_counts(self) -> tuple[int, int, float | None]:
+        """(curated batches, calls of unknown price, when the last batch was)."""
+        row = await self._db.fetch_one(
+            "SELECT count(*), (SELECT count(*) - count(cost_usd) FROM model_calls), max(created_at) "
+            "FROM curations WHERE kind = 'batch'"
+        )
+        return (row[0], row[1], row[2]) if row else (0, 0, None)
+
+    async def lost_calls(self) -> tuple[int, float]:
+        """(calls that were paid for and gave nothing, what they cost in US dollars as far as prices are known)."""
+        row = await self._db.fetch_one("SELECT count(*), coalesce(sum(cost_usd), 0.0) FROM lost_calls")
+        return (int(row[0]), float(row[1])) if row else (0, 0.0)
+
+    async def total(self, since: float = 0.0) -> float:
+        """What curation has cost since a time, in US dollars, as far as prices are known."""
+        return float(
+            await self._db.fetch_value(
+                "SELECT coalesce(sum(cost_usd), 0.0) FROM model_calls WHERE created_at >= ?", (since,)
+            )
+        )
+
+    async def tokens(self) -> tuple[int, int]:
+        """What curation has read and written in all, in tokens, cached ones included."""
+        row = await self._db.fetch_one(
+            "SELECT coalesce(sum(coalesce(json_extract(usage_json, '$.input_tokens'), 0) "
+            "+ coalesce(json_extract(usage_json, '$.cache_creation_input_tokens'), 0) "
+            "+ coalesce(json_extract(usage_json, '$.cache_read_input_tokens'), 0)), 0), "
+            "coalesce(sum(json_extract(usage_json, '$.output_tokens')), 0) FROM model_calls "
+            "WHERE json_valid(usage_json)"
+        )
+        return (int(row[0]), int(row[1])) if row else (0, 0)
+
+    async def by_day(self, days: int) -> list[tuple[str, float, int]]:
+        """(day in UTC, US dollars, calls) of the newest days on which a model was called, newest first."""
+        rows = await self._db.fetch_all(
+            "SELECT date(created_at, 'unixepoch') AS day, coalesce(sum(cost_usd), 0.0), count(*) FROM model_calls "
+            "GROUP BY day ORDER BY day DESC LIMIT ?",
+            (days,),
+        )
+        return [(str(row[0]), float(row[1]), int(row[2])) for row in rows]
+
+    async def by_session(self, sessions: int) -> list[tuple[str, float, int, float]]:
+        """(session, when it started, turns, US dollars) of the newest sessions, newest first.
+
+        A batch over several sessions is shared out among its turns.
+        """
+        rows = await self._db.fetch_all(
+            "WITH newest AS (SELECT id, started_at, observation_count FROM sessions ORDER BY started_at DESC LIMIT ?) "
+            "SELECT n.id, n.started_at, n.observation_count, coalesce((SELECT sum(c.cost_usd * 1.0 / (SELECT count(*) "
+            "FROM observations b WHERE b.id BETWEEN c.first_observation_id AND c.last_observation_id)) "
+            "FROM observations o JOIN curations c ON c.kind = 'batch' "
+            "AND o.id BETWEEN c.first_observation_id AND c.last_observation_id WHERE o.session_id = n.id), 0.0) "
+            "FROM newest n ORDER BY n.started_at DESC",
+            (sessions,),
+        )
+        return [(str(row[0]), float(row[1]), int(row[2]), float(row[3])) for row in rows]
