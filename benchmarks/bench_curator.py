@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from benchmarks.report import line
-from sprite.memory.curator import CuratorTurn, OpenLearning, build_prompt, estimate_tokens, fit
+from sprite.memory.curator import (
+    CuratorTurn,
+    OpenLearning,
+    build_prompt,
+    fit,
+)
 from sprite.memory.extraction import NEAREST_LEARNINGS, PROMPT_BUDGET_TOKENS
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, LINE_LIMITS, template
+from sprite.memory.tokens import estimate_tokens
 
 
 def turns(number: int, characters: int) -> list[CuratorTurn]:

@@ -15,10 +15,10 @@ from sprite.memory.curator import (
     CuratorTurn,
     OpenLearning,
     build_prompt,
-    estimate_tokens,
     fit,
     plain_text,
 )
+from sprite.memory.tokens import estimate_tokens
 
 AT = 1795168800.0  # 2026-11-20T10:00:00Z
 LIMITS = {"tools.md": 150, "files.md": 200, "user.md": 200, "context.md": 200}

@@ -22,7 +22,8 @@ from sprite.database.workspace import open_workspace
 from sprite.errors import PeerError
 from sprite.memory.files import CURATED
 from sprite.memory.forgetting import Target
-from sprite.memory.scrub import FORGOTTEN, Scrubber
+from sprite.memory.scrub import Scrubber
+from sprite.memory.words import FORGOTTEN
 from sprite.oblivion import Oblivion
 from tests.forgetful import TYPED, Doomed, command, doomed, forget, rebuild, restarted, traces
 from tests.harness import dump, observations, running_sprite

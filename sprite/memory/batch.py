@@ -28,8 +28,7 @@ from sprite.memory.guards import (
     without_foreign_lines,
 )
 from sprite.memory.query import any_of, significant
-from sprite.memory.scrub import FORGOTTEN
-from sprite.memory.words import Text, content_words, said, share
+from sprite.memory.words import FORGOTTEN, Text, content_words, said, share
 
 #: Origins whose repetition says something new; an assistant that repeats itself may only be reading memory aloud.
 _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})

@@ -11,7 +11,6 @@ from sprite.memory.curator_prompt import (
     CuratorTurn,
     OpenLearning,
     build_prompt,
-    estimate_tokens,
     fit,
 )
 from sprite.memory.curator_response import (
@@ -22,6 +21,7 @@ from sprite.memory.curator_response import (
     parse_response,
     plain_text,
 )
+from sprite.memory.tokens import estimate_tokens
 
 __all__ = [
     "CURATED_FILES",

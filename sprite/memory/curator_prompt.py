@@ -16,15 +16,10 @@ from importlib.resources import files as resources
 from typing import Any
 
 from sprite.memory.curator_response import plain_text
+from sprite.memory.tokens import estimate_tokens
 
 # The order of the boot prompt, most stable first; a file by another name comes last.
 FILE_ORDER = ("soul.md", "os.md", "tools.md", "user.md", "files.md", "context.md")
-
-# Anthropic's glossary gives about 3.5 English characters to a token; JSON, code and paths come closer to 3.
-ASCII_CHARS_PER_TOKEN = 3.0
-# In UTF-8 a CJK sign is 3 bytes and about 1 to 1.5 tokens, an emoji 4 bytes and 2 to 3, a Cyrillic letter 2 bytes and
-# less than 1.
-OTHER_BYTES_PER_TOKEN = 2.0
 
 # A string is never cut below this: less would not show what it was.
 MIN_CUT_CHARS = 40
@@ -73,13 +68,6 @@ class CuratorPrompt:
     def sha256(self) -> str:
         """Which version of the instructions this is: the hash of the system text, in hex."""
         return hashlib.sha256(self.system.encode()).hexdigest()
-
-
-def estimate_tokens(text: str) -> int:
-    """A conservative count of tokens, without a tokenizer: ASCII by characters, all else by UTF-8 bytes."""
-    ascii_chars = len(text.encode("ascii", "ignore"))
-    other_bytes = len(text.encode("utf-8", "replace")) - ascii_chars
-    return math.ceil(ascii_chars / ASCII_CHARS_PER_TOKEN + other_bytes / OTHER_BYTES_PER_TOKEN)
 
 
 @cache

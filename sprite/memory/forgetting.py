@@ -21,8 +21,11 @@ from sprite.errors import PeerError
 from sprite.memory.curator import ParsedLearning, parse_response
 from sprite.memory.evidence import text_of
 from sprite.memory.files import CURATED, template
-from sprite.memory.scrub import FORGOTTEN, Scrubber, map_strings
-from sprite.memory.words import content_words, said, share, words_of
+from sprite.memory.scrub import (
+    Scrubber,
+    map_strings,
+)
+from sprite.memory.words import FORGOTTEN, content_words, said, share, words_of
 
 #: Rows read at once while the whole log is looked through.
 CHUNK = 500

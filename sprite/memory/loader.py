@@ -13,8 +13,8 @@ from pathlib import Path
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import StorageError
-from sprite.memory.curator import estimate_tokens
 from sprite.memory.files import BOOT_ORDER, CURATED, MemoryFiles, sha256
+from sprite.memory.tokens import estimate_tokens
 
 #: Turns that are not curated yet, newest first, until this many estimated tokens are used.
 RECENT_TURNS_TOKENS = 12_000

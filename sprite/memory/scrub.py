@@ -9,11 +9,10 @@ from typing import Any
 
 from sprite.memory.curator_response import read_learning
 from sprite.memory.curator_updates import read_header
-from sprite.memory.words import content_words, said, share
+from sprite.memory.words import FORGOTTEN, content_words, said, share
 
-FORGOTTEN = "[forgotten]"
 #: A line that has this part of a forgotten learning's words rests on it, unless it has more of another's.
-RESTS_ON = 0.6
+ABOUT_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Scrubber:
         if not words.isdisjoint(self.words):
             return True
         rests = _closest(words, self.contents)
-        return rests >= RESTS_ON and rests > _closest(words, self.spared)
+        return rests >= ABOUT_SHARE and rests > _closest(words, self.spared)
 
     def takes_learning(self, content: str, quote: str | None, turn_id: int | None) -> bool:
         """Whether a learning has to go: what another turn taught as well stays."""

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache
 
+#: What stands in the place of forgotten words.
+FORGOTTEN = "[forgotten]"
+
 _WORD = re.compile(r"\w+")
 #: A sentence's words and every sign that could change what it says: C++ is not C, and -5 is not 5. What merely ends
 #: or sets off a phrase is left out; inside a number it counts.
