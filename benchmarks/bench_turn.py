@@ -20,7 +20,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher, R
 
 from benchmarks.report import below, ratio
 from sprite.database.transcript import open_transcript
-from sprite.memory.recorder import TurnRecorder
+from sprite.memory.capture.recorder import TurnRecorder
 from tests.harness import ROOT, Client, running_sprite, sprite_environment
 
 TURNS = 120

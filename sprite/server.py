@@ -35,11 +35,11 @@ from sprite.database.workspace import open_workspace
 from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.feed import Feed
 from sprite.folders import make_folders
+from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection import Change, Projection
-from sprite.memory.recorder import TurnRecorder
 from sprite.memory.view import MemoryView
 from sprite.oblivion import Oblivion
 from sprite.privacy.confidences import Discretion

@@ -102,7 +102,7 @@ class A:
         ("sprite.server", False),
     ]
     assert len(PATHS) > 50
-    assert {"sprite", "sprite.protocol", "sprite.memory.recorder", "bridge.offline.model"} <= set(PATHS)
+    assert {"sprite", "sprite.protocol", "sprite.memory.capture.recorder", "bridge.offline.model"} <= set(PATHS)
 
 
 def test_no_module_is_part_of_a_cycle() -> None:
@@ -174,7 +174,7 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.errors",
         "sprite.agent.translate",
         "sprite.tools.blocks",
-        "sprite.memory.turn_buffer",
+        "sprite.memory.capture.turn_buffer",
         "sprite.memory.session_log",
         "sprite.memory.session_voices",
         "sprite.memory.session_agents",

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from sprite.database.connection import open_database
 from sprite.database.transcript import SCHEMA, Observation, TranscriptDB, open_transcript
-from sprite.memory.recorder import TurnRecorder
-from sprite.memory.turn_buffer import TurnBuffer
+from sprite.memory.capture.recorder import TurnRecorder
+from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.privacy.cutting import (
     MAX_STRING,
     cut,

@@ -41,8 +41,8 @@ from sprite.agent.turn_result import TurnResult
 from sprite.config import Settings
 from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.feed import Feed
-from sprite.memory.hooks import hook_matchers
-from sprite.memory.recorder import TurnRecorder
+from sprite.memory.capture.hooks import hook_matchers
+from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.view import MemoryView
 from sprite.privacy.cutting import Discreet
 from sprite.protocol import AgentEvent, CanvasUpdate, StackUpdate

@@ -22,9 +22,9 @@ from sprite.database.transcript import Observation, Outcome, TranscriptDB
 from sprite.database.workspace import ChatAdded, Effect, MissionMoved, MissionStatus, StoredMission, WorkspaceDB
 from sprite.errors import AgentError, PeerError, SpriteError, StorageError
 from sprite.feed import Feed
+from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.recorder import TurnRecorder
 from sprite.privacy.confidences import Discretion
 from sprite.protocol import CHAT_TEXT_CHARS, AgentEvent, ChatSaid, SessionState
 

@@ -13,7 +13,7 @@ from typing import Any
 from claude_agent_sdk import HookContext, HookMatcher
 from claude_agent_sdk.types import HookCallback, HookEvent, HookInput, HookJSONOutput
 
-from sprite.memory.recorder import TurnRecorder
+from sprite.memory.capture.recorder import TurnRecorder
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from sprite.database.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB
 from sprite.errors import StorageError
-from sprite.memory.turn_buffer import TurnBuffer
+from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.privacy.cutting import (
     Discreet,
     clean,

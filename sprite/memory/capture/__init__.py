@@ -1,0 +1,1 @@
+"""Every turn into the log, from the CLI's hooks and its stream."""
