@@ -12,9 +12,18 @@ from typing import Any
 import pytest
 
 from sprite.database.transcript import ImportedTurn
-from sprite.memory.session_agents import SubagentLogs
-from sprite.memory.session_log import MAX_LINE_BYTES, LogLineError, read_line
-from sprite.memory.session_turns import NEVER_REPORTED, OVER_AFTER_SECONDS, PROMPT_MISSING, SessionTurns
+from sprite.memory.claude_code.entries import (
+    MAX_LINE_BYTES,
+    LogLineError,
+    read_line,
+)
+from sprite.memory.claude_code.subagents import SubagentLogs
+from sprite.memory.claude_code.turns import (
+    NEVER_REPORTED,
+    OVER_AFTER_SECONDS,
+    PROMPT_MISSING,
+    SessionTurns,
+)
 from sprite.privacy.cutting import MAX_STRING
 from tests.session_logs import Recorded
 

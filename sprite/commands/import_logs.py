@@ -16,16 +16,23 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sprite.commands.log_files import LogFile, LogFinder, Refusal, SessionFiles, entries, started_by
 from sprite.commands.output import say, say_json, warn
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import open_memory
 from sprite.database.transcript import ImportedTurn, TranscriptDB, open_transcript, read_transcript
 from sprite.folders import make_folders
+from sprite.memory.claude_code.log_files import (
+    LogFile,
+    LogFinder,
+    Refusal,
+    SessionFiles,
+    entries,
+    started_by,
+)
+from sprite.memory.claude_code.subagents import SubagentLogs
+from sprite.memory.claude_code.turns import SessionTurns
 from sprite.memory.files import MemoryFiles
-from sprite.memory.session_agents import SubagentLogs
-from sprite.memory.session_turns import SessionTurns
 
 #: Turns of one transaction: large enough to be fast, small enough that little is read twice after a kill.
 BATCH_TURNS = 500

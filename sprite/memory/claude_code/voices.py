@@ -11,7 +11,11 @@ import re
 from enum import Enum, auto
 from typing import Any
 
-from sprite.memory.session_log import Block, Entry, as_blocks
+from sprite.memory.claude_code.entries import (
+    Block,
+    Entry,
+    as_blocks,
+)
 
 
 class Voice(Enum):

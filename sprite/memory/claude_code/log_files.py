@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from sprite.memory.session_log import MAX_LINE_BYTES, Entry, LogLineError, read_head, read_line
+from sprite.memory.claude_code.entries import (
+    MAX_LINE_BYTES,
+    Entry,
+    LogLineError,
+    read_head,
+    read_line,
+)
 
 #: So much of a file is looked at to see whether it is a session log.
 PROBE_BYTES = 4 * 1024 * 1024

@@ -10,9 +10,22 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sprite.database.transcript import ImportedTurn, Outcome, Trigger
 from sprite.memory.capture.turn_buffer import TurnBuffer
-from sprite.memory.session_agents import AgentCall, SubagentLogs, reported_agents
-from sprite.memory.session_log import Attachment, Block, Entry
-from sprite.memory.session_voices import Voice, heard, is_persons, words
+from sprite.memory.claude_code.entries import (
+    Attachment,
+    Block,
+    Entry,
+)
+from sprite.memory.claude_code.subagents import (
+    AgentCall,
+    SubagentLogs,
+    reported_agents,
+)
+from sprite.memory.claude_code.voices import (
+    Voice,
+    heard,
+    is_persons,
+    words,
+)
 from sprite.privacy.confidences import Discretion
 from sprite.privacy.cutting import clean
 

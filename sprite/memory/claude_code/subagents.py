@@ -11,7 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sprite.memory.session_log import Block, Entry, Launch
+from sprite.memory.claude_code.entries import (
+    Block,
+    Entry,
+    Launch,
+)
 from sprite.privacy.cutting import (
     cut,
     cut_value,

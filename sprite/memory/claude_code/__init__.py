@@ -1,0 +1,1 @@
+"""What Claude Code wrote: its session logs, read as turns."""
