@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from benchmarks.report import line
-from sprite.memory.curator import (
+from sprite.memory.curation.extraction import (
+    NEAREST_LEARNINGS,
+    PROMPT_BUDGET_TOKENS,
+)
+from sprite.memory.curation.prompt import (
     CuratorTurn,
     OpenLearning,
     build_prompt,
     fit,
 )
-from sprite.memory.extraction import NEAREST_LEARNINGS, PROMPT_BUDGET_TOKENS
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, LINE_LIMITS, template
 from sprite.memory.tokens import estimate_tokens
 

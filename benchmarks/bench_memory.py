@@ -20,8 +20,16 @@ from typing import Any
 from benchmarks.report import line
 from sprite.database.transcript import open_transcript
 from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.curator import CuratorTurn, OpenLearning, build_prompt, fit
-from sprite.memory.extraction import NEAREST_LEARNINGS, PROMPT_BUDGET_TOKENS
+from sprite.memory.curation.extraction import (
+    NEAREST_LEARNINGS,
+    PROMPT_BUDGET_TOKENS,
+)
+from sprite.memory.curation.prompt import (
+    CuratorTurn,
+    OpenLearning,
+    build_prompt,
+    fit,
+)
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from sprite.memory.view import MemoryView
 from sprite.memory.words import content_words

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sprite.memory.curator import (
+from sprite.memory.curation.answer import (
     CURATED_FILES,
     LEARNING_TYPES,
+    MAX_CONTENT_CHARS,
+    MAX_UNPARSED_LINES,
     CuratorResponse,
     ParsedLearning,
     parse_response,
 )
-from sprite.memory.curator_prompt import system_prompt
-from sprite.memory.curator_response import MAX_CONTENT_CHARS, MAX_UNPARSED_LINES
+from sprite.memory.curation.prompt import system_prompt
 
 WORDS = st.text(st.characters(categories=["L", "N"], include_characters=" ,.'"), min_size=1, max_size=60)
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprite.memory.curator import (
+from sprite.memory.curation.answer import plain_text
+from sprite.memory.curation.prompt import (
     CuratorPrompt,
     CuratorTurn,
     OpenLearning,
     build_prompt,
     fit,
-    plain_text,
 )
 from sprite.memory.tokens import estimate_tokens
 

@@ -181,10 +181,9 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.memory.claude_code.turns",
         "sprite.memory.query",
         "sprite.memory.evidence",
-        "sprite.memory.curator",
-        "sprite.memory.curator_prompt",
-        "sprite.memory.curator_response",
-        "sprite.memory.curator_updates",
+        "sprite.memory.curation.prompt",
+        "sprite.memory.curation.answer",
+        "sprite.memory.curation.answer_files",
         "sprite.prices",
     ],
 )

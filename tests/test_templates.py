@@ -5,7 +5,11 @@ from importlib.resources import files
 
 import pytest
 
-from sprite.memory.curator import CURATED_FILES, build_prompt, parse_response
+from sprite.memory.curation.answer import (
+    CURATED_FILES,
+    parse_response,
+)
+from sprite.memory.curation.prompt import build_prompt
 
 LIMITS = {"soul.md": 200, "os.md": 200, "tools.md": 150, "files.md": 200, "user.md": 200, "context.md": 200}
 # The contract of the wire protocol, "Blocks": each type's fields.

@@ -15,7 +15,11 @@ from sprite.database.projected import (
     Projected,
 )
 from sprite.database.transcript import Observation
-from sprite.memory.curator import CuratorResponse, ParsedLearning, parse_response
+from sprite.memory.curation.answer import (
+    CuratorResponse,
+    ParsedLearning,
+    parse_response,
+)
 from sprite.memory.evidence import Evidence, Origin, Testimony, weigh
 from sprite.memory.files import CURATED, over_limit, sha256, template
 from sprite.memory.guards import (

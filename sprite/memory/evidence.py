@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sprite.database.transcript import Observation
-from sprite.memory.curator import ParsedLearning
+from sprite.memory.curation.answer import ParsedLearning
 from sprite.memory.guards import MAX_FOREIGN, Sources
 from sprite.memory.words import Text, content_words, run_words, runs
 

@@ -18,7 +18,10 @@ from sprite.database.transcript import (
     TranscriptDB,
 )
 from sprite.errors import PeerError
-from sprite.memory.curator import ParsedLearning, parse_response
+from sprite.memory.curation.answer import (
+    ParsedLearning,
+    parse_response,
+)
 from sprite.memory.evidence import text_of
 from sprite.memory.files import CURATED, template
 from sprite.memory.scrub import (

@@ -9,25 +9,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
-from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import ModelError, SpriteError
-from sprite.memory.curator_model import CuratorModel, CutOffError
-from sprite.memory.extraction import Extractor, log_lost_call
+from sprite.memory.curation.budget import (
+    BudgetReachedError,
+    check_budget,
+)
+from sprite.memory.curation.extraction import (
+    Extractor,
+    log_lost_call,
+)
+from sprite.memory.curation.model import (
+    CuratorModel,
+    CutOffError,
+)
 from sprite.memory.files import MemoryFiles
 from sprite.memory.last_error import (
     last_error,
     note_error,
 )
 from sprite.memory.projection import Change, Projection
-from sprite.prices import price_of
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +42,6 @@ FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 300.0
 #: So many failures in a row end a flush; the next turn's end, session or start begins another.
 MAX_ATTEMPTS = 8
-
-
-class BudgetReachedError(SpriteError):
-    """Today's spending cap for memory is reached; turns are kept and are curated tomorrow."""
-
-    code = "daily_cap"
 
 
 class ObservationProcessor:
@@ -189,20 +190,6 @@ class ObservationProcessor:
             raise
         await self._transcript.curations.append_batch(curation)
         self._publish(await self._projection.settle())
-
-
-async def check_budget(settings: Settings, transcript: TranscriptDB) -> None:
-    """BudgetReachedError if today's cap is reached, or cannot be kept since the model's price is not known."""
-    cap = settings.daily_usd
-    if cap is None:
-        return
-    if price_of(settings.curator_model) is None:
-        raise BudgetReachedError(
-            f"The price of {settings.curator_model} is not known, so a daily cap cannot be kept: turns wait. "
-            "Choose another SPRITE_CURATOR_MODEL, or unset SPRITE_DAILY_USD."
-        )
-    if await transcript.spending.total(since=time.time() - seconds_since_midnight()) >= cap:
-        raise BudgetReachedError(f"{BudgetReachedError.__doc__} (SPRITE_DAILY_USD={cap:g})")
 
 
 def _retrieve(flush: asyncio.Task[None]) -> None:

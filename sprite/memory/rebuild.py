@@ -22,10 +22,16 @@ from sprite.database.transcript import (
     Observation,
     TranscriptDB,
 )
-from sprite.memory.curator_model import CuratorModel, CutOffError
-from sprite.memory.extraction import Extractor, log_lost_call
+from sprite.memory.curation.budget import check_budget
+from sprite.memory.curation.extraction import (
+    Extractor,
+    log_lost_call,
+)
+from sprite.memory.curation.model import (
+    CuratorModel,
+    CutOffError,
+)
 from sprite.memory.files import DEPLOYED, MemoryFiles
-from sprite.memory.processor import check_budget
 from sprite.memory.projection import Projection
 from sprite.prices import (
     Price,

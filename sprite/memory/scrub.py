@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sprite.memory.curator_response import read_learning
-from sprite.memory.curator_updates import read_header
+from sprite.memory.curation.answer import read_learning
+from sprite.memory.curation.answer_files import read_header
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 
 #: A line that has this part of a forgotten learning's words rests on it, unless it has more of another's.

@@ -13,8 +13,17 @@ from sprite.database.transcript import (
     Observation,
     TranscriptDB,
 )
-from sprite.memory.curator import CuratorPrompt, CuratorTurn, OpenLearning, build_prompt, fit
-from sprite.memory.curator_model import Answer, CuratorModel
+from sprite.memory.curation.model import (
+    Answer,
+    CuratorModel,
+)
+from sprite.memory.curation.prompt import (
+    CuratorPrompt,
+    CuratorTurn,
+    OpenLearning,
+    build_prompt,
+    fit,
+)
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles
 from sprite.memory.query import any_of, significant
 from sprite.prices import cost_usd

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sprite.memory.curator_updates import (
+from sprite.memory.curation.answer_files import (
     CURATED_FILES,
     Lines,
     is_placeholder,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from sprite.config import Settings
 from sprite.errors import ModelError
-from sprite.memory.curator import CuratorPrompt, parse_response
+from sprite.memory.curation.answer import parse_response
+from sprite.memory.curation.prompt import CuratorPrompt
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

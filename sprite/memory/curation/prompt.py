@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files as resources
 from typing import Any
 
-from sprite.memory.curator_response import plain_text
+from sprite.memory.curation.answer import plain_text
 from sprite.memory.tokens import estimate_tokens
 
 # The order of the boot prompt, most stable first; a file by another name comes last.
