@@ -37,11 +37,11 @@ from sprite.feed import Feed
 from sprite.folders import make_folders
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
+from sprite.memory.forgetting.forget import Oblivion
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection import Change, Projection
 from sprite.memory.view import MemoryView
-from sprite.oblivion import Oblivion
 from sprite.privacy.confidences import Discretion
 from sprite.privacy.redaction import prepare
 from sprite.protocol import Error, MemoryUpdate, encode

@@ -21,10 +21,10 @@ from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
 from sprite.errors import PeerError
 from sprite.memory.files import CURATED
-from sprite.memory.forgetting import Target
-from sprite.memory.scrub import Scrubber
+from sprite.memory.forgetting.forget import Oblivion
+from sprite.memory.forgetting.plan import Target
+from sprite.memory.forgetting.scrub import Scrubber
 from sprite.memory.words import FORGOTTEN
-from sprite.oblivion import Oblivion
 from tests.forgetful import TYPED, Doomed, command, doomed, forget, rebuild, restarted, traces
 from tests.harness import dump, observations, running_sprite
 from tests.stores import SESSION, Stores, call, open_stores

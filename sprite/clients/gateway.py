@@ -18,12 +18,12 @@ from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import PeerError
 from sprite.feed import Feed
-from sprite.memory.forgetting import Target
+from sprite.memory.forgetting.forget import Oblivion
+from sprite.memory.forgetting.plan import Target
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection import Change, Projection
 from sprite.memory.search import DEFAULT_LIMIT
 from sprite.memory.view import MemoryView
-from sprite.oblivion import Oblivion
 from sprite.privacy.redaction import discreet
 from sprite.protocol import (
     CHAT_LIMIT,

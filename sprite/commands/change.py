@@ -12,9 +12,12 @@ from sprite.commands.owner import ask_running, owned
 from sprite.config import Settings
 from sprite.errors import PeerError, WorkspaceLockedError
 from sprite.memory.files import template
-from sprite.memory.forgetting import Target
+from sprite.memory.forgetting.forget import (
+    MANY_TURNS,
+    Oblivion,
+)
+from sprite.memory.forgetting.plan import Target
 from sprite.memory.view import known_file
-from sprite.oblivion import MANY_TURNS, Oblivion
 from sprite.protocol import MemoryRequest
 
 EXIT_DECLINED = 1

@@ -20,7 +20,11 @@ from sprite.database.transcript import TranscriptDB
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import PeerError
 from sprite.memory.files import DEPLOYED
-from sprite.memory.forgetting import Plan, Target, plan
+from sprite.memory.forgetting.plan import (
+    Plan,
+    Target,
+    plan,
+)
 from sprite.memory.projection import Projection
 
 log = logging.getLogger(__name__)

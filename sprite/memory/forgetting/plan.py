@@ -1,6 +1,6 @@
 """What a forget touches in the log, and what is left of it: planning and scrubbing, before anything is written.
 
-Reads the log and the projection. Who may forget, and everything outside the log, is for `sprite.oblivion`.
+Reads the log and the projection. Who may forget, and everything outside the log, is for `sprite.memory.forgetting.forget`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sprite.memory.curation.answer import (
 )
 from sprite.memory.evidence import text_of
 from sprite.memory.files import CURATED, template
-from sprite.memory.scrub import (
+from sprite.memory.forgetting.scrub import (
     Scrubber,
     map_strings,
 )

@@ -1,0 +1,1 @@
+"""Taking words out of everything that holds them."""
