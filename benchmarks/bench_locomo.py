@@ -30,7 +30,7 @@ from sprite.database.transcript import (
 )
 from sprite.memory import ranking
 from sprite.memory.files import MemoryFiles
-from sprite.memory.projection import Projection
+from sprite.memory.projection.projection import Projection
 from sprite.memory.query import any_of, significant
 from sprite.memory.search import search
 

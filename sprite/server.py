@@ -40,7 +40,10 @@ from sprite.memory.files import MemoryFiles
 from sprite.memory.forgetting.forget import Oblivion
 from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection import Change, Projection
+from sprite.memory.projection.projection import (
+    Change,
+    Projection,
+)
 from sprite.memory.view import MemoryView
 from sprite.privacy.confidences import Discretion
 from sprite.privacy.redaction import prepare

@@ -19,7 +19,7 @@ from sprite.database.transcript import (
 )
 from sprite.memory.files import MemoryFiles
 from sprite.memory.hits import Found
-from sprite.memory.projection import Projection
+from sprite.memory.projection.projection import Projection
 from sprite.memory.search import search
 
 SESSION = "11111111-1111-4111-8111-111111111111"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.memory.files import LINE_LIMITS, over_limit
-from sprite.memory.guards import (
+from sprite.memory.projection.guards import (
     PIN,
     UNPIN,
     Sources,

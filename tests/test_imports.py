@@ -180,7 +180,7 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.memory.claude_code.subagents",
         "sprite.memory.claude_code.turns",
         "sprite.memory.query",
-        "sprite.memory.evidence",
+        "sprite.memory.projection.evidence",
         "sprite.memory.curation.prompt",
         "sprite.memory.curation.answer",
         "sprite.memory.curation.answer_files",

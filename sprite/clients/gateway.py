@@ -21,7 +21,10 @@ from sprite.feed import Feed
 from sprite.memory.forgetting.forget import Oblivion
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection import Change, Projection
+from sprite.memory.projection.projection import (
+    Change,
+    Projection,
+)
 from sprite.memory.search import DEFAULT_LIMIT
 from sprite.memory.view import MemoryView
 from sprite.privacy.redaction import discreet

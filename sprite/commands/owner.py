@@ -14,7 +14,7 @@ from sprite.database.transcript import TranscriptDB, open_transcript
 from sprite.database.workspace import WorkspaceDB, open_workspace
 from sprite.errors import OperatorError, PeerError, WorkspaceLockedError
 from sprite.memory.files import MemoryFiles
-from sprite.memory.projection import Projection
+from sprite.memory.projection.projection import Projection
 from sprite.protocol import Auth, Error, MemoryRequest, MemoryResult, decode_server, encode
 
 #: A forget waits for the mission under way, and then writes whole databases.

@@ -18,7 +18,7 @@ from sprite.database.memory import open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript
 from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.memory.files import MemoryFiles
-from sprite.memory.projection import Projection
+from sprite.memory.projection.projection import Projection
 from sprite.memory.rebuild import Estimate, Reextraction, replay_aside, swap_in
 
 

@@ -34,7 +34,10 @@ from sprite.memory.last_error import (
     last_error,
     note_error,
 )
-from sprite.memory.projection import Change, Projection
+from sprite.memory.projection.projection import (
+    Change,
+    Projection,
+)
 
 log = logging.getLogger(__name__)
 

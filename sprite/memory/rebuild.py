@@ -32,7 +32,7 @@ from sprite.memory.curation.model import (
     CutOffError,
 )
 from sprite.memory.files import DEPLOYED, MemoryFiles
-from sprite.memory.projection import Projection
+from sprite.memory.projection.projection import Projection
 from sprite.prices import (
     Price,
     price_of,

@@ -25,7 +25,7 @@ from sprite.memory.forgetting.plan import (
     Target,
     plan,
 )
-from sprite.memory.projection import Projection
+from sprite.memory.projection.projection import Projection
 
 log = logging.getLogger(__name__)
 

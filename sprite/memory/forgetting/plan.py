@@ -22,12 +22,12 @@ from sprite.memory.curation.answer import (
     ParsedLearning,
     parse_response,
 )
-from sprite.memory.evidence import text_of
 from sprite.memory.files import CURATED, template
 from sprite.memory.forgetting.scrub import (
     Scrubber,
     map_strings,
 )
+from sprite.memory.projection.evidence import text_of
 from sprite.memory.words import FORGOTTEN, content_words, said, share, words_of
 
 #: Rows read at once while the whole log is looked through.

@@ -20,9 +20,14 @@ from sprite.memory.curation.answer import (
     ParsedLearning,
     parse_response,
 )
-from sprite.memory.evidence import Evidence, Origin, Testimony, weigh
 from sprite.memory.files import CURATED, over_limit, sha256, template
-from sprite.memory.guards import (
+from sprite.memory.projection.evidence import (
+    Evidence,
+    Origin,
+    Testimony,
+    weigh,
+)
+from sprite.memory.projection.guards import (
     RESTS_ON,
     Sources,
     drops_too_much,

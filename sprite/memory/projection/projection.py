@@ -20,8 +20,8 @@ from sprite.database.memory import MemoryDB
 from sprite.database.projected import Projected
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
-from sprite.memory.batch import BatchFold
 from sprite.memory.files import CURATED, MemoryFiles, over_limit, sha256, template
+from sprite.memory.projection.batch_fold import BatchFold
 
 log = logging.getLogger(__name__)
 

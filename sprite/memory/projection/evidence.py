@@ -14,7 +14,10 @@ from typing import Any, Literal
 
 from sprite.database.transcript import Observation
 from sprite.memory.curation.answer import ParsedLearning
-from sprite.memory.guards import MAX_FOREIGN, Sources
+from sprite.memory.projection.guards import (
+    MAX_FOREIGN,
+    Sources,
+)
 from sprite.memory.words import Text, content_words, run_words, runs
 
 #: `none`: a quote that is nowhere in the cited turn. `memory`: only memory's own echo says it.
