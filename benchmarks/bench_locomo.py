@@ -28,11 +28,14 @@ from sprite.database.transcript import (
     TranscriptDB,
     open_transcript,
 )
-from sprite.memory import ranking
 from sprite.memory.files import MemoryFiles
 from sprite.memory.projection.projection import Projection
-from sprite.memory.query import any_of, significant
-from sprite.memory.search import search
+from sprite.memory.recall import ranking
+from sprite.memory.recall.query import (
+    any_of,
+    significant,
+)
+from sprite.memory.recall.search import search
 
 DEPTHS = (5, 10, 20)
 #: Recall at each depth.

@@ -31,7 +31,7 @@ from sprite.memory.curation.prompt import (
     fit,
 )
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, LINE_LIMITS, template
-from sprite.memory.view import MemoryView
+from sprite.memory.recall.view import MemoryView
 from sprite.memory.words import content_words
 from tests.planted import TWENTY, leaks, planted
 from tests.stores import SESSION, Stores, call, open_stores

@@ -21,8 +21,11 @@ from pathlib import Path
 from benchmarks.report import below, line, ratio
 from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript
-from sprite.memory.query import any_of, parse_query
-from sprite.memory.search import search
+from sprite.memory.recall.query import (
+    any_of,
+    parse_query,
+)
+from sprite.memory.recall.search import search
 
 QUERIES = 200
 WARM_UP = 20

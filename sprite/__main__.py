@@ -13,7 +13,7 @@ from sprite import __version__
 from sprite.config import Settings, from_environment
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
-from sprite.memory.search import DEFAULT_LIMIT
+from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.privacy.log_filter import DiscreetFilter
 
 #: Like argparse's own: the call, or what it finds, has to be changed by a person.

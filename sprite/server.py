@@ -38,13 +38,13 @@ from sprite.folders import make_folders
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
 from sprite.memory.forgetting.forget import Oblivion
-from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.projection import (
     Change,
     Projection,
 )
-from sprite.memory.view import MemoryView
+from sprite.memory.recall.boot_prompt import Loader
+from sprite.memory.recall.view import MemoryView
 from sprite.privacy.confidences import Discretion
 from sprite.privacy.redaction import prepare
 from sprite.protocol import Error, MemoryUpdate, encode

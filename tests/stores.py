@@ -18,9 +18,9 @@ from sprite.database.transcript import (
     open_transcript,
 )
 from sprite.memory.files import MemoryFiles
-from sprite.memory.hits import Found
 from sprite.memory.projection.projection import Projection
-from sprite.memory.search import search
+from sprite.memory.recall.hits import Found
+from sprite.memory.recall.search import search
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 

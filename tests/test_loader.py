@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from sprite.memory.files import CURATED, template
-from sprite.memory.loader import RECENT_TURNS_TOKENS, Loader
+from sprite.memory.recall.boot_prompt import (
+    RECENT_TURNS_TOKENS,
+    Loader,
+)
 from tests.stores import Stores, call, open_stores
 
 

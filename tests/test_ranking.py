@@ -12,9 +12,9 @@ import pytest
 from sprite.database.full_text import FULL_QUERY_ROWS, Index, any_of, phrase, spaced
 from sprite.database.memory import read_memory
 from sprite.database.transcript import read_transcript
-from sprite.memory.query import parse_query
-from sprite.memory.search import search
-from sprite.memory.word_forms import forms
+from sprite.memory.recall.query import parse_query
+from sprite.memory.recall.search import search
+from sprite.memory.recall.word_forms import forms
 from tests.stores import SESSION, Stores, call, find, names, open_stores
 
 #: 2023-05-08T12:00:00Z

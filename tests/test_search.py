@@ -10,10 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sprite.memory.hits import SNIPPET_CHARS, Found
-from sprite.memory.query import MAX_TERMS, parse_query
-from sprite.memory.search import MAX_LIMIT
-from sprite.memory.view import MemoryView
+from sprite.memory.recall.hits import (
+    SNIPPET_CHARS,
+    Found,
+)
+from sprite.memory.recall.query import (
+    MAX_TERMS,
+    parse_query,
+)
+from sprite.memory.recall.search import MAX_LIMIT
+from sprite.memory.recall.view import MemoryView
 from sprite.tools.memory import describe, memory_tools
 from tests.stores import SESSION, Stores, call, find, names, open_stores
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sprite.memory.view import MemoryView
+from sprite.memory.recall.view import MemoryView
 from tests.stores import Stores, call, open_stores
 
 

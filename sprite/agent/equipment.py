@@ -43,7 +43,7 @@ from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.feed import Feed
 from sprite.memory.capture.hooks import hook_matchers
 from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.view import MemoryView
+from sprite.memory.recall.view import MemoryView
 from sprite.privacy.cutting import Discreet
 from sprite.protocol import AgentEvent, CanvasUpdate, StackUpdate
 from sprite.tools.canvas import canvas_tools

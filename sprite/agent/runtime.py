@@ -23,8 +23,8 @@ from sprite.database.workspace import ChatAdded, Effect, MissionMoved, MissionSt
 from sprite.errors import AgentError, PeerError, SpriteError, StorageError
 from sprite.feed import Feed
 from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.loader import Loader
 from sprite.memory.processor import ObservationProcessor
+from sprite.memory.recall.boot_prompt import Loader
 from sprite.privacy.confidences import Discretion
 from sprite.protocol import CHAT_TEXT_CHARS, AgentEvent, ChatSaid, SessionState
 

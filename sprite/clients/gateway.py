@@ -25,8 +25,8 @@ from sprite.memory.projection.projection import (
     Change,
     Projection,
 )
-from sprite.memory.search import DEFAULT_LIMIT
-from sprite.memory.view import MemoryView
+from sprite.memory.recall.search import DEFAULT_LIMIT
+from sprite.memory.recall.view import MemoryView
 from sprite.privacy.redaction import discreet
 from sprite.protocol import (
     CHAT_LIMIT,

@@ -6,7 +6,7 @@ from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.database.workspace import WorkspaceDB
 from sprite.feed import Feed
-from sprite.memory.view import MemoryView
+from sprite.memory.recall.view import MemoryView
 from sprite.protocol import CHAT_LIMIT, CHAT_TEXT_CHARS, MAX_FRAME_BYTES, ChatMessage, StateSync, encode
 
 

@@ -17,7 +17,7 @@ from sprite.memory.forgetting.forget import (
     Oblivion,
 )
 from sprite.memory.forgetting.plan import Target
-from sprite.memory.view import known_file
+from sprite.memory.recall.view import known_file
 from sprite.protocol import MemoryRequest
 
 EXIT_DECLINED = 1

@@ -16,7 +16,10 @@ from sprite import __version__
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.errors import OperatorError
-from sprite.memory.search import DEFAULT_LIMIT, MAX_LIMIT
+from sprite.memory.recall.search import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+)
 from sprite.tools.memory import describe
 
 DESCRIPTION = (

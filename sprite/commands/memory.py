@@ -15,9 +15,9 @@ from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.memory import open_memory
 from sprite.errors import PeerError
 from sprite.memory.files import template
-from sprite.memory.hits import Hit
 from sprite.memory.rebuild import replay_aside
-from sprite.memory.view import known_file
+from sprite.memory.recall.hits import Hit
+from sprite.memory.recall.view import known_file
 
 SNIPPET_CHARS = 200
 

@@ -10,7 +10,7 @@ from sprite.config import Settings
 from sprite.database.memory import MemoryDB, read_memory
 from sprite.database.transcript import TranscriptDB, read_transcript
 from sprite.memory.files import MemoryFiles
-from sprite.memory.view import MemoryView
+from sprite.memory.recall.view import MemoryView
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,15 @@ from typing import Any
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
-from sprite.memory.hits import Found, Hit
-from sprite.memory.search import DEFAULT_LIMIT, MAX_LIMIT
-from sprite.memory.view import MemoryView
+from sprite.memory.recall.hits import (
+    Found,
+    Hit,
+)
+from sprite.memory.recall.search import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+)
+from sprite.memory.recall.view import MemoryView
 
 
 def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:

@@ -25,7 +25,10 @@ from sprite.memory.curation.prompt import (
     fit,
 )
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles
-from sprite.memory.query import any_of, significant
+from sprite.memory.recall.query import (
+    any_of,
+    significant,
+)
 from sprite.prices import cost_usd
 
 #: The whole of a curator call's prompt, in estimated tokens: the six files at their byte limits take 32,000 of them,

@@ -36,7 +36,10 @@ from sprite.memory.projection.guards import (
     with_pins_of,
     without_foreign_lines,
 )
-from sprite.memory.query import any_of, significant
+from sprite.memory.recall.query import (
+    any_of,
+    significant,
+)
 from sprite.memory.words import FORGOTTEN, Text, content_words, said, share
 
 #: Origins whose repetition says something new; an assistant that repeats itself may only be reading memory aloud.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sprite.database.full_text import UNSPACED, Filters, phrase
-from sprite.memory.word_forms import forms
+from sprite.memory.recall.word_forms import forms
 
 #: The expression's length is bounded whatever is pasted into a search.
 MAX_TERMS = 32

@@ -16,9 +16,17 @@ from sprite.database.learning_index import LearningHit, LearningLook
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.database.turn_index import Opening, TurnLook
-from sprite.memory import ranking
-from sprite.memory.hits import Found, Hit, learning_hit, turn_hit
-from sprite.memory.query import Query, parse_query
+from sprite.memory.recall import ranking
+from sprite.memory.recall.hits import (
+    Found,
+    Hit,
+    learning_hit,
+    turn_hit,
+)
+from sprite.memory.recall.query import (
+    Query,
+    parse_query,
+)
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 100

@@ -16,9 +16,16 @@ from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by
-from sprite.memory.hits import Found
-from sprite.memory.search import DEFAULT_LIMIT, search
-from sprite.memory.timeline import Made, curation_row, turn_row
+from sprite.memory.recall.hits import Found
+from sprite.memory.recall.search import (
+    DEFAULT_LIMIT,
+    search,
+)
+from sprite.memory.recall.timeline import (
+    Made,
+    curation_row,
+    turn_row,
+)
 from sprite.protocol import FileState, MemoryState
 
 #: Rows of one answer; a client asks again with `after` or `before`.
