@@ -82,7 +82,7 @@ def test_the_test_sees_imports_of_every_kind() -> None:
 import asyncio, sprite.feed
 from sprite.memory import files
 from ..errors import PeerError
-from . import view
+from .recall import view
 if TYPE_CHECKING:
     from sprite.agent.equipment import Agent
 class A:

@@ -1,6 +1,6 @@
 """What a forget touches in the log, and what is left of it: planning and scrubbing, before anything is written.
 
-Reads the log and the projection. Who may forget, and everything outside the log, is for `sprite.memory.forgetting.forget`.
+Reads the log and the projection. Who may forget, and everything outside the log, is for `forget.py`.
 """
 
 from __future__ import annotations
