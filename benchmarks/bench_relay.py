@@ -17,7 +17,17 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks.report import line, spread
-from sprite.protocol import AgentEvent, Auth, FrameDecoder, Ping, ServerMessage, decode_server, encode
+from sprite.protocol.frames import (
+    FrameDecoder,
+    ServerMessage,
+    decode_server,
+    encode,
+)
+from sprite.protocol.messages import (
+    AgentEvent,
+    Auth,
+    Ping,
+)
 from tests.harness import ROOT
 
 EVENTS = 1500

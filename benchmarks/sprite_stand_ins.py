@@ -11,17 +11,19 @@ import sys
 import time
 from collections import defaultdict
 
-from sprite.protocol import (
+from sprite.protocol.frames import (
+    FrameDecoder,
+    decode_client,
+    encode,
+)
+from sprite.protocol.messages import (
     AgentEvent,
     Auth,
     AuthOk,
-    FrameDecoder,
     MemoryState,
     Ping,
     SessionState,
     StateSync,
-    decode_client,
-    encode,
 )
 
 TEXT = "A sentence such as an agent says while it works, a hundred characters long or so, and then some more."

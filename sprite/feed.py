@@ -23,7 +23,15 @@ from sprite.privacy.redaction import (
     discreet,
     discreet_value,
 )
-from sprite.protocol import AgentEvent, Block, CanvasUpdate, Card, Error, ServerPayload, encode
+from sprite.protocol.frames import encode
+from sprite.protocol.messages import (
+    AgentEvent,
+    Block,
+    CanvasUpdate,
+    Card,
+    Error,
+    ServerPayload,
+)
 from sprite.underway import Underway
 
 log = logging.getLogger(__name__)

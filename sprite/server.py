@@ -47,7 +47,11 @@ from sprite.memory.recall.boot_prompt import Loader
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.confidences import Discretion
 from sprite.privacy.redaction import prepare
-from sprite.protocol import Error, MemoryUpdate, encode
+from sprite.protocol.frames import encode
+from sprite.protocol.messages import (
+    Error,
+    MemoryUpdate,
+)
 
 if TYPE_CHECKING:
     from sprite.agent.equipment import Agent

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from sprite.protocol import AgentEvent, Running, ServerPayload
+from sprite.protocol.messages import (
+    AgentEvent,
+    Running,
+    ServerPayload,
+)
 
 #: Of a very long turn the newest events are kept; the turn in the log has all of it.
 MAX_EVENTS = 200

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from sprite.protocol import (
-    AuthOk,
+from sprite.protocol.frames import (
     FrameDecoder,
+    encode,
+)
+from sprite.protocol.messages import (
+    AuthOk,
     MemoryState,
     ServerPayload,
     SessionState,
     StateSync,
-    encode,
 )
 
 if TYPE_CHECKING:

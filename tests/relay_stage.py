@@ -14,7 +14,7 @@ from aiohttp import web
 
 from bridge.hosts import HostError, HostState, Reached, Report, TcpChannel
 from bridge.relay.relay import Relay
-from sprite.protocol import MAX_FRAME_BYTES
+from sprite.protocol.messages import MAX_FRAME_BYTES
 from tests.chat_stand_in import TOKEN
 
 if TYPE_CHECKING:

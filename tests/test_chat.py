@@ -21,7 +21,7 @@ from bridge.chat.conversation import Conversation
 from bridge.chat.pipe import Pipe
 from bridge.chat.state_line import state_line
 from bridge.chat.terminal import Terminal
-from sprite.protocol import (
+from sprite.protocol.messages import (
     Ack,
     AgentEvent,
     Block,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.input import PipeInput
 
     from bridge.chat.screen import Screen
-    from sprite.protocol import StateSync
+    from sprite.protocol.messages import StateSync
 
 
 class Watched(io.StringIO):

@@ -12,7 +12,17 @@ from aiohttp import web
 
 from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
 from bridge.chat.doors import RemoteDoor
-from sprite.protocol import Ack, AgentEvent, Error, Gap, LinkState, Mission, RelayedMessage, StateSync, System
+from sprite.protocol.frames import RelayedMessage
+from sprite.protocol.messages import (
+    Ack,
+    AgentEvent,
+    Error,
+    Gap,
+    LinkState,
+    Mission,
+    StateSync,
+    System,
+)
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import PATIENCE, Stage, Street, stage
 

@@ -21,15 +21,17 @@ import pytest_asyncio
 from sprite.clients.connection import Connection
 from sprite.database.workspace import CardSaved, open_workspace
 from sprite.feed import Feed
-from sprite.protocol import (
+from sprite.protocol.frames import (
+    ClientMessage,
+    encode,
+)
+from sprite.protocol.messages import (
     AgentEvent,
     Block,
     Card,
-    ClientMessage,
     MemoryState,
     SessionState,
     StateSync,
-    encode,
 )
 from sprite.server import MAX_CONNECTIONS
 from tests.harness import Client, Message, SpriteProcess, running_sprite

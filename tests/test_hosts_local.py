@@ -13,7 +13,15 @@ import pytest
 
 from bridge.hosts import HostError, HostState, ModelAccess, NoSuchFileError, Reached
 from bridge.hosts.local import LocalHost
-from sprite.protocol import Auth, AuthOk, FrameDecoder, decode_server, encode
+from sprite.protocol.frames import (
+    FrameDecoder,
+    decode_server,
+    encode,
+)
+from sprite.protocol.messages import (
+    Auth,
+    AuthOk,
+)
 from tests.harness import PATIENCE, running_sprite
 from tests.witness import eventually
 

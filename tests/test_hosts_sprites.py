@@ -10,7 +10,8 @@ import pytest
 
 from bridge.hosts import HostError, HostState, NoSuchFileError
 from bridge.hosts.archive import Archive, contents_of
-from sprite.protocol import Auth, encode
+from sprite.protocol.frames import encode
+from sprite.protocol.messages import Auth
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, ROOT

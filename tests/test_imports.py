@@ -102,7 +102,9 @@ class A:
         ("sprite.server", False),
     ]
     assert len(PATHS) > 50
-    assert {"sprite", "sprite.protocol", "sprite.memory.capture.recorder", "bridge.offline.model"} <= set(PATHS)
+    assert {"sprite", "sprite.protocol.messages", "sprite.memory.capture.recorder", "bridge.offline.model"} <= set(
+        PATHS
+    )
 
 
 def test_no_module_is_part_of_a_cycle() -> None:
@@ -129,8 +131,9 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
     [
         (("sprite.memory",), (*UPPER, "sprite.tools"), ()),
         (("sprite.tools",), (*UPPER, "sprite.config"), ()),
-        (("sprite.database",), ("sprite",), ("sprite.database", "sprite.errors", "sprite.protocol")),
-        (("sprite.protocol",), ("sprite",), ("sprite.errors",)),
+        (("sprite.database",), ("sprite",), ("sprite.database", "sprite.errors", "sprite.protocol.messages")),
+        (("sprite.protocol",), ("sprite",), ("sprite.protocol", "sprite.errors")),
+        (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors")),
         (("sprite.errors",), ("sprite", "asyncio"), ()),
         (("sprite.config",), ("sprite",), ("sprite.errors",)),
         (
@@ -141,7 +144,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("sprite.clients.gateway", "sprite.agent.runtime"), ("sprite.server", "sqlite3", "aiosqlite"), ()),
         (("sprite.agent.runtime",), ("sprite.clients.gateway", "sprite.clients.connection"), ()),
         (("sprite",), ("bridge", "tests"), ()),
-        (("bridge",), ("sprite",), ("sprite.protocol",)),
+        (("bridge",), ("sprite",), ("sprite.protocol", "sprite.prices")),
         (("bridge",), ("tests",), ()),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
         (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks")),
@@ -170,7 +173,14 @@ def test_the_stores_do_not_know_each_other() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "sprite.protocol",
+        "sprite.protocol.messages",
+        "sprite.protocol.frames",
+        "sprite.prices",
+        "sprite.agent.turn_result",
+        "sprite.privacy.cutting",
+        "sprite.privacy.redaction",
+        "sprite.memory.tokens",
+        "sprite.memory.words",
         "sprite.errors",
         "sprite.agent.translate",
         "sprite.tools.blocks",
@@ -184,7 +194,6 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.memory.curation.prompt",
         "sprite.memory.curation.answer",
         "sprite.memory.curation.answer_files",
-        "sprite.prices",
     ],
 )
 def test_what_is_pure_knows_no_loop_no_socket_and_no_database(name: str) -> None:

@@ -8,7 +8,16 @@ from contextlib import asynccontextmanager
 
 from bridge.hosts import HostError, Reached, Report
 from bridge.relay.link import Link, LinkChange
-from sprite.protocol import Ack, AgentEvent, AuthOk, ServerMessage, StateSync, encode
+from sprite.protocol.frames import (
+    ServerMessage,
+    encode,
+)
+from sprite.protocol.messages import (
+    Ack,
+    AgentEvent,
+    AuthOk,
+    StateSync,
+)
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import PATIENCE, Street
 

@@ -16,21 +16,23 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from sprite.errors import FatalPeerError, PeerError
-from sprite.protocol import (
+from sprite.protocol.frames import (
+    FrameDecoder,
+    decode_client,
+    decode_server,
+    encode,
+    json_schema,
+)
+from sprite.protocol.messages import (
     CLIENT_TYPES,
     MAX_FRAME_BYTES,
     SERVER_TYPES,
     AgentEvent,
     Auth,
     ClientPayload,
-    FrameDecoder,
     Mission,
     Ping,
     ServerPayload,
-    decode_client,
-    decode_server,
-    encode,
-    json_schema,
 )
 
 #: One valid payload per type: the required fields, as the wire document has them.

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from bridge.hosts import HostError, Report
-from sprite.protocol import (
+from sprite.protocol.frames import encode
+from sprite.protocol.messages import (
     Ack,
     AgentEvent,
     CanvasUpdate,
@@ -19,7 +20,6 @@ from sprite.protocol import (
     Gap,
     MemoryResult,
     Status,
-    encode,
 )
 from tests.chat_stand_in import TOKEN, StandIn, Visitor, state_sync
 from tests.relay_stage import Page, Stage, Street, stage

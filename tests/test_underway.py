@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sprite.protocol import AgentEvent, Running
+from sprite.protocol.messages import (
+    AgentEvent,
+    Running,
+)
 from sprite.underway import MAX_EVENTS, Underway
 
 

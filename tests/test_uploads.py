@@ -19,7 +19,10 @@ from sprite.clients.uploads import (
     safe_name,
 )
 from sprite.errors import PeerError, StorageError
-from sprite.protocol import MAX_UPLOAD_BYTES, FileUpload
+from sprite.protocol.messages import (
+    MAX_UPLOAD_BYTES,
+    FileUpload,
+)
 
 
 @pytest.fixture

@@ -15,7 +15,15 @@ from typing import Any
 from bridge.hosts import Channel, ModelAccess, Reached
 from bridge.hosts.archive import Archive
 from bridge.hosts.sprites import SpritesHost
-from sprite.protocol import Auth, AuthOk, FrameDecoder, decode_server, encode
+from sprite.protocol.frames import (
+    FrameDecoder,
+    decode_server,
+    encode,
+)
+from sprite.protocol.messages import (
+    Auth,
+    AuthOk,
+)
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
 from tests.emulator.machine import Service

@@ -14,23 +14,25 @@ from typing import TYPE_CHECKING, Self
 
 import aiohttp
 
-from sprite.protocol import (
+from sprite.protocol.frames import (
+    FatalPeerError,
+    PeerError,
+    RelayedMessage,
+    decode_relayed,
+    encode,
+)
+from sprite.protocol.messages import (
     Ack,
     AuthOk,
     ClientPayload,
     Error,
-    FatalPeerError,
     Gap,
     LinkState,
     Mission,
-    PeerError,
     Permission,
-    RelayedMessage,
     ResumeFrom,
     ServerPayload,
     StateSync,
-    decode_relayed,
-    encode,
 )
 
 if TYPE_CHECKING:

@@ -14,7 +14,15 @@ from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
 from bridge.chat.counted import counted
 from bridge.chat.untrusted import one_line
-from sprite.protocol import Error, LinkState, MemoryRequest, MemoryResult, ServerPayload, Status, System
+from sprite.protocol.messages import (
+    Error,
+    LinkState,
+    MemoryRequest,
+    MemoryResult,
+    ServerPayload,
+    Status,
+    System,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.conversation import Conversation
     from bridge.chat.screen import Screen
-    from sprite.protocol import ClientPayload
+    from sprite.protocol.messages import ClientPayload
 
 _LOOK_SECONDS = 15.0
 #: A session's end and a flush wait for a call to a model, or for several.

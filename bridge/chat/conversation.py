@@ -15,7 +15,8 @@ from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
 from bridge.chat.turn import ENDINGS, Turns
 from bridge.chat.untrusted import one_line
-from sprite.protocol import (
+from sprite.protocol.frames import RelayedMessage
+from sprite.protocol.messages import (
     MAX_MISSION_CHARS,
     Ack,
     AgentEvent,
@@ -31,7 +32,6 @@ from sprite.protocol import (
     Permission,
     PermissionRequest,
     PermissionResolved,
-    RelayedMessage,
     StateSync,
     Status,
     System,
@@ -45,7 +45,10 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from sprite.protocol import MemoryState, SessionState
+    from sprite.protocol.messages import (
+        MemoryState,
+        SessionState,
+    )
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {

@@ -20,7 +20,11 @@ from bridge.chat.untrusted import clean, one_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sprite.protocol import ChatMessage, MemoryUpdate, PermissionRequest
+    from sprite.protocol.messages import (
+        ChatMessage,
+        MemoryUpdate,
+        PermissionRequest,
+    )
 
 #: Stands before what a person says.
 MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "

@@ -17,7 +17,10 @@ from bridge.chat.untrusted import clean, one_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sprite.protocol import FileState, Status
+    from sprite.protocol.messages import (
+        FileState,
+        Status,
+    )
 
 _HIT_CHARS = 300
 

@@ -13,7 +13,7 @@ from bridge.chat.reply import StreamedReply
 
 if TYPE_CHECKING:
     from bridge.chat.screen import Screen
-    from sprite.protocol import AgentEvent
+    from sprite.protocol.messages import AgentEvent
 
 ENDINGS = frozenset({"complete", "interrupted", "error"})
 

@@ -17,7 +17,7 @@ from bridge.door.visitors import Visitors
 from bridge.hosts import Host
 from bridge.operating.metrics import Metrics
 from bridge.relay.relay import Relay
-from sprite.protocol import MAX_FRAME_BYTES
+from sprite.protocol.messages import MAX_FRAME_BYTES
 
 #: A frame above the protocol's limit still gets an answer in words; far above it ends the connection.
 _MAX_MESSAGE_BYTES = 2 * MAX_FRAME_BYTES

@@ -5,7 +5,18 @@ from __future__ import annotations
 import asyncio
 
 from bridge.hosts import Channel, HostError
-from sprite.protocol import Auth, AuthOk, FrameDecoder, PeerError, ServerMessage, StateSync, decode_server, encode
+from sprite.protocol.frames import (
+    FrameDecoder,
+    PeerError,
+    ServerMessage,
+    decode_server,
+    encode,
+)
+from sprite.protocol.messages import (
+    Auth,
+    AuthOk,
+    StateSync,
+)
 
 _GREETING_SECONDS = 10.0
 #: A state carries the whole canvas.

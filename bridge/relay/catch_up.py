@@ -10,7 +10,17 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from bridge.relay.sprite_connection import LinkError, SpriteConnection
-from sprite.protocol import AuthOk, Gap, Resume, ResumeFrom, ServerMessage, StateSync, encode
+from sprite.protocol.frames import (
+    ServerMessage,
+    encode,
+)
+from sprite.protocol.messages import (
+    AuthOk,
+    Gap,
+    Resume,
+    ResumeFrom,
+    StateSync,
+)
 
 if TYPE_CHECKING:
     from bridge.relay.sprite_connection import Reach

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 
 from bridge.relay.kept import Kept, KeptMessages
 from bridge.relay.link import Link, LinkDownError
-from sprite.protocol import (
+from sprite.protocol.frames import (
+    ServerMessage,
+    VisitorMessage,
+    encode,
+)
+from sprite.protocol.messages import (
     Ack,
     AuthOk,
     Error,
@@ -23,9 +28,6 @@ from sprite.protocol import (
     Interrupt,
     Mission,
     Permission,
-    ServerMessage,
-    VisitorMessage,
-    encode,
 )
 
 if TYPE_CHECKING:

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from bridge.hosts import HostError
 from bridge.relay.sprite_connection import LinkError, SpriteConnection
-from sprite.protocol import AuthOk, Gap, Resume, ServerMessage, System, encode
+from sprite.protocol.frames import (
+    ServerMessage,
+    encode,
+)
+from sprite.protocol.messages import (
+    AuthOk,
+    Gap,
+    Resume,
+    System,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -6,7 +6,7 @@ import logging
 import re
 from collections import deque
 
-from sprite.protocol import AgentEvent
+from sprite.protocol.messages import AgentEvent
 
 log = logging.getLogger(__name__)
 

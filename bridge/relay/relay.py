@@ -16,7 +16,8 @@ from aiohttp import WSCloseCode
 
 from bridge.relay.room import IDLE_SECONDS, Room
 from bridge.relay.subscriber import Subscriber
-from sprite.protocol import Error, FatalPeerError
+from sprite.protocol.frames import FatalPeerError
+from sprite.protocol.messages import Error
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -22,7 +22,12 @@ from bridge.relay.link import Link, LinkChange
 from bridge.relay.mission_log import MissionLog
 from bridge.relay.replay_buffer import ReplayBuffer
 from bridge.relay.sprite_connection import LinkError
-from sprite.protocol import (
+from sprite.protocol.frames import (
+    ServerMessage,
+    VisitorMessage,
+    encode,
+)
+from sprite.protocol.messages import (
     AgentEvent,
     AuthOk,
     CanvasUpdate,
@@ -35,11 +40,8 @@ from sprite.protocol import (
     PermissionRequest,
     PermissionResolved,
     Ping,
-    ServerMessage,
     StackUpdate,
     StateSync,
-    VisitorMessage,
-    encode,
 )
 
 if TYPE_CHECKING:

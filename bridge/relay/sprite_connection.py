@@ -12,18 +12,20 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from bridge.relay.token_bucket import TokenBucket
-from sprite.protocol import (
+from sprite.protocol.frames import (
+    FatalPeerError,
+    FrameDecoder,
+    PeerError,
+    ServerMessage,
+    decode_server,
+    encode,
+)
+from sprite.protocol.messages import (
     PROTOCOL_VERSION,
     Auth,
     AuthOk,
     Error,
-    FatalPeerError,
-    FrameDecoder,
-    PeerError,
     Resume,
-    ServerMessage,
-    decode_server,
-    encode,
 )
 
 if TYPE_CHECKING:

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING
 from aiohttp import WSMsgType
 
 from bridge.relay.token_bucket import TokenBucket
-from sprite.protocol import (
-    MAX_FRAME_BYTES,
-    Error,
+from sprite.protocol.frames import (
     FatalPeerError,
     PeerError,
-    ResumeFrom,
     VisitorMessage,
     decode_visitor,
     encode,
+)
+from sprite.protocol.messages import (
+    MAX_FRAME_BYTES,
+    Error,
+    ResumeFrom,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from sprite.protocol import LinkState, ServerPayload
+    from sprite.protocol.messages import (
+        LinkState,
+        ServerPayload,
+    )
 
 #: The first frame says where to begin; nobody needs long for it.
 _FIRST_FRAME_SECONDS = 10.0

@@ -45,7 +45,11 @@ from sprite.memory.capture.hooks import hook_matchers
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.cutting import Discreet
-from sprite.protocol import AgentEvent, CanvasUpdate, StackUpdate
+from sprite.protocol.messages import (
+    AgentEvent,
+    CanvasUpdate,
+    StackUpdate,
+)
 from sprite.tools.canvas import canvas_tools
 from sprite.tools.memory import memory_tools
 

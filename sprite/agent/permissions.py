@@ -15,7 +15,10 @@ from sprite.privacy.cutting import (
     Discreet,
     shown_input,
 )
-from sprite.protocol import PermissionRequest, PermissionResolved
+from sprite.protocol.messages import (
+    PermissionRequest,
+    PermissionResolved,
+)
 
 Decision = Literal["allow", "deny", "always"]
 ANSWER_TIMEOUT_SECONDS = 600.0

@@ -25,7 +25,7 @@ from sprite.privacy.cutting import (
     result_text,
     shown_input,
 )
-from sprite.protocol import AgentEvent
+from sprite.protocol.messages import AgentEvent
 
 #: What is shown of a tool's answer; the observation keeps more.
 SUMMARY_CHARS = 400

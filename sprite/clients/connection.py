@@ -16,7 +16,13 @@ from sprite import __version__
 from sprite.errors import FatalPeerError, PeerError, SpriteError
 from sprite.feed import Feed
 from sprite.privacy.redaction import discreet
-from sprite.protocol import (
+from sprite.protocol.frames import (
+    ClientMessage,
+    FrameDecoder,
+    decode_client,
+    encode,
+)
+from sprite.protocol.messages import (
     AUTH_TIMEOUT_SECONDS,
     MAX_AUTH_FRAME_BYTES,
     MAX_FRAME_BYTES,
@@ -26,15 +32,11 @@ from sprite.protocol import (
     UPLOAD_CHUNK_BYTES,
     Auth,
     AuthOk,
-    ClientMessage,
     Error,
-    FrameDecoder,
     Gap,
     Resume,
     ServerPayload,
     StateSync,
-    decode_client,
-    encode,
 )
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,11 @@ from sprite.memory.projection.projection import (
 from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.redaction import discreet
-from sprite.protocol import (
+from sprite.protocol.frames import (
+    ClientMessage,
+    encode,
+)
+from sprite.protocol.messages import (
     CHAT_LIMIT,
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
@@ -36,7 +40,6 @@ from sprite.protocol import (
     CanvasCommand,
     CanvasInteraction,
     CanvasUpdate,
-    ClientMessage,
     FileUpload,
     Heartbeat,
     Interrupt,
@@ -49,7 +52,6 @@ from sprite.protocol import (
     StateSync,
     Status,
     System,
-    encode,
 )
 
 #: A person who asks for a flush waits for one call to a model.

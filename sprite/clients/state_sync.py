@@ -7,7 +7,14 @@ from sprite.agent.runtime import AgentRuntime
 from sprite.database.workspace import WorkspaceDB
 from sprite.feed import Feed
 from sprite.memory.recall.view import MemoryView
-from sprite.protocol import CHAT_LIMIT, CHAT_TEXT_CHARS, MAX_FRAME_BYTES, ChatMessage, StateSync, encode
+from sprite.protocol.frames import encode
+from sprite.protocol.messages import (
+    CHAT_LIMIT,
+    CHAT_TEXT_CHARS,
+    MAX_FRAME_BYTES,
+    ChatMessage,
+    StateSync,
+)
 
 
 async def state_sync(

@@ -16,7 +16,10 @@ import time
 from pathlib import Path
 
 from sprite.errors import PeerError, StorageError
-from sprite.protocol import MAX_UPLOAD_BYTES, FileUpload
+from sprite.protocol.messages import (
+    MAX_UPLOAD_BYTES,
+    FileUpload,
+)
 
 #: Uploads under way at once; each costs a file.
 MAX_OPEN = 16

@@ -18,7 +18,7 @@ from sprite.memory.forgetting.forget import (
 )
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.recall.view import known_file
-from sprite.protocol import MemoryRequest
+from sprite.protocol.messages import MemoryRequest
 
 EXIT_DECLINED = 1
 

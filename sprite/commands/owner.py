@@ -15,7 +15,16 @@ from sprite.database.workspace import WorkspaceDB, open_workspace
 from sprite.errors import OperatorError, PeerError, WorkspaceLockedError
 from sprite.memory.files import MemoryFiles
 from sprite.memory.projection.projection import Projection
-from sprite.protocol import Auth, Error, MemoryRequest, MemoryResult, decode_server, encode
+from sprite.protocol.frames import (
+    decode_server,
+    encode,
+)
+from sprite.protocol.messages import (
+    Auth,
+    Error,
+    MemoryRequest,
+    MemoryResult,
+)
 
 #: A forget waits for the mission under way, and then writes whole databases.
 ANSWER_SECONDS = 600.0

@@ -19,7 +19,14 @@ from typing import Any, Literal
 import msgspec
 
 from sprite.database.connection import Database, Schema, open_database
-from sprite.protocol import Block, Card, ChatMessage, Point, Size, Stack
+from sprite.protocol.messages import (
+    Block,
+    Card,
+    ChatMessage,
+    Point,
+    Size,
+    Stack,
+)
 
 MissionStatus = Literal["queued", "running", "complete", "interrupted", "error"]
 #: The events kept for replay; a client further behind gets a `gap` and a fresh state.

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from sprite.protocol import Block, well_formed
+from sprite.protocol.frames import well_formed
+from sprite.protocol.messages import Block
 
 CARD_TYPES = ("table", "document", "notes")
 #: A card has to fit a frame beside its envelope; what is larger belongs into a file.

@@ -14,7 +14,13 @@ from typing import Any
 from claude_agent_sdk import SdkMcpTool, tool
 
 from sprite.database.workspace import CardSaved, Effect, WorkspaceDB
-from sprite.protocol import Block, CanvasUpdate, Card, StackUpdate, well_formed
+from sprite.protocol.frames import well_formed
+from sprite.protocol.messages import (
+    Block,
+    CanvasUpdate,
+    Card,
+    StackUpdate,
+)
 from sprite.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks, read_json
 
 Publish = Callable[[CanvasUpdate | StackUpdate, Sequence[Effect]], Awaitable[None]]

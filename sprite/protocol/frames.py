@@ -1,0 +1,271 @@
+"""Frames of protocol version 1: the bytes that messages travel as. Feed bytes, get messages; no I/O.
+
+A frame is one JSON object on one line: `{"type", "id", "timestamp", "payload"}`, with `seq` on durable
+events and `reply_to` on answers. `timestamp` is Unix time in milliseconds, `id` a UUID of the sender's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from sprite.errors import FatalPeerError as FatalPeerError
+from sprite.errors import PeerError as PeerError
+from sprite.protocol.messages import (
+    CLIENT_TYPES,
+    MAX_FRAME_BYTES,
+    PROTOCOL_VERSION,
+    RELAYED_TYPES,
+    SERVER_TYPES,
+    TYPE_NAMES,
+    VISITOR_TYPES,
+    ClientPayload,
+    LinkState,
+    ResumeFrom,
+    ServerPayload,
+)
+
+_T = TypeVar("_T")
+
+
+class Envelope(Struct):
+    """A frame as read: the payload is still bytes, since its shape depends on `type`."""
+
+    type: str
+    id: str = ""
+    timestamp: float = 0
+    payload: msgspec.Raw = field(default_factory=lambda: msgspec.Raw(b"{}"))
+    seq: int | None = None
+    reply_to: str | None = None
+
+
+class ClientMessage(Struct):
+    """A validated message of a client's."""
+
+    type: str
+    id: str
+    payload: ClientPayload
+
+
+class VisitorMessage(Struct):
+    """A validated message of a page's or a terminal's."""
+
+    type: str
+    id: str
+    payload: ClientPayload | ResumeFrom
+
+
+class ServerMessage(Struct):
+    """A validated message of the sprite's; `seq` on durable events, `reply_to` on answers, `timestamp` in ms."""
+
+    type: str
+    id: str
+    payload: ServerPayload
+    seq: int | None = None
+    reply_to: str | None = None
+    timestamp: float = 0
+
+
+class RelayedMessage(Struct):
+    """A validated message as pages and terminals get it from the bridge."""
+
+    type: str
+    id: str
+    payload: ServerPayload | LinkState
+    seq: int | None = None
+    reply_to: str | None = None
+
+
+class _Outgoing(Struct, omit_defaults=True):
+    type: str
+    id: str
+    timestamp: int
+    payload: Any
+    seq: int | None = None
+    reply_to: str | None = None
+
+
+_envelopes = msgspec.json.Decoder(Envelope)
+_encoder = msgspec.json.Encoder()
+
+
+def read_envelope(frame: bytes) -> Envelope:
+    """The envelope of one frame. FatalPeerError if it is no JSON object, PeerError if it has no `type`."""
+    try:
+        return _envelopes.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        found = _object(frame)
+        if found is None:
+            raise FatalPeerError(f"This is no JSON object: {_reason(error)}.") from error
+        refused = PeerError(f"The message does not fit: {_reason(error)}.", code="bad_message")
+        refused.reply_to = found["id"] if isinstance(found.get("id"), str) else None
+        raise refused from error
+
+
+def _object(frame: bytes) -> dict[str, Any] | None:
+    """The JSON object a frame is, if it is one, by a reader that takes half a surrogate pair for a character.
+
+    A browser sends one when it cuts a text inside an emoji: no text for us, but no broken framing either.
+    """
+    try:
+        found = json.loads(frame.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def decode_client(frame: bytes) -> ClientMessage:
+    """A client's message. PeerError for an unknown type or a payload that does not fit it."""
+    envelope = read_envelope(frame)
+    payload = _payload(envelope, CLIENT_TYPES)
+    return ClientMessage(type=envelope.type, id=envelope.id, payload=payload)
+
+
+def decode_server(frame: bytes) -> ServerMessage:
+    """The sprite's message, as a client reads it; the errors of `decode_client`."""
+    envelope = read_envelope(frame)
+    return ServerMessage(
+        type=envelope.type,
+        id=envelope.id,
+        payload=_payload(envelope, SERVER_TYPES),
+        seq=envelope.seq,
+        reply_to=envelope.reply_to,
+        timestamp=envelope.timestamp,
+    )
+
+
+def decode_visitor(frame: bytes) -> VisitorMessage:
+    """A page's or a terminal's message, as the bridge reads it; the errors of `decode_client`."""
+    envelope = read_envelope(frame)
+    return VisitorMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, VISITOR_TYPES))
+
+
+def decode_relayed(frame: bytes) -> RelayedMessage:
+    """The bridge's message, as a page or a terminal reads it; the errors of `decode_client`."""
+    envelope = read_envelope(frame)
+    return RelayedMessage(
+        type=envelope.type,
+        id=envelope.id,
+        payload=_payload(envelope, RELAYED_TYPES),
+        seq=envelope.seq,
+        reply_to=envelope.reply_to,
+    )
+
+
+def _payload(envelope: Envelope, types: dict[str, type[_T]]) -> _T:
+    expected = types.get(envelope.type)
+    if expected is None:
+        raise _at_fault(envelope, PeerError(f"Unknown message type {envelope.type[:80]!r}.", code="unknown_type"))
+    try:
+        return msgspec.json.decode(envelope.payload, type=expected)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _at_fault(
+            envelope,
+            PeerError(f"The payload of {envelope.type!r} does not fit: {_reason(error)}.", code="bad_payload"),
+        ) from error
+
+
+def _at_fault(envelope: Envelope, error: PeerError) -> PeerError:
+    error.reply_to = envelope.id or None
+    return error
+
+
+def _reason(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:300]
+
+
+def encode(
+    payload: ClientPayload | ServerPayload | ResumeFrom | LinkState,
+    *,
+    message_id: str | None = None,
+    seq: int | None = None,
+    reply_to: str | None = None,
+    timestamp: float = 0,
+) -> bytes:
+    """One frame, its newline included; `timestamp` in ms, now if it is 0."""
+    outgoing = _Outgoing(
+        type=TYPE_NAMES[type(payload)],
+        id=message_id or str(uuid.uuid4()),
+        timestamp=int(timestamp or time.time() * 1000),
+        payload=payload,
+        seq=seq,
+        reply_to=reply_to,
+    )
+    try:
+        return _encoder.encode(outgoing) + b"\n"
+    except UnicodeEncodeError:
+        # Half a surrogate pair, from a model or a tool: it must not keep the event from its readers.
+        return _encoder.encode(well_formed(msgspec.to_builtins(outgoing))) + b"\n"
+
+
+def well_formed(value: Any) -> Any:
+    """A JSON value in which every half of a surrogate pair, which no UTF-8 can hold, is a question mark."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {well_formed(key): well_formed(item) for key, item in value.items()}
+    return [well_formed(item) for item in value] if isinstance(value, list) else value
+
+
+class FrameDecoder:
+    """Bytes in, frames out; a partial line yields nothing, an oversized one ends the connection.
+
+    `limit` may be raised once the peer is authenticated.
+    """
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        self.limit = limit
+        self._buffer = bytearray()
+        self._searched = 0
+
+    def feed(self, data: bytes) -> None:
+        """Takes bytes as they come off the wire."""
+        self._buffer += data
+
+    def next_frame(self) -> bytes | None:
+        """The next complete frame without its newline, or None. FatalPeerError over the limit.
+
+        Blank lines are skipped: they are how a person with netcat says hello.
+        """
+        while True:
+            end = self._buffer.find(b"\n", self._searched)
+            if end == -1:
+                # Where the search stopped is kept, so that a long frame in many pieces costs O(n).
+                self._searched = len(self._buffer)
+                if len(self._buffer) > self.limit:
+                    raise FatalPeerError(self._too_long(), code="frame_too_large")
+                return None
+            if end > self.limit:
+                raise FatalPeerError(self._too_long(), code="frame_too_large")
+            frame = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            self._searched = 0
+            if frame.strip():
+                return frame
+
+    def _too_long(self) -> str:
+        return f"A frame may have {self.limit} bytes at most; the connection is closed."
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of every message, `client` and `server` by type, with shared definitions."""
+    names = [*CLIENT_TYPES, *SERVER_TYPES]
+    types = [*CLIENT_TYPES.values(), *SERVER_TYPES.values()]
+    schemas, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    by_name = dict(zip(names, schemas, strict=True))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Sprite wire protocol, version {PROTOCOL_VERSION}",
+        "client": {name: by_name[name] for name in CLIENT_TYPES},
+        "server": {name: by_name[name] for name in SERVER_TYPES},
+        "$defs": definitions,
+    }
