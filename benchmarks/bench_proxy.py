@@ -40,8 +40,8 @@ from bridge.llm.proxy import LlmProxy
 from bridge.llm.rates import Rates
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream
-from bridge.operating import logs
-from bridge.operating.metrics import Metrics
+from bridge.observing import logs
+from bridge.observing.metrics import Metrics
 
 MODEL = "claude-haiku-4-5"
 CLIENTS = 50

@@ -10,7 +10,12 @@ from typing import Self
 
 from aiohttp import web
 
-from bridge.hosts import HostState, Reached, Report, TcpChannel
+from bridge.hosts.host import (
+    HostState,
+    Reached,
+    Report,
+    TcpChannel,
+)
 from bridge.relay.relay import Relay
 
 

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _add_serve(commands: "Commands") -> None:
-    from bridge import serve
+    from bridge.commands import serve
 
     command = commands.add_parser("serve", help="let people in, reach their sprites, and answer for the model")
     serve.add_arguments(command)
@@ -35,7 +35,7 @@ def _add_serve(commands: "Commands") -> None:
 
 
 def _add_operating(commands: "Commands") -> None:
-    from bridge.operating import commands as operate
+    from bridge.commands import operate
 
     for name, words, add_arguments in (
         ("deploy", "bring a sprite to what it should be, with its steps", operate.add_deploy_arguments),

@@ -23,8 +23,12 @@ from bridge.door.people import People
 from bridge.door.routes import Readiness, Routes
 from bridge.door.visitors import Visitors
 from bridge.errors import OperatorError
-from bridge.hosts import Access, Host, ModelAccess
 from bridge.hosts.archive import Archive
+from bridge.hosts.host import (
+    Access,
+    Host,
+    ModelAccess,
+)
 from bridge.hosts.local import LocalHost
 from bridge.hosts.sprites import SpritesHost
 from bridge.listening import bound, in_url, raise_file_limit, served
@@ -35,9 +39,9 @@ from bridge.llm.proxy import LlmProxy
 from bridge.llm.rates import Rates
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream
+from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
-from bridge.operating.metrics import Metrics
 from bridge.operating.operator_api import OperatorApi
 from bridge.operating.status import Overview
 from bridge.relay.relay import Relay

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 import aiohttp
 from aiohttp import web
 
-from bridge.hosts import HostError, HostState, Reached, Report, TcpChannel
+from bridge.hosts.host import (
+    HostError,
+    HostState,
+    Reached,
+    Report,
+    TcpChannel,
+)
 from bridge.relay.relay import Relay
 from sprite.protocol.messages import MAX_FRAME_BYTES
 from tests.chat_stand_in import TOKEN

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts import HostError
 from bridge.hosts.archive import Archive
+from bridge.hosts.host import HostError
 from bridge.offline.model import OfflineModel
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts import HostError
 from bridge.hosts.archive import Archive
+from bridge.hosts.host import HostError
 from tests.bridge_harness import bridge_environment, run_bridge
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN

@@ -18,7 +18,7 @@ from bridge.door.edge import Edge
 from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.listening import bound, served
-from bridge.operating.metrics import Metrics
+from bridge.observing.metrics import Metrics
 from tests.harness import PATIENCE
 
 #: What stands for half a minute or two in the real one.
@@ -71,7 +71,7 @@ async def test_a_body_that_never_ends_is_refused(tmp_path: Path, sent: bytes) ->
 
 
 async def test_a_fault_shows_its_place_and_not_its_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from bridge.operating.logs import JsonLines
+    from bridge.observing.logs import JsonLines
 
     async with listening(tmp_path) as listener:
         answer = await answer_to(listener, b"GET /fails HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

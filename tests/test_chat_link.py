@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
-from bridge.chat.doors import RemoteDoor
+from bridge.chat.endpoints import RemoteDoor
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
     Ack,

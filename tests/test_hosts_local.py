@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts import HostError, HostState, ModelAccess, NoSuchFileError, Reached
+from bridge.hosts.host import (
+    HostError,
+    HostState,
+    ModelAccess,
+    NoSuchFileError,
+    Reached,
+)
 from bridge.hosts.local import LocalHost
 from sprite.protocol.frames import (
     FrameDecoder,

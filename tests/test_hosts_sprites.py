@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.hosts import HostError, HostState, NoSuchFileError
 from bridge.hosts.archive import Archive, contents_of
+from bridge.hosts.host import (
+    HostError,
+    HostState,
+    NoSuchFileError,
+)
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import Auth
 from tests.emulator import Emulator, Fault

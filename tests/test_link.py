@@ -6,7 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from bridge.hosts import HostError, Reached, Report
+from bridge.hosts.host import (
+    HostError,
+    Reached,
+    Report,
+)
 from bridge.relay.link import Link, LinkChange
 from sprite.protocol.frames import (
     ServerMessage,

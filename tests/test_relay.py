@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from bridge.hosts import HostError, Report
+from bridge.hosts.host import (
+    HostError,
+    Report,
+)
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import (
     Ack,

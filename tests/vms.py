@@ -12,8 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bridge.hosts import Channel, ModelAccess, Reached
 from bridge.hosts.archive import Archive
+from bridge.hosts.host import (
+    Channel,
+    ModelAccess,
+    Reached,
+)
 from bridge.hosts.sprites import SpritesHost
 from sprite.protocol.frames import (
     FrameDecoder,

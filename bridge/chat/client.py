@@ -15,7 +15,10 @@ from bridge.chat import drawing
 from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
-from bridge.chat.doors import LocalDoor, RemoteDoor
+from bridge.chat.endpoints import (
+    LocalDoor,
+    RemoteDoor,
+)
 from bridge.chat.pipe import Pipe
 from bridge.chat.untrusted import one_line
 

@@ -18,8 +18,11 @@ from aiohttp.typedefs import Middleware
 
 from bridge.door import login, messages
 from bridge.door.login import Doorkeeper
-from bridge.door.request_keys import PERSON, SPRITE
-from bridge.operating.metrics import Metrics
+from bridge.observing.metrics import Metrics
+from bridge.observing.request_keys import (
+    PERSON,
+    SPRITE,
+)
 
 log = logging.getLogger(__name__)
 

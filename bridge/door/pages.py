@@ -20,7 +20,11 @@ from urllib.parse import quote
 from aiohttp import web
 
 from bridge.door import messages
-from bridge.hosts import Host, HostError, NoSuchFileError
+from bridge.hosts.host import (
+    Host,
+    HostError,
+    NoSuchFileError,
+)
 
 _WEB = Path(__file__).resolve().parents[1] / "web"
 _INDEX = "index.html"

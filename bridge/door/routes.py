@@ -12,10 +12,10 @@ from bridge.door import login, messages, pages
 from bridge.door.login import Doorkeeper
 from bridge.door.pages import Pages
 from bridge.door.people import People
-from bridge.door.request_keys import PERSON
 from bridge.door.visitors import Visitors
-from bridge.hosts import Host
-from bridge.operating.metrics import Metrics
+from bridge.hosts.host import Host
+from bridge.observing.metrics import Metrics
+from bridge.observing.request_keys import PERSON
 from bridge.relay.relay import Relay
 from sprite.protocol.messages import MAX_FRAME_BYTES
 

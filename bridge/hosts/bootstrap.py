@@ -15,9 +15,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from bridge.hosts import Access, HostError, ModelAccess, Report, vm_scripts
+from bridge.hosts import vm_scripts
 from bridge.hosts.archive import Archive, contents_of, hashes_of
 from bridge.hosts.faults import is_full_disk
+from bridge.hosts.host import (
+    Access,
+    HostError,
+    ModelAccess,
+    Report,
+)
 from bridge.hosts.machine import CommandError, Machine, NotThereError
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from bridge.hosts import HostError
+from bridge.hosts.host import HostError
 
 #: Where `python -m sprite` finds the package: beside this one.
 _ROOT = Path(__file__).resolve().parents[2]

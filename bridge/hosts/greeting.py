@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from bridge.hosts import Channel, HostError
+from bridge.hosts.host import (
+    Channel,
+    HostError,
+)
 from sprite.protocol.frames import (
     FrameDecoder,
     PeerError,

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from bridge.hosts import (
+from bridge.hosts.child import Child, WorkspaceTakenError
+from bridge.hosts.host import (
     Access,
     HostError,
     HostState,
@@ -28,7 +29,6 @@ from bridge.hosts import (
     checked_name,
     downloadable,
 )
-from bridge.hosts.child import Child, WorkspaceTakenError
 from bridge.locks import is_held
 
 _CONNECT_SECONDS = 10.0

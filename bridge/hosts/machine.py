@@ -21,8 +21,8 @@ import websockets
 from sprites.services import ServiceStream
 from websockets.asyncio.client import connect as dial
 
-from bridge.hosts import HostError
 from bridge.hosts.faults import fault_of, sentence
+from bridge.hosts.host import HostError
 from bridge.hosts.output import Output, last_lines
 from bridge.hosts.proxy import ProxyChannel
 

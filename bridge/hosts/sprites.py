@@ -16,7 +16,10 @@ from urllib.parse import urlsplit
 
 import sprites
 
-from bridge.hosts import (
+from bridge.hosts.archive import Archive
+from bridge.hosts.bootstrap import Bootstrap, Found, Plan, UpdateFailedError
+from bridge.hosts.greeting import greet, is_at_work
+from bridge.hosts.host import (
     Access,
     Channel,
     HostError,
@@ -27,9 +30,6 @@ from bridge.hosts import (
     checked_name,
     downloadable,
 )
-from bridge.hosts.archive import Archive
-from bridge.hosts.bootstrap import Bootstrap, Found, Plan, UpdateFailedError
-from bridge.hosts.greeting import greet, is_at_work
 from bridge.hosts.machine import CALL_SECONDS, Machine
 from bridge.hosts.vm_scripts import PORT
 

@@ -14,7 +14,6 @@ from typing import Self
 import msgspec
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 
-from bridge.door.request_keys import SPRITE
 from bridge.llm.budgets import Budgets
 from bridge.llm.call import Call, Desk, Path, Patience
 from bridge.llm.errors import RefusedError
@@ -24,6 +23,7 @@ from bridge.llm.rates import Rates, TooOftenError
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES, too_large
 from bridge.llm.upstream import Upstream
+from bridge.observing.request_keys import SPRITE
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,10 @@ from bridge.door.people import People
 from bridge.door.routes import Routes
 from bridge.door.visitors import Visitors
 from bridge.errors import BridgeError
-from bridge.hosts import Host, HostError
+from bridge.hosts.host import (
+    Host,
+    HostError,
+)
 from bridge.operating.status import Overview
 
 log = logging.getLogger(__name__)

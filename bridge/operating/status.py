@@ -8,7 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from bridge.door.people import People, Person
-from bridge.hosts import Host, HostError, HostState
+from bridge.hosts.host import (
+    Host,
+    HostError,
+    HostState,
+)
 from bridge.llm.ledger import Spend
 from bridge.relay.relay import Seen
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
-from bridge.hosts import HostError
+from bridge.hosts.host import HostError
 from bridge.relay.sprite_connection import LinkError, SpriteConnection
 from sprite.protocol.frames import (
     ServerMessage,

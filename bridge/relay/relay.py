@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from bridge.hosts import Host
+    from bridge.hosts.host import Host
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from bridge.hosts import HostError, Reached, Report
+from bridge.hosts.host import (
+    HostError,
+    Reached,
+    Report,
+)
 from bridge.relay.catch_up import caught_up
 from bridge.relay.correspondence import Correspondence
 from bridge.relay.link import Link, LinkChange
@@ -47,7 +51,7 @@ from sprite.protocol.messages import (
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from bridge.hosts import Host
+    from bridge.hosts.host import Host
     from bridge.relay.subscriber import Subscriber
 
 log = logging.getLogger(__name__)

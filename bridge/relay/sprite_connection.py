@@ -29,7 +29,11 @@ from sprite.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from bridge.hosts import Channel, Reached, Report
+    from bridge.hosts.host import (
+        Channel,
+        Reached,
+        Report,
+    )
 
     #: Opens a channel to one sprite, waking and making whatever is missing; HostError where it cannot.
     Reach = Callable[[Report], Awaitable[Reached]]

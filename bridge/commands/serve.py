@@ -14,7 +14,7 @@ from pathlib import Path
 from bridge.app import Bridge, running
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
 from bridge.errors import OperatorError
-from bridge.operating import logs
+from bridge.observing import logs
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from bridge import app, data_folder
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
 from bridge.door.people import Person
 from bridge.errors import BridgeError
-from bridge.hosts import HostError
+from bridge.hosts.host import HostError
 from bridge.hosts.steps import Steps
 from bridge.operating import control, status
 from bridge.operating.control import ControlError, NoBridgeError

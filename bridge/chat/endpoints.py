@@ -24,8 +24,8 @@ _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
 
 
-class _Door:
-    """What both have in common: HTTP sessions that live as long as the door."""
+class _Endpoint:
+    """What both have in common: HTTP sessions that live as long as it does."""
 
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
@@ -39,7 +39,7 @@ class _Door:
         await self._stack.aclose()
 
 
-class LocalDoor(_Door):
+class LocalDoor(_Endpoint):
     """`connect` finds the bridge that runs on a data folder; where none does, it starts one for as long as we last."""
 
     def __init__(self, settings: Settings, person: str) -> None:
@@ -78,7 +78,7 @@ class LocalDoor(_Door):
         self.is_ours = True
 
 
-class RemoteDoor(_Door):
+class RemoteDoor(_Endpoint):
     """`connect` goes to a bridge by its address, with a person's token."""
 
     def __init__(self, url: str, token: str) -> None:

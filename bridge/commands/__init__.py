@@ -1,0 +1,1 @@
+"""The bridge's commands, above everything they start or ask."""
