@@ -20,11 +20,10 @@ from sprite.protocol.messages import (
     AgentEvent,
     Auth,
     AuthOk,
-    MemoryState,
     Ping,
-    SessionState,
     StateSync,
 )
+from sprite.protocol.shapes import MemoryState, SessionState
 
 TEXT = "A sentence such as an agent says while it works, a hundred characters long or so, and then some more."
 

@@ -11,13 +11,8 @@ from sprite.protocol.frames import (
     FrameDecoder,
     encode,
 )
-from sprite.protocol.messages import (
-    AuthOk,
-    MemoryState,
-    ServerPayload,
-    SessionState,
-    StateSync,
-)
+from sprite.protocol.messages import AuthOk, ServerPayload, StateSync
+from sprite.protocol.shapes import MemoryState, SessionState
 
 if TYPE_CHECKING:
     from types import TracebackType

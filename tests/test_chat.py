@@ -24,18 +24,16 @@ from bridge.chat.terminal import Terminal
 from sprite.protocol.messages import (
     Ack,
     AgentEvent,
-    Block,
     CanvasUpdate,
-    ChatMessage,
     ChatSaid,
     Error,
-    FileState,
     Gap,
     MemoryResult,
     MemoryUpdate,
     PermissionRequest,
     PermissionResolved,
 )
+from sprite.protocol.shapes import Block, ChatMessage, FileState
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import Street, stage
 

@@ -12,13 +12,8 @@ from bridge.chat import drawing, memory_views
 from bridge.chat.cards import draw_card, gauge
 from bridge.chat.reply import StreamedReply
 from bridge.chat.untrusted import clean
-from sprite.protocol.messages import (
-    Block,
-    ChatMessage,
-    FileState,
-    MemoryUpdate,
-    PermissionRequest,
-)
+from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+from sprite.protocol.shapes import Block, ChatMessage, FileState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -25,13 +25,12 @@ from sprite.protocol.frames import (
     ClientMessage,
     encode,
 )
-from sprite.protocol.messages import (
-    AgentEvent,
+from sprite.protocol.messages import AgentEvent, StateSync
+from sprite.protocol.shapes import (
     Block,
     Card,
     MemoryState,
     SessionState,
-    StateSync,
 )
 from sprite.server import MAX_CONNECTIONS
 from tests.harness import Client, Message, SpriteProcess, running_sprite

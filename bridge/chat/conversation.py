@@ -21,7 +21,6 @@ from sprite.protocol.messages import (
     Ack,
     AgentEvent,
     CanvasUpdate,
-    Card,
     ChatSaid,
     Error,
     Gap,
@@ -36,6 +35,7 @@ from sprite.protocol.messages import (
     Status,
     System,
 )
+from sprite.protocol.shapes import Card
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,10 +45,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from sprite.protocol.messages import (
-        MemoryState,
-        SessionState,
-    )
+    from sprite.protocol.shapes import MemoryState, SessionState
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {

@@ -17,10 +17,8 @@ from bridge.chat.untrusted import clean, one_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sprite.protocol.messages import (
-        FileState,
-        Status,
-    )
+    from sprite.protocol.messages import Status
+    from sprite.protocol.shapes import FileState
 
 _HIT_CHARS = 300
 

@@ -26,12 +26,8 @@ from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.recall.boot_prompt import Loader
 from sprite.privacy.confidences import Discretion
-from sprite.protocol.messages import (
-    CHAT_TEXT_CHARS,
-    AgentEvent,
-    ChatSaid,
-    SessionState,
-)
+from sprite.protocol.messages import CHAT_TEXT_CHARS, AgentEvent, ChatSaid
+from sprite.protocol.shapes import SessionState
 
 if TYPE_CHECKING:
     from sprite.agent.conversation import Conversation

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType, field
+
+from sprite.protocol.shapes import (
+    Block,
+    Card,
+    ChatMessage,
+    FileState,
+    MemoryState,
+    Payload,
+    Point,
+    SessionState,
+    Size,
+    Stack,
+)
 
 PROTOCOL_VERSION = 1
 
@@ -22,10 +35,6 @@ MAX_UPLOAD_BYTES = 100 * 1024 * 1024
 CHAT_LIMIT = 200
 #: A single chat line is shown whole up to here; the turn in memory has all of it.
 CHAT_TEXT_CHARS = 20_000
-
-
-class Payload(Struct, omit_defaults=True):
-    """What every payload has in common: unknown fields are ignored, unset ones are not sent."""
 
 
 # --- client -> server -------------------------------------------------------------------------
@@ -62,20 +71,6 @@ class Interrupt(Payload):
     """Stops the running mission (if it is the named one, where one is named)."""
 
     mission_id: str | None = None
-
-
-class Point(Payload, omit_defaults=False):
-    """A place on the canvas, in pixels from its top left."""
-
-    x: float
-    y: float
-
-
-class Size(Payload, omit_defaults=False):
-    """A card's size in pixels."""
-
-    width: float
-    height: float
 
 
 CanvasAction = Literal[
@@ -202,78 +197,6 @@ VISITOR_TYPES: dict[str, type[ClientPayload | ResumeFrom]] = {
 }
 
 
-# --- shapes -----------------------------------------------------------------------------------
-
-
-class Block(Struct):
-    """One piece of a card."""
-
-    id: str
-    type: str
-    data: dict[str, Any]
-
-
-class Stack(Struct):
-    """A tab of the canvas."""
-
-    stack_id: str
-    name: str
-    archived: bool = False
-
-
-class Card(Struct):
-    """A card on a stack."""
-
-    card_id: str
-    stack_id: str
-    title: str
-    card_type: str
-    position: Point | None
-    size: Size | None
-    blocks: list[Block]
-    archived: bool = False
-
-
-class ChatMessage(Struct):
-    """One line of the conversation as people see it; `at` in Unix seconds."""
-
-    id: int
-    role: Literal["user", "assistant", "error"]
-    text: str
-    at: float
-    mission_id: str | None
-
-
-class SessionState(Struct):
-    """The conversation under way; `session_id` is null until its first mission."""
-
-    session_id: str | None
-    started_at: float | None
-    turns: int
-    running_mission_id: str | None
-    queued: int
-
-
-class FileState(Struct):
-    """A memory file in lines; `managed` says who writes it."""
-
-    name: str
-    lines: int
-    limit: int
-    managed: Literal["deploy", "curated"]
-    updated_at: float | None
-
-
-class MemoryState(Struct):
-    """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated."""
-
-    files: list[FileState]
-    learnings: int
-    turns: int
-    waiting: int
-    spend_usd: float
-
-
 # --- server -> client -------------------------------------------------------------------------
 
 
@@ -319,9 +242,9 @@ class StateSync(Payload, omit_defaults=False):
     chat: list[ChatMessage]
     session: SessionState
     memory: MemoryState
-    permissions: list[PermissionRequest] = []
+    permissions: list[PermissionRequest] = field(default_factory=list)
     running: Running | None = None
-    queued: list[str] = []
+    queued: list[str] = field(default_factory=list)
     model: str | None = None
 
 

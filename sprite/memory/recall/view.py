@@ -26,10 +26,7 @@ from sprite.memory.recall.timeline import (
     curation_row,
     turn_row,
 )
-from sprite.protocol.messages import (
-    FileState,
-    MemoryState,
-)
+from sprite.protocol.shapes import FileState, MemoryState
 
 #: Rows of one answer; a client asks again with `after` or `before`.
 MAX_ROWS = 500
