@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import importlib
 import logging
 import os
@@ -44,7 +43,7 @@ from sprite.memory.projection.projection import (
     Projection,
 )
 from sprite.memory.recall.boot_prompt import Loader
-from sprite.memory.recall.view import MemoryView
+from sprite.memory.recall.view import MemoryView, learning_row
 from sprite.privacy.confidences import Discretion
 from sprite.privacy.redaction import prepare
 from sprite.protocol.frames import encode
@@ -219,7 +218,7 @@ class _Announcer:
                 self._feed.publish(
                     MemoryUpdate(
                         files=list(dict.fromkeys(change.files)),
-                        learnings=[dataclasses.asdict(learning) for learning in learnings],
+                        learnings=[learning_row(learning) for learning in learnings],
                         curation_id=change.curation_id,
                     )
                 )

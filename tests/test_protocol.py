@@ -154,7 +154,7 @@ def test_each_client_type_is_read_with_all_its_fields(name: str) -> None:
     assert {key: read.get(key) for key in CLIENT_PAYLOADS[name] if key in read} == {
         key: value for key, value in CLIENT_PAYLOADS[name].items() if key in read
     }
-    assert type(message.payload) is CLIENT_TYPES[name]
+    assert isinstance(message.payload, CLIENT_TYPES[name])
 
 
 @pytest.mark.parametrize("name", CLIENT_PAYLOADS)
@@ -288,7 +288,6 @@ SIMPLE: dict[type[inspect.Type], st.SearchStrategy[Any]] = {
     inspect.AnyType: st.none() | st.text(max_size=5) | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=2),
     inspect.NoneType: st.none(),
     inspect.BoolType: st.booleans(),
-    inspect.IntType: st.integers(-(2**63), 2**63 - 1),
     inspect.FloatType: st.floats(allow_nan=False, allow_infinity=False),
     inspect.StrType: st.text(max_size=20),
 }
@@ -309,7 +308,11 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.lists(values(item), max_size=3)
         case inspect.DictType(value_type=value):
             return st.dictionaries(st.text(max_size=5), values(value), max_size=3)
-    return SIMPLE[type(kind)]
+    return numbers(kind) if isinstance(kind, inspect.IntType) else SIMPLE[type(kind)]
+
+
+def numbers(kind: inspect.IntType) -> st.SearchStrategy[int]:
+    return st.integers(-(2**63) if kind.ge is None else kind.ge, 2**63 - 1 if kind.le is None else kind.le)
 
 
 def messages(types: dict[str, Any]) -> st.SearchStrategy[Any]:

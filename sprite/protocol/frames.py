@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Struct, field
@@ -29,8 +29,7 @@ from sprite.protocol.messages import (
     ResumeFrom,
     ServerPayload,
 )
-
-_T = TypeVar("_T")
+from sprite.protocol.refusals import refusal
 
 
 class Envelope(Struct):
@@ -90,6 +89,16 @@ class _Outgoing(Struct, omit_defaults=True):
     reply_to: str | None = None
 
 
+class _Side:
+    """The messages that one side may send, by name: their types, and a decoder for each."""
+
+    def __init__(self, types: dict[str, Any]) -> None:
+        self.types = types
+        # Made once: the decoder of a union is costly to make.
+        self.decoders = {name: msgspec.json.Decoder(payload) for name, payload in types.items()}
+
+
+_client, _server, _visitor, _relayed = map(_Side, (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES))
 _envelopes = msgspec.json.Decoder(Envelope)
 _encoder = msgspec.json.Encoder()
 
@@ -126,8 +135,7 @@ def _no_number(name: str) -> NoReturn:
 def decode_client(frame: bytes) -> ClientMessage:
     """A client's message. PeerError for an unknown type or a payload that does not fit it."""
     envelope = read_envelope(frame)
-    payload = _payload(envelope, CLIENT_TYPES)
-    return ClientMessage(type=envelope.type, id=envelope.id, payload=payload)
+    return ClientMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, _client))
 
 
 def decode_server(frame: bytes) -> ServerMessage:
@@ -136,7 +144,7 @@ def decode_server(frame: bytes) -> ServerMessage:
     return ServerMessage(
         type=envelope.type,
         id=envelope.id,
-        payload=_payload(envelope, SERVER_TYPES),
+        payload=_payload(envelope, _server),
         seq=envelope.seq,
         reply_to=envelope.reply_to,
         timestamp=envelope.timestamp,
@@ -146,7 +154,7 @@ def decode_server(frame: bytes) -> ServerMessage:
 def decode_visitor(frame: bytes) -> VisitorMessage:
     """A page's or a terminal's message, as the bridge reads it; the errors of `decode_client`."""
     envelope = read_envelope(frame)
-    return VisitorMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, VISITOR_TYPES))
+    return VisitorMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, _visitor))
 
 
 def decode_relayed(frame: bytes) -> RelayedMessage:
@@ -155,23 +163,23 @@ def decode_relayed(frame: bytes) -> RelayedMessage:
     return RelayedMessage(
         type=envelope.type,
         id=envelope.id,
-        payload=_payload(envelope, RELAYED_TYPES),
+        payload=_payload(envelope, _relayed),
         seq=envelope.seq,
         reply_to=envelope.reply_to,
     )
 
 
-def _payload(envelope: Envelope, types: dict[str, type[_T]]) -> _T:
-    expected = types.get(envelope.type)
-    if expected is None:
+def _payload(envelope: Envelope, side: _Side) -> Any:
+    decoder = side.decoders.get(envelope.type)
+    if decoder is None:
         raise _at_fault(envelope, PeerError(f"Unknown message type {envelope.type[:80]!r}.", code="unknown_type"))
     try:
-        return msgspec.json.decode(envelope.payload, type=expected)
+        return decoder.decode(envelope.payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _at_fault(
-            envelope,
-            PeerError(f"The payload of {envelope.type!r} does not fit: {_reason(error)}.", code="bad_payload"),
-        ) from error
+        reason = _reason(error)
+        refused = refusal(envelope.type, side.types[envelope.type], bytes(envelope.payload), reason)
+        words = f"The payload of {envelope.type!r} does not fit: {reason}."
+        raise _at_fault(envelope, refused or PeerError(words, code="bad_payload")) from error
 
 
 def _at_fault(envelope: Envelope, error: PeerError) -> PeerError:

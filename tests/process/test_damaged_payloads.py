@@ -75,10 +75,10 @@ CANVAS: list[tuple[Message, str, str]] = [
     ({"action": "archive_stack"}, "not_found", "There is no such stack."),
     ({"action": "archive_stack", "stack_id": None}, "not_found", "There is no such stack."),
     ({"action": "restore_stack", "stack_id": "nope"}, "not_found", "There is no such stack."),
-    ({"action": "archive_card"}, "not_found", "There is no such stack."),
+    ({"action": "archive_card"}, "not_found", "There is no such card."),
     ({"action": "archive_card", "card_id": "nope"}, "not_found", "There is no such card."),
-    ({"action": "restore_card", "card_id": None}, "not_found", "There is no such stack."),
-    ({"action": "move_card"}, "not_found", "There is no such stack."),
+    ({"action": "restore_card", "card_id": None}, "not_found", "There is no such card."),
+    ({"action": "move_card"}, "not_found", "There is no such card."),
     ({"action": "move_card", "card_id": "nope", "position": {"x": 1, "y": 2}}, "not_found", "There is no such card."),
 ]
 OTHERS: list[tuple[str, Message, str, str]] = [
@@ -88,8 +88,8 @@ OTHERS: list[tuple[str, Message, str, str]] = [
 #: What is no such value at all: the words name the message and the place, the parser says what it found there.
 MISFITS: list[tuple[str, Any, str]] = [
     ("memory", {}, "missing required field `op`."),
-    ("memory", {"op": None}, "got `null` - at `$.op`."),
-    ("memory", {"op": 5}, "got `int` - at `$.op`."),
+    ("memory", {"op": None}, "Expected `str` - at `$.op`."),
+    ("memory", {"op": 5}, "Expected `str` - at `$.op`."),
     ("memory", {"op": "drop"}, "value 'drop' - at `$.op`."),
     ("memory", {"op": "file", "name": 5}, "got `int` - at `$.name`."),
     ("memory", {"op": "file", "name": "user.md", "version": "1"}, "got `str` - at `$.version`."),
