@@ -25,7 +25,7 @@ _PATIENCE_SECONDS = 10
 def state_sync(**changes: Any) -> StateSync:
     session = SessionState(session_id="s1", started_at=1.0, turns=3, running_mission_id=None, queued=0)
     memory = MemoryState(files=[], learnings=0, turns=3, waiting=0, spend_usd=0.0)
-    empty = StateSync(stacks=[], cards=[], chat=[], session=session, memory=memory)
+    empty = StateSync([], [], [], session, memory, permissions=[], running=None, queued=[], model=None)
     return msgspec.structs.replace(empty, **changes)
 
 

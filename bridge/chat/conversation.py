@@ -238,7 +238,7 @@ class Conversation:
             await self._screen.line(drawing.note(f"card closed: {one_line(update.title)}"))
             return
         self.cards[update.card_id] = Card(
-            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks
+            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks, archived=False
         )
         changed = "changed" if update.command == "update_card" else ""
         await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))

@@ -6,10 +6,11 @@ events and `reply_to` on answers. `timestamp` is Unix time in milliseconds, `id`
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 import uuid
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import msgspec
 from msgspec import Struct, field
@@ -265,15 +266,31 @@ class FrameDecoder:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of every message, `client` and `server` by type, with shared definitions."""
-    names = [*CLIENT_TYPES, *SERVER_TYPES]
-    types = [*CLIENT_TYPES.values(), *SERVER_TYPES.values()]
-    schemas, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
-    by_name = dict(zip(names, schemas, strict=True))
+    """The JSON Schema of every payload, with shared definitions.
+
+    By who says it and its type: `client` and `server` between bridge and sprite, `visitor` and `relayed` between
+    pages (or terminals) and the bridge. What is always sent is required.
+    """
+    sides = {"client": _client, "server": _server, "visitor": _visitor, "relayed": _relayed}
+    types = [payload for side in sides.values() for payload in side.types.values()]
+    found, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    schemas = iter(found)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Sprite wire protocol, version {PROTOCOL_VERSION}",
-        "client": {name: by_name[name] for name in CLIENT_TYPES},
-        "server": {name: by_name[name] for name in SERVER_TYPES},
+        **{
+            name: {kind: _defined(payload, next(schemas), definitions) for kind, payload in side.types.items()}
+            for name, side in sides.items()
+        },
         "$defs": definitions,
     }
+
+
+def _defined(payload: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A reference to a payload's definition; a tagged union is defined under the name of what its members are."""
+    if not (members := get_args(payload)):
+        return schema
+    family = members[0].__base__
+    described = {"title": family.__name__, "description": inspect.getdoc(family)}
+    definitions[family.__name__] = {**described, **schema}
+    return {"$ref": f"#/$defs/{family.__name__}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, UnsetType
 
 from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
@@ -178,10 +178,10 @@ class StateSync(Payload, omit_defaults=False):
     chat: list[ChatMessage]
     session: SessionState
     memory: MemoryState
-    permissions: list[PermissionRequest] = field(default_factory=list)
-    running: Running | None = None
-    queued: list[str] = field(default_factory=list)
-    model: str | None = None
+    permissions: list[PermissionRequest]
+    running: Running | None
+    queued: list[str]
+    model: str | None
 
 
 class Gap(Payload, omit_defaults=False):

@@ -38,7 +38,7 @@ class Stack(Struct):
 
     stack_id: str
     name: str
-    archived: bool = False
+    archived: bool
 
 
 class Card(Struct):
@@ -51,7 +51,7 @@ class Card(Struct):
     position: Point | None
     size: Size | None
     blocks: list[Block]
-    archived: bool = False
+    archived: bool
 
 
 class ChatMessage(Struct):

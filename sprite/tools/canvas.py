@@ -71,7 +71,7 @@ def canvas_tools(
         except BlockError as error:
             return _wrong(error)
         stack_id = await _stack(workspace, args.get("stack_id") or current_stack(), publish)
-        card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks)
+        card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks, archived=False)
         await publish(CanvasUpdate.of("create_card", card), [CardSaved(card)])
         return _done(card)
 
