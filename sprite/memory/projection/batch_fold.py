@@ -24,7 +24,7 @@ from sprite.memory.files import CURATED, over_limit, sha256, template
 from sprite.memory.projection.evidence import (
     Evidence,
     Origin,
-    Testimony,
+    Provenance,
     weigh,
 )
 from sprite.memory.projection.guards import (
@@ -60,7 +60,7 @@ class BatchFold:
     ) -> None:
         self._tx = tx
         self._curation = curation
-        self._testimony = Testimony(turns, earlier)
+        self._provenance = Provenance(turns, earlier)
         self._weighed: list[tuple[ParsedLearning, Evidence]] = []
         #: What was superseded or completed: its lines may leave the files.
         self._retired: list[str] = []
@@ -84,7 +84,7 @@ class BatchFold:
         number = self._tx.next_number()
         if learning.content == FORGOTTEN:
             return
-        evidence = weigh(learning, self._testimony)
+        evidence = weigh(learning, self._provenance)
         self._weighed.append((learning, evidence))
         if evidence.type != learning.type:
             lowered = f"a {learning.type} that the person did not say became a {evidence.type}"
@@ -211,7 +211,7 @@ class BatchFold:
 
     def _sources(self, name: str, old: str, new: str) -> Sources:
         """Whose words the file's new lines may rest on. What a tool or a web page said counts for nobody's."""
-        heard = self._testimony
+        heard = self._provenance
         trusted = [*heard.person, *(Text(ll.content) for ll, evidence in self._weighed if evidence.origin == "user")]
         foreign = [text for _, text in heard.strangers]
         # Whom it works for is for the person to say: there what rests on the agent's words is a stranger's, too.
