@@ -426,7 +426,7 @@ async def test_a_hand_edit_that_nobody_has_noticed_yet_is_not_lost(stores: Store
 
 async def test_waiting_turns_are_forgotten_before_they_are_curated(stores: Stores) -> None:
     await stores.turn("My parrot is Zebedee", "Noted: Zebedee")
-    await stores.transcript.journal("key", SESSION, "tool", {"x": "Zebedee"})
+    await stores.transcript.journal.append("key", SESSION, "tool", {"x": "Zebedee"})
     await forget_in(stores, turn=1)
     assert await stores.transcript.waiting_count() == 1
     assert traces(stores.folder.parent.parent, "Zebedee") == []

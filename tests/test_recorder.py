@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprite.database.connection import open_database
-from sprite.database.transcript import SCHEMA, Observation, TranscriptDB, open_transcript
+from sprite.database.transcript import Observation, TranscriptDB, open_transcript
+from sprite.database.transcript_schema import SCHEMA
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.privacy.cutting import (
@@ -89,7 +90,7 @@ async def test_a_mission_becomes_one_observation_with_all_that_happened(rec: Rec
         {"tool_use_id": "t1", "name": "Bash", "input": {"command": "t1"}, "result": "a.txt", "is_error": False}
     ]
     assert (turn.notice, turn.processed) == ("", False)
-    assert await rec.transcript.journal_entries() == [], "the journal goes with the turn"
+    assert await rec.transcript.journal.entries() == [], "the journal goes with the turn"
 
 
 async def test_a_mission_that_no_hook_ever_saw_is_kept_with_its_words(rec: Recording) -> None:
@@ -180,7 +181,7 @@ async def test_a_mission_merged_into_a_task_turn_ends_that_one_and_gets_what_fol
         "They pass.",
         ["t2"],
     )
-    assert await rec.transcript.journal_entries() == []
+    assert await rec.transcript.journal.entries() == []
 
 
 async def test_a_mission_beside_a_task_turn_keeps_its_own_words(rec: Recording) -> None:
@@ -238,7 +239,7 @@ async def test_what_is_open_when_the_session_ends_is_written_as_interrupted(rec:
     rec.recorder.open_mission("m-1", "Half")
     await rec.recorder.close_session()
     assert [(t.trigger, t.outcome) for t in await rec.turns()] == [("user", "interrupted"), ("task", "interrupted")]
-    assert await rec.transcript.journal_entries() == []
+    assert await rec.transcript.journal.entries() == []
 
 
 async def test_turns_that_end_in_the_same_moment_are_each_written_once(rec: Recording) -> None:
@@ -466,7 +467,7 @@ async def test_half_an_emoji_from_anywhere_is_kept_and_stops_nothing(half: str, 
     await rec.tool("p", "t2", half)
     await rec.recorder.prompt_submitted("p", f"a notice {half}")
     kept = half.encode("utf-8", "replace").decode()
-    journaled = [entry.event for entry in await rec.transcript.journal_entries()]
+    journaled = [entry.event for entry in await rec.transcript.journal.entries()]
     assert [event for event in journaled if event in {"prompt", "tool", "notice"}] == ["prompt", "tool", "notice"]
     await rec.recorder.stopped("p", half)
     await rec.recorder.close_mission("error", half)
@@ -485,7 +486,7 @@ async def crash_and_recover(folder: Path, *, before: Callable[[Recording], Await
         await asyncio.sleep(0.01)
     async with recording(folder) as rec:
         await rec.recorder.recover()
-        assert await rec.transcript.journal_entries() == []
+        assert await rec.transcript.journal.entries() == []
         await rec.recorder.recover()
         return await rec.turns()
 
@@ -554,7 +555,7 @@ async def test_a_hook_later_than_its_turns_end_does_not_stop_the_next_start(tmp_
         await rec.recorder.prompt_submitted("p", "Hello")
         await rec.recorder.close_mission("complete")
         late = TurnBuffer(SESSION, "user", "m-1", "Hello")
-        await rec.transcript.journal(late.key, SESSION, "stop", {**late.snapshot(), "message": "too late"})
+        await rec.transcript.journal.append(late.key, SESSION, "stop", {**late.snapshot(), "message": "too late"})
 
     (turn,) = await crash_and_recover(tmp_path, before=before)
     assert turn.outcome == "complete"

@@ -15,7 +15,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sprite.database.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB
+from sprite.database.transcript import NewObservation, Outcome, TranscriptDB
+from sprite.database.turn_journal import JournalEntry
 from sprite.errors import StorageError
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.privacy.cutting import (
@@ -114,13 +115,13 @@ class TurnRecorder:
     async def recover(self) -> None:
         """Writes what a killed process left in the journal, one crashed turn each, in the order they began in."""
         turns: dict[str, list[JournalEntry]] = {}
-        for entry in await self._transcript.journal_entries():
+        for entry in await self._transcript.journal.entries():
             turns.setdefault(entry.turn_key, []).append(entry)
         for key, turn in turns.items():
             buffer = TurnBuffer.replayed(turn)
             if buffer.mission_id is not None and await self._transcript.turn_of(buffer.mission_id) is not None:
                 # A hook that came after its turn's end; the turn itself is in the log.
-                await self._transcript.drop_journal(key)
+                await self._transcript.journal.drop(key)
                 continue
             log.warning("a turn of session %s was cut off by a crash", buffer.session_id)
             await self._transcript.add_observation(buffer.observation("crashed"), turn_keys=[key], at=turn[-1].at)
@@ -218,7 +219,7 @@ class TurnRecorder:
 
     async def _journal(self, turn: TurnBuffer, event: str, data: dict[str, Any]) -> None:
         try:
-            await self._transcript.journal(turn.key, turn.session_id, event, {**turn.snapshot(), **data})
+            await self._transcript.journal.append(turn.key, turn.session_id, event, {**turn.snapshot(), **data})
         except StorageError as error:
             self._on_storage_error(f"{error} The turn goes on and is kept in memory.")
 

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sprite.database.transcript import JournalEntry, NewObservation, Outcome, Trigger
+from sprite.database.transcript import NewObservation, Outcome, Trigger
+from sprite.database.turn_journal import JournalEntry
 from sprite.privacy.cutting import (
     Discreet,
     clean,
