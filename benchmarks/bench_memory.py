@@ -33,8 +33,8 @@ from sprite.memory.curation.prompt import (
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from sprite.memory.recall.view import MemoryView
 from sprite.memory.words import content_words
+from tests.memory_stores import SESSION, Stores, call, open_stores
 from tests.planted import TWENTY, leaks, planted
-from tests.stores import SESSION, Stores, call, open_stores
 
 FIXTURES = Path(__file__).parent / "fixtures/poison.json"
 LOOKALIKES = str.maketrans("aeopcyx", "аеорсух")  # noqa: RUF001 - Cyrillic letters, on purpose

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -18,8 +16,8 @@ from sprite.database import memory, transcript, workspace
 from sprite.database.connection import Database, Schema, open_database, open_reader
 from sprite.database.lock import workspace_lock
 from sprite.errors import DatabaseUnusableError, StorageError, WorkspaceLockedError
-from tests.harness import ROOT, rows
-from tests.stores import SESSION, open_stores
+from tests.harness import rows
+from tests.memory_stores import SESSION, open_stores
 
 SCHEMAS = [transcript.SCHEMA, memory.SCHEMA, workspace.SCHEMA]
 OPENERS: list[Callable[[Path], AbstractAsyncContextManager[Any]]] = [
@@ -496,43 +494,6 @@ async def test_a_full_file_is_a_storage_error_and_nothing_is_half_written(
         assert await texts(database) == ["before", "room again"]
 
 
-FULL_DISK = """
-import asyncio, resource, sys
-from pathlib import Path
-from sprite.errors import StorageError
-from tests.stores import open_stores
-
-async def main(folder):
-    async with open_stores(folder) as stores:
-        await stores.turn("before")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
-        failed = 0
-        for _ in range(5):
-            try:
-                await stores.turn("x" * 200_000)
-            except StorageError as error:
-                failed += 1
-                print("refused:", error)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        await stores.turn("after")
-        print(failed, len(await stores.observations()))
-
-asyncio.run(main(Path(sys.argv[1])))
-"""
-
-
-def test_a_disk_that_refuses_to_grow_is_a_storage_error_and_what_fits_later_is_written(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    *refused, last = done.stdout.splitlines()
-    failed, written = map(int, last.split())
-    assert failed >= 1
-    assert written == 7 - failed, "every turn is there that was not refused"
-    assert all(line.startswith("refused: The disk refuses") for line in refused)
-
-
 async def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="unable to open"):
         await make(tmp_path / "unmounted", NOTES)
@@ -552,24 +513,5 @@ def test_a_workspace_has_one_owner_and_the_second_is_told_who(tmp_path: Path) ->
         ):
             pass
         assert lock.read_text() == f"{os.getpid()}\n", "the refused one leaves the owner's mark alone"
-    with workspace_lock(lock):
-        pass
-
-
-def test_a_killed_owner_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
-    lock = tmp_path / "lock"
-    hold = (
-        "import sys, pathlib\nfrom sprite.database.lock import workspace_lock\n"
-        "with workspace_lock(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", hold, str(lock)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"held\n"
-        with pytest.raises(WorkspaceLockedError, match=f"process {owner.pid}"), workspace_lock(lock):
-            pass
-        owner.kill()
-        owner.wait()
     with workspace_lock(lock):
         pass

@@ -33,7 +33,7 @@ from tests.forgetful import (
     without_marks,
 )
 from tests.harness import dump, running_sprite
-from tests.stores import Stores, call, open_stores
+from tests.memory_stores import Stores, call, open_stores
 from tests.witness import curations, learnings, memory, memory_file
 
 LIVES = 20

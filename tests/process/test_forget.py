@@ -27,7 +27,7 @@ from sprite.memory.forgetting.scrub import Scrubber
 from sprite.memory.words import FORGOTTEN
 from tests.forgetful import TYPED, Doomed, command, doomed, forget, rebuild, restarted, traces
 from tests.harness import dump, observations, running_sprite
-from tests.stores import SESSION, Stores, call, open_stores
+from tests.memory_stores import SESSION, Stores, call, open_stores
 from tests.witness import curations, learnings, memory_file, people_see, prompts, transcript
 
 LIVES = 12

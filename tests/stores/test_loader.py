@@ -14,7 +14,7 @@ from sprite.memory.recall.boot_prompt import (
     RECENT_TURNS_TOKENS,
     Loader,
 )
-from tests.stores import Stores, call, open_stores
+from tests.memory_stores import Stores, call, open_stores
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from sprite.memory.recall.query import (
 from sprite.memory.recall.search import MAX_LIMIT
 from sprite.memory.recall.view import MemoryView
 from sprite.tools.memory import describe, memory_tools
-from tests.stores import SESSION, Stores, call, find, names, open_stores
+from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
 
 DAY = 86_400.0
 #: 2026-03-01T00:00:00Z

@@ -18,8 +18,8 @@ from sprite.errors import PeerError
 from sprite.memory.files import CURATED
 from tests.forgetful import TYPED, Doomed, doomed, forget, rebuild, restarted, traces
 from tests.harness import dump, observations, rows
+from tests.memory_stores import open_stores
 from tests.session_logs import write_many
-from tests.stores import open_stores
 from tests.witness import curations, journal, learnings, memory_file, transcript
 
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4 or 30

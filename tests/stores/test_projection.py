@@ -17,7 +17,7 @@ from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from tests.harness import dump
-from tests.stores import Stores, call, open_stores
+from tests.memory_stores import Stores, call, open_stores
 
 
 @pytest.fixture
