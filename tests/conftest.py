@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bridge.offline.model import OfflineModel
+from tests.curated_workspace import curate_workspace
 from tests.emulator import Emulator
-from tests.forgetful import live
 from tests.session_logs import Recorded, record
 from tests.vms import Disk, Tokens, deployed_disk
 
@@ -75,11 +75,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 @pytest.fixture(scope="session")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace that has lived a little (5 s, once); nobody may change it."""
-    workspace = tmp_path_factory.mktemp("lived") / "workspace"
+def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with a curated memory (5 s, once); tests copy it before they change it."""
+    workspace = tmp_path_factory.mktemp("curated") / "workspace"
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, live(workspace)).result()
+        thread.submit(asyncio.run, curate_workspace(workspace)).result()
     return workspace
 
 

@@ -14,8 +14,8 @@ from playwright.async_api import Locator, Page, WebSocketRoute, expect
 
 from tests.bridge_harness import PageClient
 from tests.harness import Message, rows
+from tests.inspection import eventually
 from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
-from tests.witness import eventually
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
 

@@ -17,7 +17,7 @@ from tests.bridge_harness import BridgeProcess, PageClient, bridge_environment, 
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
 from tests.harness import ROOT, Message, observations
-from tests.witness import eventually
+from tests.inspection import eventually
 
 OPERATOR_TOKEN = "planted-operator-token"
 #: Longer than the sleeps of this test take together.

@@ -11,7 +11,7 @@ import pytest
 from bridge.offline.model import OfflineModel
 from tests.emulator import Emulator, Machine
 from tests.harness import running_sprite
-from tests.witness import eventually
+from tests.inspection import eventually
 
 
 @pytest.fixture

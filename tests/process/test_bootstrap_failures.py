@@ -11,8 +11,8 @@ from bridge.hosts.archive import Archive
 from bridge.hosts.bootstrap import UpdateFailedError
 from tests.emulator import Emulator, Fault
 from tests.harness import ROOT
+from tests.inspection import eventually
 from tests.vms import Disk, Heard, Tokens, another_version, checkout, greeting, host_of, version_of
-from tests.witness import eventually
 
 ARCHIVE = Archive.of(ROOT)
 

@@ -8,14 +8,14 @@ import pytest
 import pytest_asyncio
 
 from tests.harness import Client, observations
-from tests.witness import House, eventually, house, observation_of, prompts, seen
+from tests.inspection import SharedSprite, eventually, observation_of, prompts, request_seen, shared_sprite
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
-async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    async with house(tmp_path_factory.mktemp("capture")) as home:
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("capture")) as home:
         yield home
 
 
@@ -23,7 +23,7 @@ async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 LONG_COMMAND = "run `python3 -c 'import time; time.sleep(30)'`"
 
 
-async def test_a_reply_a_tool_call_and_a_failed_tool_call_are_kept_whole(home: House) -> None:
+async def test_a_reply_a_tool_call_and_a_failed_tool_call_are_kept_whole(home: SharedSprite) -> None:
     async with home.client() as client:
         before = len(observations(home.workspace))
         said = await _end(client, "Hello there")
@@ -48,7 +48,7 @@ async def test_a_reply_a_tool_call_and_a_failed_tool_call_are_kept_whole(home: H
         assert numbers == list(range(numbers[0], numbers[0] + 3))
 
 
-async def test_a_refusal_by_the_model_ends_the_mission_with_its_code_and_the_next_one_runs(home: House) -> None:
+async def test_a_refusal_by_the_model_ends_the_mission_with_its_code_and_the_next_one_runs(home: SharedSprite) -> None:
     refusals = {
         400: ("invalid_request", False),
         401: ("unauthorized_model", False),
@@ -70,7 +70,7 @@ async def test_a_refusal_by_the_model_ends_the_mission_with_its_code_and_the_nex
         assert len(observations(home.workspace)[before:]) == 2 * len(refusals)
 
 
-async def test_a_mission_that_never_finishes_is_ended_after_250_steps_and_keeps_every_step(home: House) -> None:
+async def test_a_mission_that_never_finishes_is_ended_after_250_steps_and_keeps_every_step(home: SharedSprite) -> None:
     step = {"tool": "mcp__sprite__search_memory", "input": {"query": "anything"}, "times": -1}
     home.model.script.agent({"match": "go in circles", **step})
     async with home.client() as client:
@@ -83,7 +83,7 @@ async def test_a_mission_that_never_finishes_is_ended_after_250_steps_and_keeps_
         assert (await client.mission("Hello again"))["event"] == "complete"
 
 
-async def test_an_interrupt_ends_the_turn_at_once_and_keeps_the_tool_that_it_cut_off(home: House) -> None:
+async def test_an_interrupt_ends_the_turn_at_once_and_keeps_the_tool_that_it_cut_off(home: SharedSprite) -> None:
     async with home.client() as client:
         before = len(observations(home.workspace))
         during_tool = client.send("mission", {"text": LONG_COMMAND})
@@ -104,7 +104,7 @@ async def test_an_interrupt_ends_the_turn_at_once_and_keeps_the_tool_that_it_cut
 
         home.model.script.agent({"match": "think for ever", "hang": True})
         in_thought = client.send("mission", {"text": "think for ever"})
-        await seen(home.model, lambda r: "think for ever" in r.user_text)
+        await request_seen(home.model, lambda r: "think for ever" in r.user_text)
         await client.ask("interrupt")
         assert (await client.end_of(in_thought))["event"] == "interrupted"
         assert observation_of(home.workspace, in_thought)["outcome"] == "interrupted"
@@ -114,7 +114,7 @@ async def test_an_interrupt_ends_the_turn_at_once_and_keeps_the_tool_that_it_cut
 
 
 async def test_what_a_background_agent_does_is_an_observation_and_never_the_persons_words(
-    home: House,
+    home: SharedSprite,
 ) -> None:
     async with home.client() as client:
         before = len(observations(home.workspace))
@@ -139,12 +139,12 @@ async def test_what_a_background_agent_does_is_an_observation_and_never_the_pers
         assert (await client.mission("Hello again"))["event"] == "complete"
 
 
-async def test_a_mission_sent_in_mid_turn_waits_and_has_an_observation_of_its_own(home: House) -> None:
+async def test_a_mission_sent_in_mid_turn_waits_and_has_an_observation_of_its_own(home: SharedSprite) -> None:
     async with home.client() as client:
         before = len(observations(home.workspace))
         home.model.script.agent({"match": "the first", "delay": 0.3})
         first = client.send("mission", {"text": "Hello, the first"})
-        await seen(home.model, lambda r: "the first" in r.user_text)
+        await request_seen(home.model, lambda r: "the first" in r.user_text)
         second = client.send("mission", {"text": "Hello, the second"})
         ack = await client.reply(second)
         assert ack["payload"] == {"status": "queued", "position": 1}
@@ -156,7 +156,7 @@ async def test_a_mission_sent_in_mid_turn_waits_and_has_an_observation_of_its_ow
         assert "assistant" in said
 
 
-async def test_words_reach_the_model_and_the_log_exactly_as_written(home: House) -> None:
+async def test_words_reach_the_model_and_the_log_exactly_as_written(home: SharedSprite) -> None:
     texts = [
         "/cost is how I begin",
         "@/etc/hostname please",
@@ -180,7 +180,7 @@ async def test_words_reach_the_model_and_the_log_exactly_as_written(home: House)
         assert len(observations(home.workspace)[before:]) == len(texts) + 1
 
 
-async def test_half_a_character_is_refused_in_words_and_the_connection_goes_on(home: House) -> None:
+async def test_half_a_character_is_refused_in_words_and_the_connection_goes_on(home: SharedSprite) -> None:
     async with home.client() as client:
         before = len(observations(home.workspace))
         # What JavaScript writes when it cuts an emoji in two.

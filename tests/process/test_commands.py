@@ -18,17 +18,18 @@ from bridge.offline.model import OfflineModel
 from sprite.__main__ import main
 from sprite.memory.files import template
 from sprite.memory.last_error import note_error
-from tests.forgetful import TYPED, command
+from tests.command_line import command
+from tests.curated_workspace import TYPED
 from tests.harness import running_sprite
+from tests.inspection import curations, memory_file
 from tests.memory_stores import open_stores
-from tests.witness import curations, memory_file
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def workspace(lived: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(lived, tmp_path / "workspace")
+def workspace(curated: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(curated, tmp_path / "workspace")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.harness import observations, running_sprite
-from tests.witness import chat, curations, learnings, prompts
+from tests.inspection import chat, curations, learnings, prompts
 
 NEWS = "UserPromptSubmit hook additional context"
 

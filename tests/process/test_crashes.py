@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bridge.offline.model import OfflineModel
 from tests.harness import Client, observations, running_sprite
-from tests.witness import (
+from tests.inspection import (
     agent_process,
     chat,
     descendants,
@@ -16,9 +16,9 @@ from tests.witness import (
     eventually,
     journal,
     observation_of,
-    people_see,
     prompts,
-    seen,
+    request_seen,
+    workspace_db,
 )
 
 SLOW_TOUCH = "run `python3 -c 'import time; time.sleep(2)'; touch survived`"
@@ -36,7 +36,7 @@ async def test_a_killed_agent_process_ends_its_mission_and_the_next_one_resumes_
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada.")
         mission = client.send("mission", {"text": "think for ever"})
-        await seen(model, lambda r: "think for ever" in r.user_text)
+        await request_seen(model, lambda r: "think for ever" in r.user_text)
         os.kill(agent_process(sprite), signal.SIGKILL)
         end = await client.end_of(mission)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "agent", True)
@@ -61,7 +61,7 @@ async def test_a_turn_of_the_agents_own_holds_up_neither_an_interrupt_nor_after_
     model.script.agent({"for": "notification", "hang": True, "times": -1})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "use a subagent to run `echo from below`")
-        await seen(model, lambda r: r.kind == "notification")
+        await request_seen(model, lambda r: r.kind == "notification")
         waits = client.send("mission", {"text": "Hello, and stop"})
         await client.event("started")
         await client.ask("interrupt")
@@ -103,7 +103,7 @@ async def test_a_turn_in_which_the_sprite_was_killed_is_kept_as_crashed_and_its_
         assert "My name is Ada." in _conversation(model, "Hello again")
         assert len({o["session_id"] for o in observations(workspace)}) == 1
     assert endings(workspace)[mission] == ["error"]
-    chat_lines = people_see(workspace, "SELECT role FROM chat_messages WHERE mission_id = ? ORDER BY id", (mission,))
+    chat_lines = workspace_db(workspace, "SELECT role FROM chat_messages WHERE mission_id = ? ORDER BY id", (mission,))
     assert [line["role"] for line in chat_lines] == ["user", "assistant", "error"]
 
 
@@ -138,7 +138,7 @@ async def test_queued_missions_survive_a_kill_and_run_in_their_order_and_no_id_r
         ]
         again = await client.reply(client.send("mission", {"text": "Hello 2"}, sent[2]))
         assert again["payload"] == {"status": "duplicate"}
-        await seen(model, lambda r: "think for ever" in r.user_text)
+        await request_seen(model, lambda r: "think for ever" in r.user_text)
         await sprite.kill()
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         # A client that has heard no ack sends again: also across the restart, it runs once.

@@ -11,7 +11,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.harness import PATIENCE, Client, observations, running_sprite
-from tests.witness import chat, curations, eventually, learnings, memory, memory_file, seen, transcript
+from tests.inspection import chat, curations, eventually, learnings, memory, memory_file, request_seen, transcript
 
 FACT = "My name is Ada Lovelace."
 
@@ -122,7 +122,7 @@ async def test_a_hanging_curator_delays_neither_the_turn_that_calls_it_nor_the_e
         assert not [r for r in model.requests if r.kind == "curator"]
         async with asyncio.timeout(PATIENCE):  # it hangs for ever
             await chat(client, "Hello there")
-            await seen(model, lambda r: r.kind == "curator")
+            await request_seen(model, lambda r: r.kind == "curator")
             await chat(client, "Hello once more")
         assert _waiting(workspace) == 3
         await sprite.kill()

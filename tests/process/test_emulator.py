@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE
-from tests.witness import eventually
+from tests.inspection import eventually
 
 
 @pytest.fixture

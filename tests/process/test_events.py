@@ -11,7 +11,7 @@ from typing import Any
 from bridge.offline.model import OfflineModel
 from sprite.database.workspace import EVENTS_KEPT
 from tests.harness import Client, running_sprite
-from tests.witness import chat, durable_events, observation_of, prompts, seen
+from tests.inspection import chat, durable_events, observation_of, prompts, request_seen
 
 
 async def test_a_client_that_resumes_gets_exactly_what_it_missed_also_after_a_restart(
@@ -104,7 +104,7 @@ async def test_a_heartbeat_is_answered_in_its_turn_and_a_slow_turn_holds_up_noth
     model.script.agent({"match": "slowly", "delay": 0.3})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         mission = client.send("mission", {"text": "Hello, slowly"})
-        await seen(model, lambda r: "slowly" in r.user_text)
+        await request_seen(model, lambda r: "slowly" in r.user_text)
         heartbeat = client.send("heartbeat")
         status = client.send("system", {"action": "status"})
         search = client.send("memory", {"op": "search", "query": "anything"})

@@ -25,36 +25,37 @@ from sprite.memory.forgetting.forget import Oblivion
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.forgetting.scrub import Scrubber
 from sprite.memory.words import FORGOTTEN
-from tests.forgetful import TYPED, Doomed, command, doomed, forget, rebuild, restarted, traces
+from tests.command_line import KillableCommands, command, forget, killable_commands, rebuild, restart_server
+from tests.curated_workspace import TYPED, files_containing
 from tests.harness import dump, observations, running_sprite
+from tests.inspection import curations, learnings, memory_file, prompts, transcript, workspace_db
 from tests.memory_stores import SESSION, Stores, call, open_stores
-from tests.witness import curations, learnings, memory_file, people_see, prompts, transcript
 
 LIVES = 12
 WHOLE = ["Ada", "Quibblewort", "tables", "snorgle", "ficus", "Belzoni", "Frobnitz", "llamas"]
 
 
 @pytest.fixture
-def workspace(lived: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(lived, tmp_path / "workspace")
+def workspace(curated: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(curated, tmp_path / "workspace")
 
 
 @pytest.fixture
-async def crasher() -> AsyncIterator[Doomed]:
-    async with doomed() as crasher:
-        yield crasher
+async def killable() -> AsyncIterator[KillableCommands]:
+    async with killable_commands() as killable:
+        yield killable
 
 
 def kept(workspace: Path, *gone: str) -> list[str]:
     """The words that are still somewhere, of those that should be."""
-    return [word for word in WHOLE if word not in gone and traces(workspace, word)]
+    return [word for word in WHOLE if word not in gone and files_containing(workspace, word)]
 
 
 # Without a sprite
 
 
-def test_there_is_something_to_forget(lived: Path) -> None:
-    assert [word for word in WHOLE if traces(lived, word)] == WHOLE
+def test_there_is_something_to_forget(curated: Path) -> None:
+    assert [word for word in WHOLE if files_containing(curated, word)] == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(
         target = {"session": transcript(workspace, "SELECT id FROM sessions ORDER BY started_at")[1]["id"]}
     await forget(workspace, **target)
     others = [word for word in WHOLE if word not in gone]
-    assert traces(workspace, *gone) == []
+    assert files_containing(workspace, *gone) == []
     assert kept(workspace, *gone) == others
     assert TYPED in memory_file(workspace, "user.md")
     before = dump(workspace / ".os/memory/memory.db")
@@ -86,11 +87,11 @@ async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(
     assert dump(workspace / ".os/memory/memory.db") == before
     for path in (workspace / ".os/memory").glob("memory.db*"):
         path.unlink()
-    await restarted(workspace)
+    await restart_server(workspace)
     assert dump(workspace / ".os/memory/memory.db") == before
     await rebuild(workspace, model)
-    await restarted(workspace)
-    assert traces(workspace, *gone) == []
+    await restart_server(workspace)
+    assert files_containing(workspace, *gone) == []
     assert kept(workspace, *gone) == others
     assert TYPED in memory_file(workspace, "user.md")
 
@@ -102,7 +103,7 @@ async def test_the_command_shows_what_would_go_and_says_that_it_went(workspace: 
         "Forgetting this by its text takes away for good: 2 turns, 1 learning, 3 curated lines.\n"
         "Forgotten. What is left is a tombstone that says when, and how much; not what.\n"
     )
-    assert traces(workspace, "Quibblewort") == []
+    assert files_containing(workspace, "Quibblewort") == []
 
 
 async def test_a_tombstone_says_when_and_how_much_and_not_what(
@@ -121,10 +122,10 @@ async def test_a_tombstone_says_when_and_how_much_and_not_what(
 
 
 async def test_a_turn_that_is_forgotten_takes_its_card_its_chat_and_what_was_learned_of_it(workspace: Path) -> None:
-    assert len(people_see(workspace, "SELECT * FROM cards")) == 1
+    assert len(workspace_db(workspace, "SELECT * FROM cards")) == 1
     await forget(workspace, turn=4)
-    assert people_see(workspace, "SELECT * FROM cards") == []
-    assert len(people_see(workspace, "SELECT * FROM chat_messages")) == 16
+    assert workspace_db(workspace, "SELECT * FROM cards") == []
+    assert len(workspace_db(workspace, "SELECT * FROM chat_messages")) == 16
     await forget(workspace, turn=7)
     assert "The user's sister is Belzoni." not in learnings(workspace)
     assert "Belzoni" not in memory_file(workspace, "user.md")
@@ -168,9 +169,9 @@ async def test_many_turns_are_forgotten_only_by_somebody_who_says_so_twice(tmp_p
     assert code == 2
     assert "11 turns" in out
     assert "--yes" in err
-    assert traces(workspace, "Zanzibar")
+    assert files_containing(workspace, "Zanzibar")
     await forget(workspace, text="zanzibar")
-    assert traces(workspace, "Zanzibar") == []
+    assert files_containing(workspace, "Zanzibar") == []
 
 
 # Killed
@@ -180,30 +181,30 @@ async def test_many_turns_are_forgotten_only_by_somebody_who_says_so_twice(tmp_p
     ("target", "word"), [({"text": "Quibblewort"}, "Quibblewort"), ({"turn": 8}, "Frobnitz")], ids=str
 )
 async def test_killed_at_any_moment_it_is_asked_for_again_or_finished_by_the_next_start(
-    target: dict[str, Any], word: str, lived: Path, tmp_path: Path, crasher: Doomed
+    target: dict[str, Any], word: str, curated: Path, tmp_path: Path, killable: KillableCommands
 ) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
     arguments = ["memory", "forget", *(f"--{name}={value}" for name, value in target.items())]
     for life in range(LIVES):
-        workspace = shutil.copytree(lived, tmp_path / f"life{life}")
+        workspace = shutil.copytree(curated, tmp_path / f"life{life}")
         if life == 0:
             # How long it takes, from its first step to its last.
-            code, seconds = await crasher.run(workspace, *arguments)
+            code, seconds = await killable.run(workspace, *arguments)
             assert code == 0
         else:
-            await crasher.run(workspace, *arguments, seconds=seconds * rng.uniform(0.0, 1.0))
+            await killable.run(workspace, *arguments, seconds=seconds * rng.uniform(0.0, 1.0))
         if life % 4 == 3:
             for path in (workspace / ".os/memory").glob("memory.db*"):
                 path.unlink()
         if life % 2:
-            await restarted(workspace)
+            await restart_server(workspace)
             forgotten = any(curation["kind"] == "forget" for curation in curations(workspace))
-            assert forgotten == (traces(workspace, word) == []), "all of it or (but for the chat) nothing"
+            assert forgotten == (files_containing(workspace, word) == []), "all of it or (but for the chat) nothing"
         with contextlib.suppress(PeerError):  # nothing is left that would match
             await forget(workspace, **target)
-        assert traces(workspace, word) == []
+        assert files_containing(workspace, word) == []
         assert kept(workspace, word) == [other for other in WHOLE if other != word]
         assert TYPED in memory_file(workspace, "user.md")
         assert not (workspace / ".os/run/purge").exists()
@@ -228,12 +229,12 @@ async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches
         preview = await client.ask("memory", {"op": "forget", "text": "quibblewort", "preview": True})
         assert preview["payload"]["forgotten"]["turns"] == [2, 6, 10, 11]
         assert preview["payload"]["done"] is False
-        assert traces(workspace, "Quibblewort")
+        assert files_containing(workspace, "Quibblewort")
 
         code, out, err = await command(workspace, "memory", "forget", "--text", "quibblewort", "--yes")
         assert code == 0, err
         assert "4 turns" in out
-        assert traces(workspace, "Quibblewort") == []
+        assert files_containing(workspace, "Quibblewort") == []
         state = await client.until(lambda m: m["type"] == "state_sync")
         assert "quibblewort" not in json.dumps(state).lower()
         assert state["payload"]["session"]["session_id"] is None
@@ -251,9 +252,9 @@ async def test_a_running_sprite_forgets_with_its_agent_and_everybody_who_watches
         sequence = [m["seq"] for m in client.received if "seq" in m]
         assert sequence == sorted(set(sequence))
         assert sequence[-1] > seen["last_seq"]
-        assert traces(workspace, "Quibblewort") == []
+        assert files_containing(workspace, "Quibblewort") == []
         assert await sprite.stop() == 0
-    assert traces(workspace, "Quibblewort") == []
+    assert files_containing(workspace, "Quibblewort") == []
 
 
 async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
@@ -269,7 +270,7 @@ async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
         assert (await client.end_of(mission))["event"] == "complete"
         result = await client.reply(answer)
         assert result["payload"]["done"] is True
-        assert traces(workspace, "Zebedee") == []
+        assert files_containing(workspace, "Zebedee") == []
 
 
 async def test_the_wire_refuses_what_makes_no_sense(workspace: Path, model: OfflineModel) -> None:
@@ -295,9 +296,9 @@ async def test_after_a_crash_in_mid_conversation_the_next_mission_knows_nothing_
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.mission("My parrot is Zebedee.")
         await sprite.kill()
-    assert traces(workspace, "Zebedee")
+    assert files_containing(workspace, "Zebedee")
     await forget(workspace, text="Zebedee")
-    assert traces(workspace, "Zebedee") == []
+    assert files_containing(workspace, "Zebedee") == []
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         assert (await client.mission("Who is my parrot?"))["event"] == "complete"
         (asked,) = prompts(model, "Who is my parrot?")[-1:]
@@ -381,7 +382,7 @@ async def test_a_learning_takes_along_the_turns_that_repeat_it_and_leaves_their_
     await stores.turn("Remind me: which codename?", "Quibblewort. Anything else?", calls=[search])
     await stores.turn("It rains in Lund", "Take an umbrella")
     await forget_in(stores, learning=1)
-    assert traces(stores.folder.parent.parent, "Quibblewort") == []
+    assert files_containing(stores.folder.parent.parent, "Quibblewort") == []
     first, second, third = await stores.observations()
     assert (first.user_message, first.agent_response) == (f"I live in Lund. {FORGOTTEN}", FORGOTTEN)
     assert second.agent_response == f"{FORGOTTEN} Anything else?"
@@ -414,7 +415,7 @@ async def test_a_persons_own_lines_go_only_for_the_very_words(stores: Stores) ->
     )
     await forget_in(stores, text="zanzibar")
     assert stores.path("user.md").read_text() == "# User\n\n<!-- pin -->\n<!-- /pin -->\n- Likes May\n"
-    assert traces(stores.folder.parent.parent, "zanzibar") == []
+    assert files_containing(stores.folder.parent.parent, "zanzibar") == []
 
 
 async def test_a_hand_edit_that_nobody_has_noticed_yet_is_not_lost(stores: Stores) -> None:
@@ -429,7 +430,7 @@ async def test_waiting_turns_are_forgotten_before_they_are_curated(stores: Store
     await stores.transcript.journal("key", SESSION, "tool", {"x": "Zebedee"})
     await forget_in(stores, turn=1)
     assert await stores.transcript.waiting_count() == 1
-    assert traces(stores.folder.parent.parent, "Zebedee") == []
+    assert files_containing(stores.folder.parent.parent, "Zebedee") == []
 
 
 async def test_copies_that_were_set_aside_go_as_well(stores: Stores) -> None:
@@ -441,7 +442,7 @@ async def test_copies_that_were_set_aside_go_as_well(stores: Stores) -> None:
         (system / path).write_text('{"said": "My parrot is\\nZEBEDEE"}')
     (system / "run/other.log").write_text("nothing of it")
     await forget_in(stores, text="parrot is Zebedee")
-    assert traces(stores.folder.parent.parent, "Zebedee") == []
+    assert files_containing(stores.folder.parent.parent, "Zebedee") == []
     assert (system / "run/other.log").exists()
 
 

@@ -29,7 +29,7 @@ from sprite.protocol.messages import (
     AuthOk,
 )
 from tests.harness import PATIENCE, running_sprite
-from tests.witness import eventually
+from tests.inspection import eventually
 
 
 class Minted:

@@ -15,8 +15,8 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
+from tests.inspection import curations, eventually, learnings
 from tests.session_logs import Recorded, write_many
-from tests.witness import curations, eventually, learnings
 
 #: A log is left alone for a moment after it was written; the fixture's are older than that when they are read.
 HOUR = 3600.0

@@ -15,7 +15,7 @@ from typing import Any
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
 from tests.harness import Client, SpriteProcess, dump, observations, rows, running_sprite, started_sprite
-from tests.witness import curations, endings, journal, people_see, transcript
+from tests.inspection import curations, endings, journal, transcript, workspace_db
 
 #: More of them where somebody has the time: `make soak`.
 LIVES = int(os.environ.get("SOAK_KILLS") or 50)
@@ -155,7 +155,7 @@ def _check_missions(workspace: Path, person: Person) -> None:
             assert observation["user_message"] == person.texts[observation["mission_id"]]
     ends = endings(workspace)
     assert {mission: len(events) for mission, events in ends.items()} == dict.fromkeys(person.texts, 1)
-    assert people_see(workspace, "SELECT * FROM missions WHERE status IN ('queued', 'running')") == []
+    assert workspace_db(workspace, "SELECT * FROM missions WHERE status IN ('queued', 'running')") == []
     assert journal(workspace) == []
     outcomes = {o["outcome"] for o in observations(workspace)}
     assert {"complete", "crashed"} <= outcomes

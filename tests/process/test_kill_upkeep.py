@@ -16,11 +16,12 @@ import pytest
 from bridge.offline.model import OfflineModel
 from sprite.errors import PeerError
 from sprite.memory.files import CURATED
-from tests.forgetful import TYPED, Doomed, doomed, forget, rebuild, restarted, traces
+from tests.command_line import KillableCommands, forget, killable_commands, rebuild, restart_server
+from tests.curated_workspace import TYPED, files_containing
 from tests.harness import dump, observations, rows
+from tests.inspection import curations, journal, learnings, memory_file, transcript
 from tests.memory_stores import open_stores
 from tests.session_logs import write_many
-from tests.witness import curations, journal, learnings, memory_file, transcript
 
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4 or 30
 BATCH_TURNS = 4
@@ -30,18 +31,18 @@ LONGEST_SECONDS = {"rebuild": 0.15, "forget": 0.15, "import": 0.3, "re-extract":
 
 
 @pytest.fixture
-async def crasher(model: OfflineModel) -> AsyncIterator[Doomed]:
-    async with doomed(model, SPRITE_BATCH_TURNS=str(BATCH_TURNS)) as crasher:
-        yield crasher
+async def killable(model: OfflineModel) -> AsyncIterator[KillableCommands]:
+    async with killable_commands(model, SPRITE_BATCH_TURNS=str(BATCH_TURNS)) as killable:
+        yield killable
 
 
 async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
-    lived: Path, tmp_path: Path, model: OfflineModel, crasher: Doomed
+    curated: Path, tmp_path: Path, model: OfflineModel, killable: KillableCommands
 ) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
     print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
-    workspace = shutil.copytree(lived, tmp_path / "workspace")
+    workspace = shutil.copytree(curated, tmp_path / "workspace")
     (log,) = [path for path in workspace.rglob("*.jsonl") if "Quibblewort" in path.read_text()][:1]
     write_many(log, tmp_path / "logs", sessions=SESSIONS, turns=TURNS)
     model.script.curator(lambda _body: {"delay": rng.choice([0.0, 0.0, 0.02])})
@@ -58,12 +59,12 @@ async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
             "import": ["import", str(tmp_path / "logs")],
             "forget": ["memory", "forget", "--text", unlucky := rng.choice(list(toys))],
         }[errand]
-        code, _ = await crasher.run(workspace, *arguments, seconds=rng.uniform(0.0, LONGEST_SECONDS[errand]))
+        code, _ = await killable.run(workspace, *arguments, seconds=rng.uniform(0.0, LONGEST_SECONDS[errand]))
         deaths[errand] = deaths.get(errand, 0) + (code < 0)
         if rng.random() < 0.3:
             for path in (workspace / ".os/memory").glob("memory.db*"):
                 path.unlink()
-        await restarted(workspace, model)
+        await restart_server(workspace, model)
         if errand == "forget":
             toys[unlucky] |= code == 0
         _check(workspace, toys)
@@ -74,8 +75,8 @@ async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
             with contextlib.suppress(PeerError):  # it was forgotten before
                 await forget(workspace, text=toy)
             toys[toy] = True
-    assert (await crasher.run(workspace, "import", str(tmp_path / "logs")))[0] == 0
-    await restarted(workspace, model)
+    assert (await killable.run(workspace, "import", str(tmp_path / "logs")))[0] == 0
+    await restart_server(workspace, model)
     _check(workspace, toys)
     assert transcript(workspace, "SELECT count(*) AS n FROM observations WHERE import_key IS NOT NULL") == [
         {"n": SESSIONS * TURNS}
@@ -116,7 +117,7 @@ def _check(workspace: Path, toys: dict[str, bool]) -> None:
     said = " ".join(turn["user_message"] + turn["agent_response"] for turn in turns)
     for toy, gone in toys.items():
         if gone or toy not in said:
-            assert traces(workspace, toy) == []
+            assert files_containing(workspace, toy) == []
     assert TYPED in memory_file(workspace, "user.md")
 
 

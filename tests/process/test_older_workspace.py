@@ -14,9 +14,10 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
-from tests.forgetful import rebuild, restarted, without_marks
+from tests.command_line import rebuild, restarted
+from tests.curated_workspace import without_marks
 from tests.harness import ROOT, dump, running_sprite
-from tests.witness import chat, curations, learnings, observation_of, transcript
+from tests.inspection import chat, curations, learnings, observation_of, transcript
 
 WRITTEN = ROOT / "tests/fixtures/workspace-0.1.0.tar.gz"
 

@@ -11,14 +11,14 @@ import pytest
 import pytest_asyncio
 
 from tests.harness import Client
-from tests.witness import House, chat, eventually, house, observation_of
+from tests.inspection import SharedSprite, chat, eventually, observation_of, shared_sprite
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
-async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    async with house(tmp_path_factory.mktemp("ask"), permissions="ask") as home:
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("ask"), permissions="ask") as home:
         yield home
 
 
@@ -32,7 +32,7 @@ async def _answer(client: Client, question: dict[str, Any], decision: str) -> di
     return await client.ask("permission", {"request_id": question["request_id"], "decision": decision})
 
 
-async def test_the_persons_word_decides_whether_a_tool_runs(home: House) -> None:
+async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) -> None:
     async with home.client() as client:
         mission = client.send("mission", {"text": "run `touch allowed`"})
         question = await _question(client)
@@ -61,7 +61,7 @@ async def test_the_persons_word_decides_whether_a_tool_runs(home: House) -> None
         assert len([m for m in client.received if m["type"] == "permission_request"]) == asked
 
 
-async def test_always_is_not_asked_again_in_this_conversation(home: House) -> None:
+async def test_always_is_not_asked_again_in_this_conversation(home: SharedSprite) -> None:
     async with home.client() as client:
         mission = client.send("mission", {"text": "run `touch one`"})
         await _answer(client, await _question(client), "always")
@@ -79,7 +79,7 @@ async def test_always_is_not_asked_again_in_this_conversation(home: House) -> No
         assert not (home.workspace / ".claude").exists()
 
 
-async def test_with_nobody_there_to_ask_the_answer_is_no_and_a_late_client_still_can_answer(home: House) -> None:
+async def test_with_nobody_there_to_ask_the_answer_is_no_and_a_late_client_still_can_answer(home: SharedSprite) -> None:
     home.model.script.agent({"match": "unwatched", "delay": 0.3})
     async with home.sprite.client() as client:
         mission = client.send("mission", {"text": "run `touch unwatched`"})
@@ -100,7 +100,7 @@ async def test_with_nobody_there_to_ask_the_answer_is_no_and_a_late_client_still
         assert (home.workspace / "later").exists()
 
 
-async def test_an_interrupt_withdraws_the_question(home: House) -> None:
+async def test_an_interrupt_withdraws_the_question(home: SharedSprite) -> None:
     async with home.client() as client:
         mission = client.send("mission", {"text": "run `touch withdrawn`"})
         question = await _question(client)

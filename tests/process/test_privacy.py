@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bridge.offline.model import OfflineModel
+from tests.fake_secrets import TOKENS, password
 from tests.harness import observations, running_sprite
-from tests.planted import TOKENS, password
-from tests.witness import durable_events, journal, observation_of, people_see, prompts, seen
+from tests.inspection import durable_events, journal, observation_of, prompts, request_seen, workspace_db
 
 PRIVATE_WORDS = "I will leave the company in May"
 SAID = f"<private>{PRIVATE_WORDS}</private>"
@@ -76,7 +76,7 @@ async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_
             "You said [redacted:anthropic-api-key], [redacted:password-assignment] and: [private]."
         )
         assert end["text"] == kept["agent_response"]
-        lines = people_see(workspace, "SELECT text FROM chat_messages ORDER BY id")
+        lines = workspace_db(workspace, "SELECT text FROM chat_messages ORDER BY id")
         assert [line["text"] for line in lines] == [kept["user_message"], kept["agent_response"]]
         assert found_on_disk(workspace, secrets.forbidden) == []
         for words in secrets.forbidden:
@@ -148,7 +148,7 @@ async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_bac
     assert found_on_disk(workspace, secrets.forbidden) == []
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         # What was only in the killed process's memory is gone: the mission runs as it was written down.
-        request = await seen(model, lambda r: "Done?" in r.user_text)
+        request = await request_seen(model, lambda r: "Done?" in r.user_text)
         assert "[redacted:" in request.user_text
         assert secrets.key not in request.user_text
         assert PRIVATE_WORDS not in request.user_text

@@ -21,35 +21,34 @@ from bridge.offline.model import OfflineModel
 from sprite.database.curations import NewCuration
 from sprite.errors import ModelError, SpriteError
 from sprite.memory.files import CURATED
-from tests.forgetful import (
-    TYPED,
-    Doomed,
+from tests.command_line import (
+    KillableCommands,
     command,
-    doomed,
     forget,
+    killable_commands,
     rebuild,
-    restarted,
+    restart_server,
     settings_of,
-    without_marks,
 )
+from tests.curated_workspace import TYPED, without_marks
 from tests.harness import dump, running_sprite
+from tests.inspection import curations, learnings, memory, memory_file
 from tests.memory_stores import Stores, call, open_stores
-from tests.witness import curations, learnings, memory, memory_file
 
 LIVES = 20
-#: Turns of one batch: the nine turns that were lived are five calls.
+#: Turns of one batch: the nine turns of the curated workspace are five calls.
 BATCH = {"batch_turns": 2}
 
 
 @pytest.fixture
-def workspace(lived: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(lived, tmp_path / "workspace")
+def workspace(curated: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(curated, tmp_path / "workspace")
 
 
 @pytest.fixture
-async def crasher() -> AsyncIterator[Doomed]:
-    async with doomed() as crasher:
-        yield crasher
+async def killable() -> AsyncIterator[KillableCommands]:
+    async with killable_commands() as killable:
+        yield killable
 
 
 def whole(workspace: Path) -> dict[str, Any]:
@@ -122,7 +121,7 @@ async def test_a_rebuild_makes_every_table_and_file_as_they_were_to_the_byte(fol
     assert whole(folder) == before
     for path in [*(folder / ".os/memory").glob("memory.db*"), *(folder / ".os/memory" / name for name in CURATED)]:
         path.unlink()
-    await restarted(folder)
+    await restart_server(folder)
     assert without_marks(whole(folder)) == without_marks(before)
     reported = {report["kind"] for report in memory(folder, "SELECT kind FROM reports")}
     assert reported == {
@@ -136,22 +135,24 @@ async def test_a_rebuild_makes_every_table_and_file_as_they_were_to_the_byte(fol
     }
 
 
-async def test_killed_at_any_moment_the_old_memory_or_the_new_one_is_there(folder: Path, crasher: Doomed) -> None:
+async def test_killed_at_any_moment_the_old_memory_or_the_new_one_is_there(
+    folder: Path, killable: KillableCommands
+) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
     before, log = whole(folder), curations(folder)
-    code, seconds = await crasher.run(folder, "rebuild")
+    code, seconds = await killable.run(folder, "rebuild")
     assert code == 0
     killed = 0
     for _ in range(LIVES):
-        code, _ = await crasher.run(folder, "rebuild", seconds=seconds * rng.uniform(0.0, 1.0))
+        code, _ = await killable.run(folder, "rebuild", seconds=seconds * rng.uniform(0.0, 1.0))
         killed += code != 0
-        await restarted(folder)
+        await restart_server(folder)
         assert whole(folder) == before
     assert killed > LIVES // 2
     assert curations(folder) == log
-    assert (await crasher.run(folder, "rebuild"))[0] == 0
+    assert (await killable.run(folder, "rebuild"))[0] == 0
     assert whole(folder) == before
     left = {path.name for path in (folder / ".os/memory").glob("memory.db*")}
     assert left <= {"memory.db", "memory.db-wal", "memory.db-shm"}, "nothing that was made aside is left behind"
@@ -258,7 +259,7 @@ async def test_the_curator_is_asked_about_every_turn_and_its_old_answers_stay_in
     assert whole(workspace) == before
     for path in (workspace / ".os/memory").glob("memory.db*"):
         path.unlink()
-    await restarted(workspace)
+    await restart_server(workspace)
     assert whole(workspace) == before
     assert calls(model) == 5
 
@@ -320,10 +321,10 @@ async def test_cut_off_by_a_kill_it_is_taken_up_where_it_was_and_memory_follows_
         return {"raw_text": f"FACT: Call {calls(model)}."}
 
     model.script.curator(curator)
-    async with doomed(model, SPRITE_BATCH_TURNS="2") as crasher:
-        assert (await crasher.run(workspace, "rebuild", "--re-extract", until=reached))[0] == -signal.SIGKILL
+    async with killable_commands(model, SPRITE_BATCH_TURNS="2") as killable:
+        assert (await killable.run(workspace, "rebuild", "--re-extract", until=reached))[0] == -signal.SIGKILL
     assert [c["generation"] for c in curations(workspace) if c["kind"] == "batch"][-2:] == [1, 1]
-    await restarted(workspace)
+    await restart_server(workspace)
     assert whole(workspace) == before
     await rebuild(workspace)
     assert whole(workspace) == before

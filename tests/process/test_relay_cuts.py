@@ -13,8 +13,8 @@ from pathlib import Path
 from bridge.offline.model import OfflineModel
 from tests.chaos_proxy import ChaosProxy
 from tests.harness import running_sprite
+from tests.inspection import ENDINGS, durable_events, endings
 from tests.relay_stage import Message, Page, Stage, Street, stage
-from tests.witness import ENDINGS, durable_events, endings
 
 CUTS = int(os.environ.get("SOAK_CUTS", "30"))
 SEED = 20261120

@@ -8,14 +8,14 @@ import pytest
 import pytest_asyncio
 
 from tests.harness import Client, Message
-from tests.witness import House, chat, house, observation_of, prompts
+from tests.inspection import SharedSprite, chat, observation_of, prompts, shared_sprite
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
-async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    async with house(tmp_path_factory.mktemp("pages"), permissions="ask") as home:
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("pages"), permissions="ask") as home:
         yield home
 
 
@@ -37,7 +37,9 @@ async def rows_of(client: Client, op: str, **payload: object) -> list[Message]:
     return rows
 
 
-async def test_a_page_that_opens_in_mid_mission_gets_the_question_the_events_so_far_and_what_waits(home: House) -> None:
+async def test_a_page_that_opens_in_mid_mission_gets_the_question_the_events_so_far_and_what_waits(
+    home: SharedSprite,
+) -> None:
     async with home.client() as first:
         mission = first.send("mission", {"text": "run `touch it`"})
         question = await payload_of(first, "permission_request")
@@ -64,7 +66,7 @@ async def test_a_page_that_opens_in_mid_mission_gets_the_question_the_events_so_
             assert (sync["permissions"], sync["queued"], sync["running"]) == ([], [], None)
 
 
-async def test_a_message_of_one_page_appears_on_the_other_before_it_is_worked_on(home: House) -> None:
+async def test_a_message_of_one_page_appears_on_the_other_before_it_is_worked_on(home: SharedSprite) -> None:
     async with home.client() as first, home.sprite.client() as second:
         mission = first.send("mission", {"text": "Hello, both of you"})
         said = await payload_of(second, "chat_said")
@@ -74,7 +76,7 @@ async def test_a_message_of_one_page_appears_on_the_other_before_it_is_worked_on
         await first.end_of(mission)
 
 
-async def test_a_waiting_message_can_be_taken_back_and_never_reaches_the_agent(home: House) -> None:
+async def test_a_waiting_message_can_be_taken_back_and_never_reaches_the_agent(home: SharedSprite) -> None:
     async with home.client() as client:
         client.send("mission", {"text": "run `touch first`"})
         question = await payload_of(client, "permission_request")
@@ -88,7 +90,7 @@ async def test_a_waiting_message_can_be_taken_back_and_never_reaches_the_agent(h
     assert observation_of(home.workspace, waiting)["outcome"] == "interrupted"
 
 
-async def test_stacks_are_announced_whoever_makes_or_changes_them(home: House) -> None:
+async def test_stacks_are_announced_whoever_makes_or_changes_them(home: SharedSprite) -> None:
     async with home.client() as first, home.sprite.client() as second:
         mission = first.send("mission", {"text": "make a table card of apples 3, pears 5"})
         made = await payload_of(second, "stack_update")
@@ -106,7 +108,7 @@ async def test_stacks_are_announced_whoever_makes_or_changes_them(home: House) -
             assert changed == {"stack_id": made["stack_id"], "name": name, "archived": archived}
 
 
-async def test_an_edit_of_a_version_that_is_no_longer_the_newest_is_a_conflict(home: House) -> None:
+async def test_an_edit_of_a_version_that_is_no_longer_the_newest_is_a_conflict(home: SharedSprite) -> None:
     async with home.client() as client:
         opened = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]["version"]
         edit = {"op": "edit", "name": "user.md", "version": opened}
@@ -116,7 +118,7 @@ async def test_an_edit_of_a_version_that_is_no_longer_the_newest_is_a_conflict(h
         assert (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]["content"] == "# One\n"
 
 
-async def test_the_timeline_shows_turns_and_what_changed_memory_newest_first_in_pages(home: House) -> None:
+async def test_the_timeline_shows_turns_and_what_changed_memory_newest_first_in_pages(home: SharedSprite) -> None:
     async with home.client() as client:
         await chat(client, "I prefer short answers")
         await client.ask("memory", {"op": "edit", "name": "context.md", "content": "# Context\n"})
@@ -138,7 +140,7 @@ async def test_the_timeline_shows_turns_and_what_changed_memory_newest_first_in_
         assert await rows_of(client, "learnings", before=1) == []
 
 
-async def test_older_lines_of_the_chat_come_in_pages_that_join(home: House) -> None:
+async def test_older_lines_of_the_chat_come_in_pages_that_join(home: SharedSprite) -> None:
     async with home.client() as client:
         whole = (await sync_of(client))["chat"]
         newest = await rows_of(client, "chat", limit=2)
@@ -147,7 +149,7 @@ async def test_older_lines_of_the_chat_come_in_pages_that_join(home: House) -> N
         assert await rows_of(client, "chat", before=whole[0]["id"]) == []
 
 
-async def test_health_tells_spend_and_what_waits(home: House) -> None:
+async def test_health_tells_spend_and_what_waits(home: SharedSprite) -> None:
     async with home.client() as client:
         answer = (await client.ask("memory", {"op": "health"}))["payload"]["health"]
     assert (answer["waiting"], answer["last_error"], answer["daily_cap_usd"]) == (0, None, None)
@@ -155,7 +157,7 @@ async def test_health_tells_spend_and_what_waits(home: House) -> None:
     assert answer["turns"] >= answer["curations"]
 
 
-async def test_a_forget_is_previewed_without_changing_anything(home: House) -> None:
+async def test_a_forget_is_previewed_without_changing_anything(home: SharedSprite) -> None:
     async with home.client() as client:
         target = {"op": "forget", "text": "short answers", "preview": True}
         preview = (await client.ask("memory", target))["payload"]

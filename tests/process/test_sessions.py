@@ -13,7 +13,7 @@ import pytest
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
 from tests.harness import dump, running_sprite, started_sprite
-from tests.witness import (
+from tests.inspection import (
     chat,
     curations,
     learnings,

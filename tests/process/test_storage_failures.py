@@ -9,7 +9,16 @@ from pathlib import Path
 
 from bridge.offline.model import OfflineModel
 from tests.harness import SpriteProcess, observations, rows, running_sprite
-from tests.witness import chat, durable_events, endings, journal, learnings, observation_of, people_see, seen
+from tests.inspection import (
+    chat,
+    durable_events,
+    endings,
+    journal,
+    learnings,
+    observation_of,
+    request_seen,
+    workspace_db,
+)
 
 
 @contextmanager
@@ -34,7 +43,7 @@ async def test_a_turn_on_a_full_disk_goes_on_and_is_written_with_the_next_one(
         await chat(client, "Hello there")
         model.script.agent({"match": "echo during", "delay": 0.3, "on": "prompt"})
         mission = client.send("mission", {"text": "run `echo during`"})
-        await seen(model, lambda r: "echo during" in r.user_text)
+        await request_seen(model, lambda r: "echo during" in r.user_text)
         await client.event("started")
         with full_disk(sprite):
             told = await client.until(lambda m: m["type"] == "error")
@@ -58,7 +67,7 @@ async def test_a_turn_on_a_full_disk_goes_on_and_is_written_with_the_next_one(
     written = durable_events(workspace)
     assert [event["seq"] for event in written] == list(range(1, len(written) + 1))
     assert endings(workspace)[mission] == ["complete"]
-    assert people_see(workspace, "SELECT * FROM missions WHERE status IN ('queued', 'running')") == []
+    assert workspace_db(workspace, "SELECT * FROM missions WHERE status IN ('queued', 'running')") == []
     for path in (".os/memory/transcript.db", ".os/memory/memory.db", ".os/workspace.db"):
         assert rows(workspace / path, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 

@@ -24,8 +24,8 @@ from sprite.privacy.redaction import (
     redact,
     without_private,
 )
-from tests.ordinary import HOSTILE, WRITTEN, ordinary
-from tests.planted import ALL_FORMATS, TOKENS, TWENTY, leaks, password, planted
+from tests.fake_secrets import ALL_FORMATS, TOKENS, TWENTY, fake_secrets, leaks, password
+from tests.harmless_strings import BACKTRACKING_BAIT, WRITTEN, harmless_strings
 
 
 def _rng() -> random.Random:
@@ -43,13 +43,13 @@ def _pem(lines: int = 20) -> str:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_of_200_secrets_in_20_formats_at_least_190_are_caught(seed: int) -> None:
-    missed = [plant for plant in planted(TWENTY, 10, seed) if leaks(plant.secret, redact(plant.text))]
+    missed = [plant for plant in fake_secrets(TWENTY, 10, seed) if leaks(plant.secret, redact(plant.text))]
     assert len(missed) <= 10, missed
 
 
 @pytest.mark.parametrize("format_", ALL_FORMATS)
 def test_every_format_is_caught_nearly_everywhere(format_: str) -> None:
-    missed = [plant for plant in planted((format_,), 24, 4) if leaks(plant.secret, redact(plant.text))]
+    missed = [plant for plant in fake_secrets((format_,), 24, 4) if leaks(plant.secret, redact(plant.text))]
     assert len(missed) <= 2, missed
 
 
@@ -59,7 +59,7 @@ def test_what_people_and_programs_write_about_secrets_stays_as_it_is(text: str) 
 
 
 def test_of_ordinary_strings_fewer_than_one_in_a_thousand_is_changed() -> None:
-    changed = [text for text in ordinary(5000) if redact(text) != text]
+    changed = [text for text in harmless_strings(5000) if redact(text) != text]
     assert len(changed) < 5, changed
 
 
@@ -71,7 +71,7 @@ def test_what_is_redacted_says_of_what_kind_it_was_and_leaves_the_rest() -> None
 
 
 def test_redacting_twice_changes_nothing_more() -> None:
-    for plant in planted(ALL_FORMATS, 6, 6):
+    for plant in fake_secrets(ALL_FORMATS, 6, 6):
         once = redact(plant.text)
         assert redact(once) == once
 
@@ -97,7 +97,7 @@ def test_texts_full_of_what_it_looks_for_do_not_make_it_raise(text: str) -> None
     assert redact(redact(text)) == redact(redact(redact(text)))
 
 
-@pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.parametrize("piece", BACKTRACKING_BAIT)
 def test_a_text_full_of_what_it_looks_for_is_read_to_its_end(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     assert isinstance(redact(f"{text} the end"), str)

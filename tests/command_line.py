@@ -1,4 +1,4 @@
-"""What the tests of forgetting share: a memory that has lived a little, and a search over every byte below `.os/`."""
+"""The commands of `python -m sprite`, run by tests: in this process, as a process, or as one that can be killed."""
 
 from __future__ import annotations
 
@@ -19,46 +19,7 @@ from sprite.commands import change
 from sprite.commands.rebuild import rebuild as rebuild_command
 from sprite.config import Settings
 from sprite.server import serve
-from tests.harness import PATIENCE, ROOT, running_sprite, sprite_environment
-from tests.witness import chat
-
-#: Said in the first session, turn by turn (1 to 6), and in the second (7 to 9).
-FIRST = [
-    "My name is Ada.",
-    "My codename is Quibblewort.",
-    "I prefer tables.",
-    "Make a table of snorgle 3, pears 5",
-    "Remember to water the ficus.",
-    "What is my codename?",
-]
-SECOND = ["My sister is Belzoni.", "run `echo Frobnitz`", "Who is my sister?"]
-TYPED = "<!-- pin -->\n- Never call before ten.\n<!-- /pin -->\n- Keeps three llamas."
-
-
-async def live(workspace: Path) -> None:
-    """Two sessions, curated; a person's edit with a pin."""
-    workspace.mkdir()
-    async with (
-        OfflineModel() as model,
-        running_sprite(workspace, model.url) as sprite,
-        sprite.client() as client,
-    ):
-        await chat(client, *FIRST)
-        await client.ask("system", {"action": "new_session"})
-        content = (workspace / ".os/memory/user.md").read_text() + f"{TYPED}\n"
-        await client.ask("memory", {"op": "edit", "name": "user.md", "content": content})
-        await chat(client, *SECOND)
-        await client.ask("system", {"action": "flush"})
-
-
-def traces(workspace: Path, *words: str) -> list[tuple[str, str]]:
-    """Every file below `.os/` that holds one of the words in its bytes, whatever their case."""
-    found = []
-    for path in sorted((workspace / ".os").rglob("*")):
-        if path.is_file():
-            content = path.read_bytes().lower()
-            found += [(str(path.relative_to(workspace)), word) for word in words if word.lower().encode() in content]
-    return found
+from tests.harness import PATIENCE, ROOT, sprite_environment
 
 
 def settings_of(workspace: Path, model: OfflineModel | None = None, **more: Any) -> Settings:
@@ -79,8 +40,8 @@ async def rebuild(workspace: Path, model: OfflineModel | None = None, **more: An
     assert await rebuild_command(settings, re_extract=model is not None, dry_run=False, as_json=True) == 0
 
 
-async def restarted(workspace: Path, model: OfflineModel | None = None) -> None:
-    """A server opens its listener, and stops again, in this process."""
+async def restart_server(workspace: Path, model: OfflineModel | None = None) -> None:
+    """Starts a server, and stops it once it listens, in this process."""
     stop = asyncio.Event()
     async with asyncio.timeout(PATIENCE):
         await serve(settings_of(workspace, model), lambda _host, _port: stop.set(), stop)
@@ -110,7 +71,7 @@ async def started(
     )
 
 
-class Doomed:
+class KillableCommands:
     """Commands that can be killed in the middle of their work: each is forked from a process that has imported all."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -153,8 +114,8 @@ for line in sys.stdin:
 
 
 @asynccontextmanager
-async def doomed(model: OfflineModel | None = None, **extra: str) -> AsyncIterator[Doomed]:
-    """Where commands can be killed."""
+async def killable_commands(model: OfflineModel | None = None, **extra: str) -> AsyncIterator[KillableCommands]:
+    """A process that forks commands, for killing them."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-c", _FORKING),
@@ -165,13 +126,8 @@ async def doomed(model: OfflineModel | None = None, **extra: str) -> AsyncIterat
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        yield Doomed(process)
+        yield KillableCommands(process)
     finally:
         assert process.stdin is not None
         process.stdin.close()
         await process.wait()
-
-
-def without_marks(dumped: dict[str, Any]) -> dict[str, Any]:
-    """A dump of memory.db without what it knows of the disk, which is no memory."""
-    return {name: rows for name, rows in dumped.items() if name != "written_files"}

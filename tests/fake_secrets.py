@@ -1,4 +1,4 @@
-"""What the tests plant: made-up secrets in the shapes that services give out, in the places where people leave them.
+"""Made-up secrets in the shapes that services give out, in the places where people leave them.
 
 Every secret is put together from random characters when it is asked for: nothing in this file looks like one, so that
 no scanner takes it for a leak. `secret` is what must not be found afterwards; `text` is what it stands in.
@@ -22,7 +22,7 @@ BASE64 = ALNUM + "+/"
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class FakeSecret:
     """A secret of a format, in a text."""
 
     format: str
@@ -254,10 +254,10 @@ TWENTY = (
 )  # fmt: skip
 
 
-def planted(formats: tuple[str, ...] = TWENTY, each: int = 10, seed: int = 1) -> list[Planted]:
+def fake_secrets(formats: tuple[str, ...] = TWENTY, each: int = 10, seed: int = 1) -> list[FakeSecret]:
     """So many of each format, always the same for a seed."""
     rng = random.Random(seed)  # noqa: S311 - made-up data, the same each time
-    made: list[Planted] = []
+    made: list[FakeSecret] = []
     for name in formats:
         for number in range(each):
             if name in IN_PLACE:
@@ -266,7 +266,7 @@ def planted(formats: tuple[str, ...] = TWENTY, each: int = 10, seed: int = 1) ->
                 secret = TOKENS[name](rng)
                 variable = f"{name.split('-')[0].upper()}_TOKEN"
                 text = _TOKEN_PLACES[(number + len(made)) % len(_TOKEN_PLACES)](secret, variable)
-            made.append(Planted(name, secret, text))
+            made.append(FakeSecret(name, secret, text))
     return made
 
 

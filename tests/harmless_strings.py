@@ -1,4 +1,4 @@
-"""What looks like a secret to a careless reader and is none: hashes, ids, images, code, configuration and prose."""
+"""Strings that look like secrets and are none: hashes, ids, images, code, configuration and prose."""
 
 from __future__ import annotations
 
@@ -191,16 +191,16 @@ MADE: dict[str, _Maker] = {
 }  # fmt: skip
 
 
-def ordinary(count: int = 1000, seed: int = 1) -> list[str]:
-    """So many ordinary strings: all that are written above, then made ones of each kind in turn."""
+def harmless_strings(count: int = 1000, seed: int = 1) -> list[str]:
+    """So many harmless strings: all that are written above, then made ones of each kind in turn."""
     rng = random.Random(seed)  # noqa: S311 - made-up data, the same each time
     makers = list(MADE.values())
     made = [makers[number % len(makers)](rng) for number in range(max(0, count - len(WRITTEN)))]
     return [*WRITTEN, *made][:count]
 
 
-#: Repeated many thousand times, these would keep a careless pattern busy for ever.
-HOSTILE = (
+#: Repeated many thousand times, these would make a careless pattern backtrack for ever.
+BACKTRACKING_BAIT = (
     "password=", "password: ", "key:", "secret_", "eyJ", "://a:", "-----BEGIN PRIVATE KEY-----", "AKIA" + "A" * 16,
     "PuTTY-User-Key-File-2", "authorization: ", "<private>", "</private>", "a1", "sk-", "sk-a-", "mysql -p", "\\n",
     "pwd:'", "name: password value: ", "M" * 24 + ".", "1234567890:",

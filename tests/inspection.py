@@ -1,4 +1,4 @@
-"""What the tests look at from outside: the log, the inbox, the events on disk, the model's requests, processes."""
+"""Looks at a sprite from outside: its databases, the events on disk, the model's requests, its processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def memory(workspace: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[
     return rows(workspace / ".os/memory/memory.db", sql, parameters)
 
 
-def people_see(workspace: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
+def workspace_db(workspace: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
     """Rows of workspace.db."""
     return rows(workspace / ".os/workspace.db", sql, parameters)
 
@@ -50,7 +50,7 @@ def memory_file(workspace: Path, name: str) -> str:
 
 def durable_events(workspace: Path) -> list[dict[str, Any]]:
     """Every event kept for replay, in order."""
-    return [json.loads(row["frame"]) for row in people_see(workspace, "SELECT frame FROM events ORDER BY seq")]
+    return [json.loads(row["frame"]) for row in workspace_db(workspace, "SELECT frame FROM events ORDER BY seq")]
 
 
 def endings(workspace: Path) -> dict[str, list[str]]:
@@ -69,8 +69,8 @@ def observation_of(workspace: Path, mission_id: str) -> dict[str, Any]:
     return {**found, "tool_calls": json.loads(found["tool_calls_json"])}
 
 
-async def seen(model: OfflineModel, wanted: Callable[[RecordedRequest], bool]) -> RecordedRequest:
-    """`model.seen` with an end to its patience."""
+async def request_seen(model: OfflineModel, wanted: Callable[[RecordedRequest], bool]) -> RecordedRequest:
+    """Waits, with a bound, for a request that matches."""
     async with asyncio.timeout(PATIENCE):
         return await model.seen(wanted)
 
@@ -115,7 +115,7 @@ def agent_process(sprite: SpriteProcess) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class SharedSprite:
     """A sprite that a file's tests share, each with a client and missions of its own: starting one takes seconds."""
 
     model: OfflineModel
@@ -131,12 +131,12 @@ class House:
 
 
 @asynccontextmanager
-async def house(folder: Path, *, permissions: str = "bypass") -> AsyncIterator[House]:
+async def shared_sprite(folder: Path, *, permissions: str = "bypass") -> AsyncIterator[SharedSprite]:
     """A model and a sprite that talks to it."""
     workspace = folder / "workspace"
     workspace.mkdir()
     async with OfflineModel() as model, running_sprite(workspace, model.url, permissions=permissions) as sprite:
-        yield House(model, workspace, sprite)
+        yield SharedSprite(model, workspace, sprite)
 
 
 def descendants(pid: int) -> list[int]:
