@@ -37,7 +37,7 @@ from sprite.feed import Feed
 from sprite.folders import make_folders
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
-from sprite.memory.forgetting.forget import Oblivion
+from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.projection import (
     Change,
@@ -82,8 +82,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         files.ensure()
         projection = Projection(transcript, memory, files)
         await projection.settle()
-        oblivion = Oblivion(settings, transcript, memory, workspace, projection)
-        await oblivion.finish_interrupted()
+        forgetter = Forgetter(settings, transcript, memory, workspace, projection)
+        await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files)
         announce = _Announcer(feed, memory)
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
@@ -111,7 +111,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         await runtime.restore()
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, oblivion, announce
+            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
         )
 
         listener = await stack.enter_async_context(_listening(settings, token, feed, gateway))
