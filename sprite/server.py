@@ -45,7 +45,7 @@ from sprite.memory.projection.projection import (
 )
 from sprite.memory.recall.boot_prompt import Loader
 from sprite.memory.recall.view import MemoryView
-from sprite.privacy.confidences import Discretion
+from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import (
@@ -74,8 +74,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
         memory = await stack.enter_async_context(_open_memory(settings.memory / "memory.db"))
         workspace = await stack.enter_async_context(open_workspace(settings.system / "workspace.db"))
-        discretion = Discretion()
-        feed = Feed(workspace, await workspace.last_seq(), discretion.text)
+        confidences = Confidences()
+        feed = Feed(workspace, await workspace.last_seq(), confidences.text)
         await stack.enter_async_context(feed.running())
 
         files = MemoryFiles(settings.memory)
@@ -89,13 +89,13 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
         await stack.enter_async_context(announce.running())
         await stack.enter_async_context(processor.running())
-        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), discretion.text)
-        desk = PermissionDesk(feed, discretion.text)
+        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences.text)
+        desk = PermissionDesk(feed, confidences.text)
         uploads = Uploads(settings.workspace / "documents", settings.run / "uploads")
         uploads.prepare()
 
         agent = _LateAgent(
-            lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, discretion.text)
+            lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, confidences.text)
         )
         runtime = AgentRuntime(
             settings,
@@ -106,7 +106,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             processor,
             Loader(files, memory, transcript),
             desk,
-            discretion,
+            confidences,
             agent.ready,
         )
         await runtime.restore()

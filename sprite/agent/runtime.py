@@ -25,7 +25,7 @@ from sprite.feed import Feed
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.recall.boot_prompt import Loader
-from sprite.privacy.confidences import Discretion
+from sprite.privacy.confidences import Confidences
 from sprite.protocol.messages import (
     CHAT_TEXT_CHARS,
     AgentEvent,
@@ -103,7 +103,7 @@ class AgentRuntime:
         processor: ObservationProcessor,
         loader: Loader,
         desk: PermissionDesk,
-        discretion: Discretion,
+        confidences: Confidences,
         load_agent: Callable[[], Awaitable[Agent]],
     ) -> None:
         self._settings = settings
@@ -114,7 +114,7 @@ class AgentRuntime:
         self._processor = processor
         self._loader = loader
         self._desk = desk
-        self._discretion = discretion
+        self._confidences = confidences
         self._load_agent = load_agent
         self._inbox: deque[StoredMission | _Errand] = deque()
         self._arrived = asyncio.Event()
@@ -168,8 +168,8 @@ class AgentRuntime:
         if len(self._inbox) >= MAX_QUEUED:
             raise PeerError(f"{MAX_QUEUED} missions wait already; send this one again later.", code="queue_full")
         # The agent gets the words as they are; what is written down, and would run after a crash, is discreet.
-        self._discretion.hear(text)
-        shown = self._discretion.text(text)
+        self._confidences.hear(text)
+        shown = self._confidences.text(text)
         if not await self._workspace.accept_mission(mission_id, shown, stack_id):
             return None
         # Other people's screens follow.
