@@ -43,7 +43,7 @@ from sprite.memory.projection.projection import (
     Change,
     Projection,
 )
-from sprite.memory.recall.boot_prompt import Loader
+from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
@@ -104,7 +104,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             feed,
             recorder,
             processor,
-            Loader(files, memory, transcript),
+            BootPrompt(files, memory, transcript),
             desk,
             confidences,
             agent.ready,

@@ -24,7 +24,7 @@ from sprite.errors import AgentError, PeerError, SpriteError, StorageError
 from sprite.feed import Feed
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.recall.boot_prompt import Loader
+from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.messages import (
     CHAT_TEXT_CHARS,
@@ -101,7 +101,7 @@ class AgentRuntime:
         feed: Feed,
         recorder: TurnRecorder,
         processor: ObservationProcessor,
-        loader: Loader,
+        boot_prompt: BootPrompt,
         desk: PermissionDesk,
         confidences: Confidences,
         load_agent: Callable[[], Awaitable[Agent]],
@@ -112,7 +112,7 @@ class AgentRuntime:
         self._feed = feed
         self._recorder = recorder
         self._processor = processor
-        self._loader = loader
+        self._boot_prompt = boot_prompt
         self._desk = desk
         self._confidences = confidences
         self._load_agent = load_agent
@@ -450,7 +450,7 @@ class AgentRuntime:
         await self._recorder.close_task("interrupted")
         agent = await self._load_agent()
         prompt_file = self._settings.run / "boot.md"
-        await self._loader.write_boot_prompt(prompt_file)
+        await self._boot_prompt.write(prompt_file)
         self._compacted = False
         try:
             conversation = await self._connect(agent, resume=self._cli_session_id)
@@ -496,7 +496,7 @@ class AgentRuntime:
         if not self._compacted:
             return None
         self._compacted = False
-        return self._loader.news()
+        return self._boot_prompt.news()
 
     # --- the stream (called by the conversation's reader, one message after another) ---
 
