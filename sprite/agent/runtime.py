@@ -24,8 +24,8 @@ from sprite.errors import AgentError, PeerError, SpriteError, StorageError
 from sprite.feed import Feed
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.recall.boot_prompt import Loader
-from sprite.privacy.confidences import Discretion
+from sprite.memory.recall.boot_prompt import BootPrompt
+from sprite.privacy.confidences import Confidences
 from sprite.protocol.messages import (
     CHAT_TEXT_CHARS,
     AgentEvent,
@@ -101,9 +101,9 @@ class AgentRuntime:
         feed: Feed,
         recorder: TurnRecorder,
         processor: ObservationProcessor,
-        loader: Loader,
+        boot_prompt: BootPrompt,
         desk: PermissionDesk,
-        discretion: Discretion,
+        confidences: Confidences,
         load_agent: Callable[[], Awaitable[Agent]],
     ) -> None:
         self._settings = settings
@@ -112,9 +112,9 @@ class AgentRuntime:
         self._feed = feed
         self._recorder = recorder
         self._processor = processor
-        self._loader = loader
+        self._boot_prompt = boot_prompt
         self._desk = desk
-        self._discretion = discretion
+        self._confidences = confidences
         self._load_agent = load_agent
         self._inbox: deque[StoredMission | _Errand] = deque()
         self._arrived = asyncio.Event()
@@ -168,8 +168,8 @@ class AgentRuntime:
         if len(self._inbox) >= MAX_QUEUED:
             raise PeerError(f"{MAX_QUEUED} missions wait already; send this one again later.", code="queue_full")
         # The agent gets the words as they are; what is written down, and would run after a crash, is discreet.
-        self._discretion.hear(text)
-        shown = self._discretion.text(text)
+        self._confidences.hear(text)
+        shown = self._confidences.text(text)
         if not await self._workspace.accept_mission(mission_id, shown, stack_id):
             return None
         # Other people's screens follow.
@@ -450,7 +450,7 @@ class AgentRuntime:
         await self._recorder.close_task("interrupted")
         agent = await self._load_agent()
         prompt_file = self._settings.run / "boot.md"
-        await self._loader.write_boot_prompt(prompt_file)
+        await self._boot_prompt.write(prompt_file)
         self._compacted = False
         try:
             conversation = await self._connect(agent, resume=self._cli_session_id)
@@ -496,7 +496,7 @@ class AgentRuntime:
         if not self._compacted:
             return None
         self._compacted = False
-        return self._loader.news()
+        return self._boot_prompt.news()
 
     # --- the stream (called by the conversation's reader, one message after another) ---
 

@@ -14,7 +14,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
-from tests.command_line import rebuild, restarted
+from tests.command_line import rebuild, restart_server
 from tests.curated_workspace import without_marks
 from tests.harness import ROOT, dump, running_sprite
 from tests.inspection import chat, curations, learnings, observation_of, transcript
@@ -43,7 +43,7 @@ def log_of(workspace: Path) -> dict[str, Any]:
 
 async def test_it_opens_and_nothing_in_it_changes(older: Path) -> None:
     before, log, people = memory_of(older), log_of(older), dump(older / ".os/workspace.db")
-    await restarted(older)
+    await restart_server(older)
     assert memory_of(older) == before
     assert log_of(older) == log
     assert dump(older / ".os/workspace.db") == people
@@ -56,7 +56,7 @@ async def test_its_memory_is_rebuilt_to_the_same_bytes(older: Path) -> None:
     assert without_marks(memory_of(older)) == without_marks(before)
     for name in ("memory.db", *CURATED):
         (older / ".os/memory" / name).unlink()
-    await restarted(older)
+    await restart_server(older)
     assert without_marks(memory_of(older)) == without_marks(before)
     assert log_of(older) == log
 
