@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from sprite.agent.orphans import end_orphans
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
+from sprite.agent.session import Session
 from sprite.awake import kept_awake
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
@@ -97,18 +98,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         agent = _LateAgent(
             lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, confidences.text)
         )
-        runtime = AgentRuntime(
-            settings,
-            transcript,
-            workspace,
-            feed,
-            recorder,
-            processor,
-            BootPrompt(files, memory, transcript),
-            desk,
-            confidences,
-            agent.ready,
-        )
+        session = Session(settings, transcript, recorder, BootPrompt(files, memory, transcript), agent.ready)
+        runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, confidences)
         await runtime.restore()
         gateway = Gateway(
             settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
