@@ -40,10 +40,8 @@ from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.projection import (
-    Change,
-    Projection,
-)
+from sprite.memory.projection.fold import Change
+from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.confidences import Confidences

@@ -21,10 +21,8 @@ from sprite.feed import Feed
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.projection import (
-    Change,
-    Projection,
-)
+from sprite.memory.projection.fold import Change
+from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.redaction import discreet
