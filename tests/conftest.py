@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from bridge.offline.model import OfflineModel
@@ -23,6 +24,10 @@ LONGEST_FIRST = (
     "bridge_sprites bridge_operator relay_cuts rebuild readme awake compaction events bridge_discreet connection "
     "llm_proxy_cli kill_upkeep privacy hosts_local mcp commands memory_passes_over storage_failures"
 ).split()
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("sprite", deadline=None)
+hypothesis.settings.load_profile("sprite")
 
 #: What the tests of a folder may not start, as Python's audit events name it: pure/ is computation alone, stores/ may
 #: open SQLite. process/ and page/ may start anything.

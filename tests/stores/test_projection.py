@@ -620,7 +620,7 @@ async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
             await stores.projection.settle()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(EVENTS, max_size=12), st.booleans())
 async def test_a_rebuild_from_the_log_equals_the_live_memory_byte_for_byte(
     events: list[tuple[Any, ...]], without_files: bool

@@ -103,7 +103,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @example(pieces=["session:\ud800", "type:\udfff", "half \ud83d"], limit=1)
 @given(pieces=st.lists(PIECES, max_size=5), limit=st.integers())
 def test_no_question_is_an_error(shared: tuple[asyncio.Runner, Stores], pieces: list[str], limit: int) -> None:
