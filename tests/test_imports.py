@@ -215,6 +215,8 @@ def test_the_stores_do_not_know_each_other() -> None:
     [
         "sprite.protocol.messages",
         "sprite.protocol.frames",
+        "sprite.protocol.outbox",
+        "sprite.protocol.position",
         "sprite.prices",
         "sprite.agent.turn_result",
         "sprite.privacy.cutting",
