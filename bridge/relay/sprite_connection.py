@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bridge.relay.token_bucket import TokenBucket
+from bridge.token_bucket import TokenBucket
 from sprite.protocol.frames import (
     FatalPeerError,
     FrameDecoder,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import WSMsgType
 
-from bridge.relay.token_bucket import TokenBucket
+from bridge.token_bucket import TokenBucket
 from sprite.protocol.frames import (
     FatalPeerError,
     PeerError,
