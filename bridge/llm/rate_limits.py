@@ -21,8 +21,8 @@ _BUSY_SECONDS = 1
 class TooOftenError(Exception):
     """A call over the limits, in words a person understands."""
 
-    def __init__(self, words: str, retry_after: int) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
         self.retry_after = retry_after
 
 
@@ -34,7 +34,7 @@ class _Use:
     in_flight: int = 0
 
 
-class Rates:
+class RateLimits:
     """Counts each sprite's calls. `clock` gives seconds that only go forward."""
 
     def __init__(
