@@ -34,7 +34,7 @@ from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, LINE_LIMITS, te
 from sprite.memory.recall.view import MemoryView
 from sprite.memory.words import content_words
 from tests.fake_secrets import TWENTY, fake_secrets, leaks
-from tests.stores import SESSION, Stores, call, open_stores
+from tests.memory_stores import SESSION, Stores, call, open_stores
 
 FIXTURES = Path(__file__).parent / "fixtures/poison.json"
 LOOKALIKES = str.maketrans("aeopcyx", "аеорсух")  # noqa: RUF001 - Cyrillic letters, on purpose

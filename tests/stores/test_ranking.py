@@ -15,7 +15,7 @@ from sprite.database.transcript import read_transcript
 from sprite.memory.recall.query import parse_query
 from sprite.memory.recall.search import search
 from sprite.memory.recall.word_forms import forms
-from tests.stores import SESSION, Stores, call, find, names, open_stores
+from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
 
 #: 2023-05-08T12:00:00Z
 MAY_8 = 1_683_547_200.0

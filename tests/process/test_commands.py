@@ -22,6 +22,7 @@ from tests.command_line import command
 from tests.curated_workspace import TYPED
 from tests.harness import running_sprite
 from tests.inspection import curations, memory_file
+from tests.memory_stores import open_stores
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -370,3 +371,16 @@ async def test_a_doctor_finds_everything_well_or_says_what_to_do(workspace: Path
     assert "run rebuild" in wrong["databases"]
     assert "chmod 600" in wrong["token"]
     assert "ANTHROPIC_API_KEY" in wrong["model"]
+
+
+async def test_learnings_whose_evidence_is_not_in_their_turn_are_counted(tmp_path: Path) -> None:
+    folder = tmp_path / ".os/memory"
+    folder.mkdir(parents=True)
+    async with open_stores(folder) as stores:
+        await stores.projection.settle()
+        await stores.learn('PREFERENCE [t] Ada owns nine purple llamas. | "nine purple llamas"', "Hello there")
+    code, shown, _ = await command(tmp_path, "status")
+    assert code == 0
+    assert "unverified  1 learning(s) whose evidence is not in the turn they name" in shown
+    _, machine, _ = await command(tmp_path, "status", "--json")
+    assert json.loads(machine)["unverified"] == 1

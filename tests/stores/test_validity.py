@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sprite.memory.recall.view import MemoryView
-from tests.stores import Stores, call, open_stores
+from tests.memory_stores import Stores, call, open_stores
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Random cuts during missions of a real sprite: every page hears every durable event exactly once and in order.
 
-`SOAK_CUTS` makes them more: `SOAK_CUTS=200 pytest tests/test_relay_cuts.py`.
+`SOAK_CUTS` makes them more: `SOAK_CUTS=200 pytest tests/process/test_relay_cuts.py`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from sprite.protocol.messages import (
 )
 from sprite.server import MAX_CONNECTIONS
 from tests.harness import Client, Message, SpriteProcess, running_sprite
-from tests.stores import SESSION, call, open_stores
+from tests.memory_stores import SESSION, call, open_stores
 
 #: One process for the whole file: what a test does to it, the others must survive.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

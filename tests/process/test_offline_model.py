@@ -27,6 +27,7 @@ from claude_agent_sdk import (
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
+from tests.harness import ROOT
 
 CARD_ID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 BOOT = """You are a sprite.
@@ -288,7 +289,7 @@ async def test_the_command_serves_a_script_until_it_is_told_to_stop(tmp_path: Pa
         "--script",
         str(script),
         stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parent.parent,
+        cwd=ROOT,
     )
     assert process.stdout is not None
     line = (await process.stdout.readline()).decode()

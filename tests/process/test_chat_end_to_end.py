@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parents[1]
+from tests.harness import ROOT
+
 #: A first turn starts the CLI, and the end of a session curates: seconds each, more on a busy machine.
 _PATIENCE_SECONDS = 180
 
@@ -28,7 +29,7 @@ def chat(data: Path, *lines: str, options: Sequence[str] = ("--permissions", "by
         [sys.executable, "-m", "bridge", "chat", "--data", data, *options],
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
-        cwd=_ROOT,
+        cwd=ROOT,
         env={**environment(), **extra},
         text=True,
         timeout=_PATIENCE_SECONDS,
@@ -44,7 +45,7 @@ def chat(data: Path, *lines: str, options: Sequence[str] = ("--permissions", "by
 def serving(data: Path) -> Iterator[str]:
     """A bridge that runs on the data already; yields its address."""
     command = [sys.executable, "-m", "bridge", "serve", "--port", "0", "--data", str(data), "--permissions", "bypass"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_ROOT, env=environment(), text=True) as bridge:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment(), text=True) as bridge:
         try:
             assert bridge.stdout is not None
             yield bridge.stdout.readline().split()[-1].partition("/login")[0]
@@ -103,7 +104,7 @@ def test_a_bridge_that_runs_is_joined_and_left_running(data: Path) -> None:
 
 def test_a_bridge_elsewhere_is_talked_to_with_a_persons_token(data: Path) -> None:
     adding = [sys.executable, "-m", "bridge", "users", "add", "ada", "--data", str(data)]
-    added = subprocess.run(adding, capture_output=True, cwd=_ROOT, env=environment(), text=True, check=True).stdout
+    added = subprocess.run(adding, capture_output=True, cwd=ROOT, env=environment(), text=True, check=True).stdout
     token = next(line.split()[1] for line in added.splitlines() if line.split()[:1] == ["token"])
     with serving(data) as url:
         printed = chat(data, "hello there", options=("--url", url), BRIDGE_TOKEN=token)
@@ -111,7 +112,7 @@ def test_a_bridge_elsewhere_is_talked_to_with_a_persons_token(data: Path) -> Non
         assert "Hello!" in printed
         command = [sys.executable, "-m", "bridge", "chat", "--url", url, "--token", "wrong"]
         done = subprocess.run(
-            command, input="hi\n", capture_output=True, cwd=_ROOT, env=environment(), text=True, check=False
+            command, input="hi\n", capture_output=True, cwd=ROOT, env=environment(), text=True, check=False
         )
         assert done.returncode == 1
         assert "does not know this token" in done.stdout

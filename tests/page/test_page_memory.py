@@ -14,8 +14,8 @@ from playwright.async_api import Locator, Page, WebSocketRoute, expect
 
 from tests.bridge_harness import PageClient
 from tests.harness import observations, rows
+from tests.memory_stores import open_stores
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
-from tests.stores import open_stores
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
 

@@ -21,7 +21,7 @@ from sprite.memory.recall.query import (
 from sprite.memory.recall.search import MAX_LIMIT
 from sprite.memory.recall.view import MemoryView
 from sprite.tools.memory import describe, memory_tools
-from tests.stores import SESSION, Stores, call, find, names, open_stores
+from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
 
 DAY = 86_400.0
 #: 2026-03-01T00:00:00Z
@@ -103,7 +103,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @example(pieces=["session:\ud800", "type:\udfff", "half \ud83d"], limit=1)
 @given(pieces=st.lists(PIECES, max_size=5), limit=st.integers())
 def test_no_question_is_an_error(shared: tuple[asyncio.Runner, Stores], pieces: list[str], limit: int) -> None:

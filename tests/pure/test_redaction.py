@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.privacy.confidences import Discretion
+from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import (
     MAX_STRING,
     cut,
@@ -125,9 +125,11 @@ def test_what_stands_between_private_tags_is_left_out(said: str, kept: str) -> N
 
 
 def test_what_a_mission_said_in_confidence_is_known_again_without_its_tags() -> None:
-    discretion = Discretion()
+    confidences = Confidences()
     secret = password(_rng())
-    discretion.hear(f"DB_PASSWORD={secret}\n<private>I will leave\nthe company in May, my code is zebra-4711</private>")
+    confidences.hear(
+        f"DB_PASSWORD={secret}\n<private>I will leave\nthe company in May, my code is zebra-4711</private>"
+    )
     for said, kept in (
         (f"I used {secret}.", "I used [redacted:password-assignment]."),
         ("Noted: I will leave\nthe company in May.", "Noted: [private]."),
@@ -135,13 +137,13 @@ def test_what_a_mission_said_in_confidence_is_known_again_without_its_tags() -> 
         ("The code is zebra-4711.", "The code is [private]."),
         ("The weather in May is fine, and I want to leave.", "The weather in May is fine, and I want to leave."),
     ):
-        assert discretion.text(said) == kept
+        assert confidences.text(said) == kept
 
 
 def test_one_private_word_is_known_again_unless_it_is_too_short() -> None:
-    discretion = Discretion()
-    discretion.hear("<private>Bluebird</private> <private>42 a</private> <private></private>")
-    assert discretion.text("Bluebird ate 42 apples") == "[private] ate 42 apples"
+    confidences = Confidences()
+    confidences.hear("<private>Bluebird</private> <private>42 a</private> <private></private>")
+    assert confidences.text("Bluebird ate 42 apples") == "[private] ate 42 apples"
 
 
 # --- values and cuts ---

@@ -20,8 +20,8 @@ from tests.command_line import KillableCommands, forget, killable_commands, rebu
 from tests.curated_workspace import TYPED, files_containing
 from tests.harness import dump, observations, rows
 from tests.inspection import curations, journal, learnings, memory_file, transcript
+from tests.memory_stores import open_stores
 from tests.session_logs import write_many
-from tests.stores import open_stores
 
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4 or 30
 BATCH_TURNS = 4

@@ -344,7 +344,7 @@ def told(turn: Observation) -> dict[str, Any]:
     return {key: value for key, value in asdict(turn).items() if key not in {"id", "timestamp"}}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(interleavings())
 async def test_hooks_and_stream_in_any_order_tell_the_same_turn(steps: list[Step]) -> None:
     assert told(await play(steps)) == told(await play([*STREAM, *HOOKS]))
@@ -361,7 +361,7 @@ async def test_the_turn_they_tell_is_the_true_one() -> None:
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.permutations([*STREAM, *HOOKS[1:]]))
 async def test_no_order_at_all_loses_the_words_or_makes_a_second_turn(steps: list[Step]) -> None:
     turn = await play([HOOKS[0], *steps])
@@ -401,7 +401,7 @@ def strings(value: Any) -> list[str]:
     return [s for item in value for s in strings(item)] if isinstance(value, list) else []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(JSON_VALUES, JSON_VALUES)
 async def test_whatever_a_tool_was_given_and_gave_is_kept_as_valid_json(tool_input: Any, result: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ from mcp.types import CallToolResult, TextContent
 
 from bridge.offline.model import OfflineModel
 from tests.harness import PATIENCE, ROOT, running_sprite, sprite_environment
-from tests.stores import call, open_stores
+from tests.memory_stores import call, open_stores
 
 
 def arguments(workspace: Path) -> list[str]:

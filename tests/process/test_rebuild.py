@@ -33,7 +33,7 @@ from tests.command_line import (
 from tests.curated_workspace import TYPED, without_marks
 from tests.harness import dump, running_sprite
 from tests.inspection import curations, learnings, memory, memory_file
-from tests.stores import Stores, call, open_stores
+from tests.memory_stores import Stores, call, open_stores
 
 LIVES = 20
 #: Turns of one batch: the nine turns of the curated workspace are five calls.
