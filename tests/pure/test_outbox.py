@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.protocol.outbox import Outbox
@@ -136,7 +136,6 @@ def test_what_was_queued_before_the_end_is_still_sent_and_nothing_after_it() -> 
     assert outbox.is_finished
 
 
-@settings(deadline=None)
 @given(
     missed=st.integers(0, 8),
     overlap=st.integers(0, 8),
@@ -162,7 +161,6 @@ def test_live_events_during_a_replay_arrive_once_and_in_order(missed: int, overl
     assert outbox.size == 0
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 60),
     st.lists(st.tuples(st.sampled_from("put event hold discard take sent".split()), st.integers(0, 9))),

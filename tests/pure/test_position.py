@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.protocol.position import Position
@@ -62,7 +62,6 @@ def test_a_state_before_any_welcome_takes_the_reader_nowhere() -> None:
     assert (position.epoch, position.last_seq) == (None, 0)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_after_any_number_of_cuts_every_event_was_new_exactly_once(data: st.DataObject) -> None:
     """The sender replays from wherever the reader says it is; some of it, or of what is live, comes twice."""
