@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bridge.llm.budgets import BudgetError, Budgets, Hold, Limits
 from bridge.llm.prices import TABLE, Prices
-from bridge.llm.rates import Rates
+from bridge.llm.rate_limits import RateLimits
 from bridge.llm.usage_meter import Usage
 from sprite.prices import (
     PRICES,
@@ -138,7 +138,9 @@ async def test_fifty_calls_at_once_never_hold_more_than_the_budget(api: Scripted
     assert worst is not None
     asked = {**BODY, "max_tokens": 2000}
     one = worst.most(len(json.dumps(asked)) // 4, 2000)
-    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=8.7 * one), rates=Rates(at_once=100)) as running:
+    async with proxy(
+        tmp_path, api.url, limits=Limits(daily_usd=8.7 * one), rate_limits=RateLimits(at_once=100)
+    ) as running:
         statuses = []
 
         async def ask() -> None:

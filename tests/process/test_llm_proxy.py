@@ -23,7 +23,7 @@ from bridge.llm import upload
 from bridge.llm.budgets import Limits
 from bridge.llm.call import Patience
 from bridge.llm.prices import Prices
-from bridge.llm.rates import Rates
+from bridge.llm.rate_limits import RateLimits
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
 from tests.harness import PATIENCE
@@ -327,8 +327,8 @@ async def test_only_so_many_calls_at_once_and_in_a_minute(api: ScriptedUpstream,
         return await usual(request)
 
     api.answer = answer
-    rates = Rates(per_minute=3, at_once=1, clock=lambda: now[0])
-    async with proxy(tmp_path, api.url, rates=rates) as running:
+    rate_limits = RateLimits(per_minute=3, at_once=1, clock=lambda: now[0])
+    async with proxy(tmp_path, api.url, rate_limits=rate_limits) as running:
 
         async def ask() -> tuple[int, str | None]:
             async with running.post() as response:

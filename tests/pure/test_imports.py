@@ -185,11 +185,16 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("bridge",), ("tests",), ()),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
         (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks")),
-        (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts")),
+        (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts", "bridge.token_bucket")),
         (("bridge.observing",), ("bridge",), ("bridge.observing",)),
         (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app"), ()),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),
-        (("bridge.llm",), ("bridge",), ("bridge.llm", "bridge.database", "bridge.observing.request_keys")),
+        (
+            ("bridge.llm",),
+            ("bridge",),
+            ("bridge.llm", "bridge.database", "bridge.observing.request_keys", "bridge.token_bucket"),
+        ),
+        (("bridge.token_bucket",), ("bridge", "sprite"), ()),
     ],
     ids=lambda value: value[0] if value else "-",
 )
@@ -219,6 +224,8 @@ def test_the_stores_do_not_know_each_other() -> None:
     [
         "sprite.protocol.messages",
         "sprite.protocol.frames",
+        "sprite.protocol.outbox",
+        "sprite.protocol.position",
         "sprite.prices",
         "sprite.agent.mission_end",
         "sprite.agent.turn_result",
@@ -242,6 +249,7 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.memory.curation.prompt",
         "sprite.memory.curation.answer",
         "sprite.memory.curation.answer_files",
+        "bridge.token_bucket",
     ],
 )
 def test_what_is_pure_knows_no_loop_no_socket_and_no_database(name: str) -> None:

@@ -122,7 +122,7 @@ def test_a_raised_limit_holds_for_what_is_already_in_the_buffer() -> None:
     decoder = FrameDecoder(10)
     decoder.feed(b"short\n" + b"x" * 50 + b"\n")
     assert decoder.next_frame() == b"short"
-    decoder.limit = 100
+    decoder.raise_limit(100)
     assert decoder.next_frame() == b"x" * 50
 
 

@@ -7,7 +7,7 @@ import pytest
 from bridge.relay.kept import MAX_BYTES, MAX_MESSAGES, Kept, KeptMessages
 from bridge.relay.replay_buffer import MAX_BYTES as BUFFERED_BYTES
 from bridge.relay.replay_buffer import MAX_FRAMES, ReplayBuffer
-from bridge.relay.token_bucket import TokenBucket
+from bridge.token_bucket import TokenBucket
 
 
 def filled(base: int | None, *seqs: int) -> ReplayBuffer:
@@ -102,3 +102,15 @@ def test_a_bucket_gives_its_burst_at_once_and_then_says_how_long_to_wait() -> No
     now = 100.0
     assert bucket.take(20) == 0.0
     assert bucket.take(1) == pytest.approx(0.1)
+
+
+def test_a_bucket_says_when_there_will_be_enough_without_taking_any() -> None:
+    now = 0.0
+    bucket = TokenBucket(10, 20, clock=lambda: now)
+    assert [bucket.wait(20), bucket.wait(20)] == [0.0, 0.0]
+    bucket.take(20)
+    assert bucket.wait(5) == pytest.approx(0.5)
+    now = 0.25
+    assert bucket.wait(5) == pytest.approx(0.25)
+    now = 0.5
+    assert bucket.wait(5) == 0.0
