@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.llm.json_scanner import MalformedError, TopLevelScanner
-from bridge.llm.usage_meter import Inflating, JsonMeter, Reading, SseMeter, Usage, meter_of
+from bridge.llm.usage_meter import Inflating, JsonMeter, Reading, SseMeter, meter_of
+from sprite.prices import Usage
 
 WANTED = ("model", "max_tokens", "usage", "speed")
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
