@@ -18,13 +18,11 @@ from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import PeerError
 from sprite.feed import Feed
-from sprite.memory.forgetting.forget import Oblivion
+from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.projection import (
-    Change,
-    Projection,
-)
+from sprite.memory.projection.fold import Change
+from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.redaction import discreet
@@ -76,7 +74,7 @@ class Gateway:
         runtime: AgentRuntime,
         desk: PermissionDesk,
         uploads: Uploads,
-        oblivion: Oblivion,
+        forgetter: Forgetter,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -88,7 +86,7 @@ class Gateway:
         self._runtime = runtime
         self._desk = desk
         self._uploads = uploads
-        self._oblivion = oblivion
+        self._forgetter = forgetter
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -290,13 +288,13 @@ class Gateway:
         turn = None if request.turn is None else _row_id(request.turn)
         target = Target(text=request.text, turn=turn, session=request.session, learning=learning)
         if request.preview:
-            return MemoryResult(request.op, forgotten=await self._oblivion.preview(target), done=False)
+            return MemoryResult(request.op, forgotten=await self._forgetter.preview(target), done=False)
 
         async def forget() -> dict[str, Any]:
             # What happened before has to be written by now, or its events would be written after they were dropped.
             await self._feed.drain()
             async with self._feed.rewritten():
-                return await self._oblivion.forget(target, sure=bool(request.yes))
+                return await self._forgetter.forget(target, sure=bool(request.yes))
 
         summary = await self._runtime.at_rest(forget)
         # What is on people's screens still has the words: everyone gets the state as it now is.
