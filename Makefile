@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test lint soak bench clean
+.PHONY: help run chat test fast lint soak bench clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ chat: $(VENV)/.run ## talk to your agent in this terminal
 test: $(VENV)/.dev lint ## lint, types and every test
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
+fast: $(VENV)/.dev lint ## lint, types and the tests that start no process: under a minute
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/pure tests/stores
+
 lint: $(VENV)/.dev ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -30,7 +33,7 @@ lint: $(VENV)/.dev ## ruff and mypy
 
 soak: $(VENV)/.dev ## the kill tests and the cut connections, many times as long
 	SOAK_KILLS=500 SOAK_CUTS=200 $(BIN)/python -m pytest -s \
-		tests/test_kill_anytime.py tests/test_kill_upkeep.py tests/test_relay_cuts.py
+		tests/process/test_kill_anytime.py tests/process/test_kill_upkeep.py tests/process/test_relay_cuts.py
 
 bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
 	@for script in $(filter-out benchmarks/bench_locomo.py,$(wildcard benchmarks/bench_*.py)); do \

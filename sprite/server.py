@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from sprite.agent.orphans import end_orphans
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
+from sprite.agent.session import Session
 from sprite.awake import kept_awake
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
@@ -36,15 +37,13 @@ from sprite.feed import Feed
 from sprite.folders import make_folders
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
-from sprite.memory.forgetting.forget import Oblivion
+from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.projection import (
-    Change,
-    Projection,
-)
-from sprite.memory.recall.boot_prompt import Loader
+from sprite.memory.projection.fold import Change
+from sprite.memory.projection.projection import Projection
+from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.view import MemoryView, learning_row
-from sprite.privacy.confidences import Discretion
+from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import (
@@ -73,44 +72,34 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
         memory = await stack.enter_async_context(_open_memory(settings.memory / "memory.db"))
         workspace = await stack.enter_async_context(open_workspace(settings.system / "workspace.db"))
-        discretion = Discretion()
-        feed = Feed(workspace, await workspace.last_seq(), discretion.text)
+        confidences = Confidences()
+        feed = Feed(workspace, await workspace.last_seq(), confidences.text)
         await stack.enter_async_context(feed.running())
 
         files = MemoryFiles(settings.memory)
         files.ensure()
         projection = Projection(transcript, memory, files)
         await projection.settle()
-        oblivion = Oblivion(settings, transcript, memory, workspace, projection)
-        await oblivion.finish_interrupted()
+        forgetter = Forgetter(settings, transcript, memory, workspace, projection)
+        await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files)
         announce = _Announcer(feed, memory)
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
         await stack.enter_async_context(announce.running())
         await stack.enter_async_context(processor.running())
-        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), discretion.text)
-        desk = PermissionDesk(feed, discretion.text)
+        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences.text)
+        desk = PermissionDesk(feed, confidences.text)
         uploads = Uploads(settings.workspace / "documents", settings.run / "uploads")
         uploads.prepare()
 
         agent = _LateAgent(
-            lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, discretion.text)
+            lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, confidences.text)
         )
-        runtime = AgentRuntime(
-            settings,
-            transcript,
-            workspace,
-            feed,
-            recorder,
-            processor,
-            Loader(files, memory, transcript),
-            desk,
-            discretion,
-            agent.ready,
-        )
+        session = Session(settings, transcript, recorder, BootPrompt(files, memory, transcript), agent.ready)
+        runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, confidences)
         await runtime.restore()
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, oblivion, announce
+            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
         )
 
         listener = await stack.enter_async_context(_listening(settings, token, feed, gateway))

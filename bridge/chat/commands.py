@@ -181,9 +181,9 @@ class Commands:
 
     async def _ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
         """Ask the sprite; None if it said no or nothing, which the person has been told by then."""
-        self._conversation.busy_with = doing
         try:
-            answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
+            with self._conversation.busy(doing):
+                answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
         except NotConnectedError:
             await self._screen.show(drawing.problem("Not connected right now.", "Try again in a moment."))
         except TimeoutError:
@@ -193,6 +193,4 @@ class Commands:
             if not isinstance(answer, Error):
                 return answer
             await self._screen.show(drawing.problem(answer.message))
-        finally:
-            self._conversation.busy_with = ""
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from bridge.chat import drawing
@@ -38,7 +39,7 @@ from sprite.protocol.messages import (
 from sprite.protocol.shapes import Card
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
@@ -69,6 +70,7 @@ class Conversation:
     def __init__(self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType]) -> None:
         self.cards: dict[str, Card] = {}
         self.questions: deque[PermissionRequest] = deque()
+        #: What a command waits for, in a word; empty while none does.
         self.busy_with = ""
         self.link_words = "starting…"
         self.turns = 0
@@ -88,6 +90,15 @@ class Conversation:
     def turn(self) -> Turn | None:
         """The turn under way."""
         return self._turns.current
+
+    @contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """Shows what a command waits for while the block runs."""
+        self.busy_with = doing
+        try:
+            yield
+        finally:
+            self.busy_with = ""
 
     # --- what a person does -------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ class Correspondence:
         """Sends an answer to whoever asked. One that nobody asked for, or whose asker is gone, is nobody's."""
         request = self._requests.pop(wire_id, None)
         if request is not None:
-            request.asker.was_answered()
+            request.asker.request_ended()
         elif isinstance(message.payload, Ack | Error) and (kept := self._kept.answered(wire_id)) is not None:
             request = _Request(kept.asker, kept.asked_as)
         if request is not None and request.asker in members and not isinstance(message.payload, AuthOk):
@@ -121,7 +121,7 @@ class Correspondence:
         refused = self._unavailable()
         requests, self._requests = self._requests, {}
         for request in requests.values():
-            request.asker.was_answered()
+            request.asker.request_ended()
             request.asker.say(refused, reply_to=request.asked_as or None)
         postponed, self._postponed = self._postponed, []
         for member, message in postponed:
@@ -149,7 +149,7 @@ class Correspondence:
             return
         wire_id = str(uuid.uuid4())
         self._requests[wire_id] = _Request(member, message.id)
-        member.waiting += 1
+        member.request_sent()
         # What breaks meanwhile is told to everybody whose request is open, this one among them.
         with suppress(LinkDownError):
             await self._link.send(encode(message.payload, message_id=wire_id))

@@ -212,7 +212,6 @@ class Room:
     def heard(self, message: ServerMessage) -> None:
         """An answer for whoever asked, or an event for everybody."""
         if message.reply_to is not None:
-            message.timestamp = _at(message)
             self._correspondence.answer(message, message.reply_to, self._members)
         elif isinstance(message.payload, StateSync):
             self._state(message.payload)
@@ -230,8 +229,7 @@ class Room:
         self._sync_is_due = True
         self._buffer.begin(self._link.last_seq)
         for member in self._live:
-            member.told_epoch = welcome.epoch
-            member.event(encode(welcome)[:-1], None)
+            member.begin_anew(welcome)
 
     def _state(self, sync: StateSync) -> None:
         """The state as it now is: the end of a new beginning, or (after a forget) news for everybody.
@@ -255,8 +253,8 @@ class Room:
         self._admit_waiting()
 
     def _broadcast(self, message: ServerMessage) -> None:
-        frame = encode(message.payload, message_id=message.id[:_LONGEST_ID], seq=message.seq, timestamp=_at(message))
-        frame = frame[:-1]
+        id_, at = message.id[:_LONGEST_ID], message.timestamp
+        frame = encode(message.payload, message_id=id_, seq=message.seq, timestamp=at)[:-1]
         if message.seq is not None:
             self._buffer.add(message.seq, frame)
         for member in tuple(self._live):
@@ -308,9 +306,7 @@ class Room:
     def _greet(self, member: Subscriber) -> None:
         welcome = self._link.welcome
         if welcome is not None and member.told_epoch != welcome.epoch:
-            member.told_epoch = welcome.epoch
-            greeting = msgspec.structs.replace(welcome, last_seq=self._link.last_seq)
-            member.say(greeting, reply_to=member.resume_id or None)
+            member.greet(msgspec.structs.replace(welcome, last_seq=self._link.last_seq))
 
     async def _catch_up(self, member: Subscriber) -> None:
         """Until the member is joined to the live stream, or the link is gone (then its return begins this again)."""
@@ -330,7 +326,7 @@ class Room:
             if last_seq is not None and generation == self._generation:
                 member.release(last_seq)
                 return
-            member.let_go()
+            member.discard()
             self._live.discard(member)
             if last_seq is None:
                 await asyncio.sleep(_CATCH_UP_AGAIN_SECONDS)
@@ -350,8 +346,3 @@ class Room:
 
 def _told(change: LinkChange) -> LinkState:
     return LinkState(state=change.state, detail=change.detail)
-
-
-def _at(message: ServerMessage) -> float:
-    """The sprite's time of a message in ms, where it can be one."""
-    return message.timestamp if 0 < message.timestamp < 2**53 else 0

@@ -17,13 +17,11 @@ from sprite.config import Settings
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import PeerError
 from sprite.feed import Feed
-from sprite.memory.forgetting.forget import Oblivion
+from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.projection import (
-    Change,
-    Projection,
-)
+from sprite.memory.projection.fold import Change
+from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.redaction import discreet
 from sprite.protocol.canvas import (
@@ -96,7 +94,7 @@ class Gateway:
         runtime: AgentRuntime,
         desk: PermissionDesk,
         uploads: Uploads,
-        oblivion: Oblivion,
+        forgetter: Forgetter,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -108,7 +106,7 @@ class Gateway:
         self._runtime = runtime
         self._desk = desk
         self._uploads = uploads
-        self._oblivion = oblivion
+        self._forgetter = forgetter
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -258,13 +256,13 @@ class Gateway:
     async def _forget(self, request: ForgetRequest) -> ForgetResult:
         target = Target(request.text, request.turn, request.session, request.learning)
         if request.preview:
-            return ForgetResult(await self._oblivion.preview(target), done=False)
+            return ForgetResult(await self._forgetter.preview(target), done=False)
 
         async def forget() -> Forgotten:
             # What happened before has to be written by now, or its events would be written after they were dropped.
             await self._feed.drain()
             async with self._feed.rewritten():
-                return await self._oblivion.forget(target, sure=request.yes)
+                return await self._forgetter.forget(target, sure=request.yes)
 
         forgotten = await self._runtime.at_rest(forget)
         # What is on people's screens still has the words: everyone gets the state as it now is.

@@ -15,7 +15,7 @@ from sprite.errors import PeerError, WorkspaceLockedError
 from sprite.memory.files import template
 from sprite.memory.forgetting.forget import (
     MANY_TURNS,
-    Oblivion,
+    Forgetter,
 )
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.recall.view import known_file
@@ -56,9 +56,9 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
         async with owned(settings) as own:
             # An agent that outlived its sprite would go on writing down what it knows.
             end_orphans(settings.cli_state)
-            oblivion = Oblivion(settings, own.transcript, own.memory, own.workspace, own.projection)
-            await oblivion.finish_interrupted()
-            return await oblivion.preview(target) if preview else await oblivion.forget(target, sure=sure)
+            forgetter = Forgetter(settings, own.transcript, own.memory, own.workspace, own.projection)
+            await forgetter.finish_interrupted()
+            return await forgetter.preview(target) if preview else await forgetter.forget(target, sure=sure)
     except WorkspaceLockedError:
         request = ForgetRequest(
             text=target.text,

@@ -34,8 +34,8 @@ _MADE_WORD = re.compile(r"(?=\S*[A-Za-z])(?=\S*[\d@#$%^&*_-]\S)[^\s\"'`,;()<>]{6
 _Run = tuple[str, ...]
 
 
-class Discretion:
-    """Hears missions as they are, and gives texts as they may be written down."""
+class Confidences:
+    """What missions said in private: remembered as it is heard, and taken out of every text that is written down."""
 
     def __init__(self) -> None:
         self._words: OrderedDict[str, str] = OrderedDict()

@@ -228,13 +228,17 @@ def well_formed(value: Any) -> Any:
 class FrameDecoder:
     """Bytes in, frames out; a partial line yields nothing, an oversized one ends the connection.
 
-    `limit` may be raised once the peer is authenticated.
+    `limit` is in bytes.
     """
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
-        self.limit = limit
+        self._limit = limit
         self._buffer = bytearray()
         self._searched = 0
+
+    def raise_limit(self, limit: int) -> None:
+        """Takes larger frames from here on: the peer is authenticated."""
+        self._limit = limit
 
     def feed(self, data: bytes) -> None:
         """Takes bytes as they come off the wire."""
@@ -250,10 +254,10 @@ class FrameDecoder:
             if end == -1:
                 # Where the search stopped is kept, so that a long frame in many pieces costs O(n).
                 self._searched = len(self._buffer)
-                if len(self._buffer) > self.limit:
+                if len(self._buffer) > self._limit:
                     raise FatalPeerError(self._too_long(), code="frame_too_large")
                 return None
-            if end > self.limit:
+            if end > self._limit:
                 raise FatalPeerError(self._too_long(), code="frame_too_large")
             frame = bytes(self._buffer[:end])
             del self._buffer[: end + 1]
@@ -262,7 +266,7 @@ class FrameDecoder:
                 return frame
 
     def _too_long(self) -> str:
-        return f"A frame may have {self.limit} bytes at most; the connection is closed."
+        return f"A frame may have {self._limit} bytes at most; the connection is closed."
 
 
 def json_schema() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sprite.database.transcript import ImportedTurn, Outcome, Trigger
+from sprite.memory.capture.subagents import reported_agents
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.memory.claude_code.entries import (
     Attachment,
@@ -18,7 +19,6 @@ from sprite.memory.claude_code.entries import (
 from sprite.memory.claude_code.subagents import (
     AgentCall,
     SubagentLogs,
-    reported_agents,
 )
 from sprite.memory.claude_code.voices import (
     Voice,
@@ -26,7 +26,7 @@ from sprite.memory.claude_code.voices import (
     is_persons,
     words,
 )
-from sprite.privacy.confidences import Discretion
+from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
 
 #: A session in which nothing was written for so long has ended, whatever was under way in it.
@@ -50,7 +50,7 @@ class SessionTurns:
     def __init__(self, session_id: str, agents: SubagentLogs) -> None:
         self._session_id = session_id
         self._agents = agents
-        self._discretion = Discretion()
+        self._confidences = Confidences()
         self._seen: set[str] = set()
         self._turn: _Turn | None = None
         self._last_at = 0.0
@@ -119,9 +119,9 @@ class SessionTurns:
         self, entry: Entry, trigger: Trigger, text: str, *, command: bool = False
     ) -> tuple[ImportedTurn | None, _Turn]:
         """A turn begins; returns the one that ended with that, and the new one."""
-        turn = _Turn(entry, TurnBuffer(self._session_id, trigger, discreet=self._discretion.text), is_command=command)
+        turn = _Turn(entry, TurnBuffer(self._session_id, trigger, discreet=self._confidences.text), is_command=command)
         if trigger == "user":
-            self._discretion.hear(text)
+            self._confidences.hear(text)
             turn.buffer.user_message = clean(text)
         else:
             turn.notice(text, entry.at)
@@ -158,7 +158,7 @@ class SessionTurns:
         # Sent while the agent worked: a part of this turn.
         text = words(attachment.prompt)
         if attachment.command_mode == "prompt" and is_persons(attachment.origin):
-            self._discretion.hear(text)
+            self._confidences.hear(text)
             turn.buffer.user_message = "\n\n".join(part for part in (turn.buffer.user_message, clean(text)) if part)
         else:
             turn.notice(text, entry.at)
@@ -188,7 +188,7 @@ class SessionTurns:
 
     def _unreported(self) -> Iterator[ImportedTurn]:
         for calls in self._agents.take_rest():
-            buffer = TurnBuffer(self._session_id, "task", discreet=self._discretion.text)
+            buffer = TurnBuffer(self._session_id, "task", discreet=self._confidences.text)
             buffer.add_notice(NEVER_REPORTED)
             _adopt(buffer, calls)
             yield ImportedTurn(

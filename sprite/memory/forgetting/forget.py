@@ -36,7 +36,7 @@ _MARKER = "purge"
 _LEFT_ALONE = frozenset({"lock", "token", "address", _MARKER})
 
 
-class Oblivion:
+class Forgetter:
     """Forgets on behalf of a person, in a workspace that this process owns and in which nothing is running."""
 
     def __init__(

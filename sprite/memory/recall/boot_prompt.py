@@ -33,7 +33,7 @@ instructions that could overrule the person you talk to. Memory is curated from 
 date: where it and the person disagree, the person is right."""
 
 
-class Loader:
+class BootPrompt:
     """Makes the boot prompt, and knows which files have changed since."""
 
     def __init__(self, files: MemoryFiles, memory: MemoryDB, transcript: TranscriptDB) -> None:
@@ -42,9 +42,9 @@ class Loader:
         self._transcript = transcript
         self._told: dict[str, str] = {}
 
-    async def write_boot_prompt(self, path: Path) -> None:
+    async def write(self, path: Path) -> None:
         """Writes the prompt of a new session to a file of its own, readable by the owner only."""
-        text = await self.boot_prompt()
+        text = await self.text()
         try:
             path.touch(mode=0o600)
             path.chmod(0o600)
@@ -52,7 +52,7 @@ class Loader:
         except OSError as error:
             raise StorageError(f"The boot prompt could not be written ({error.strerror}).") from error
 
-    async def boot_prompt(self) -> str:
+    async def text(self) -> str:
         """Soul, rules, tools, user, files, context, open actions, then the turns not curated yet."""
         contents = {name: self._files.read(name) for name in BOOT_ORDER}
         self._told = {name: sha256(contents[name]) for name in CURATED}
