@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Literal
 from bridge.chat import drawing
 from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
-from bridge.chat.turn import ENDINGS, Turns
+from bridge.chat.turn import Turns
 from bridge.chat.untrusted import one_line
+from sprite.protocol.events import AgentEvent, Ending, Started
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
     MAX_MISSION_CHARS,
     Ack,
-    AgentEvent,
     CanvasUpdate,
     ChatSaid,
     Error,
@@ -219,12 +219,12 @@ class Conversation:
             await self._screen.line(drawing.note(f"  queued, position {answer.position}"), below=True)
 
     async def _agent_event(self, event: AgentEvent) -> None:
-        if event.event == "started" and event.mission_id in self._queued:
+        if isinstance(event, Started) and event.mission_id in self._queued:
             # Its turn has come, a while after it was typed: say again what is being answered.
             self._queued.discard(event.mission_id)
             await self._screen.show(drawing.said(self._outstanding.get(event.mission_id, "")))
         await self._turns.show(event, is_ours=event.mission_id in self._outstanding)
-        if event.event not in ENDINGS:
+        if not isinstance(event, Ending):
             return
         if event.mission_id is not None:
             self._outstanding.pop(event.mission_id, None)
