@@ -109,7 +109,10 @@ export function createConnection(store, { url = address() } = {}) {
         if (response.status === 401 || response.status === 403) return end('signed-out');
         store.setLink('offline', 'The bridge is there, but the connection could not be opened.');
       } catch {
-        store.setLink('offline', navigator.onLine ? 'The bridge does not answer. It may be restarting.' : 'This device is offline.');
+        store.setLink(
+          'offline',
+          navigator.onLine ? 'The bridge does not answer. It may be restarting.' : 'This device is offline.',
+        );
       }
     } else {
       store.setLink('offline', '');
@@ -171,7 +174,8 @@ export function createConnection(store, { url = address() } = {}) {
     ask(type, payload = {}, { timeout = ANSWER_MS, signal, id = makeId() } = {}) {
       return new Promise((resolve, reject) => {
         if (signal?.aborted) return reject(new Problem('aborted', 'Cancelled.'));
-        if (!connection.ready) return reject(new Problem('offline', 'There is no connection at the moment. Try again when it is back.'));
+        if (!connection.ready)
+          return reject(new Problem('offline', 'There is no connection at the moment. Try again when it is back.'));
         const stop = (code, words) => {
           done();
           reject(new Problem(code, words));

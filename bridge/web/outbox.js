@@ -90,7 +90,9 @@ export function createOutbox(store, connection) {
     const alive = new Set(locks.map((lock) => lock.name));
     for (const key of Object.keys(localStorage)) {
       if (!key.startsWith(PREFIX) || key === PREFIX + tab || alive.has(key)) continue;
-      for (const item of read(key)) if (!items.some((known) => known.id === item.id)) items.push({ ...item, state: 'failed', problem: LEFT_BEHIND });
+      for (const item of read(key))
+        if (!items.some((known) => known.id === item.id))
+          items.push({ ...item, state: 'failed', problem: LEFT_BEHIND });
       localStorage.removeItem(key);
     }
     keep();
@@ -155,6 +157,7 @@ function refusal(text, limits) {
     return `This message has ${text.length.toLocaleString()} characters; ${limits.mission_chars.toLocaleString()} fit. Shorten it, or send it as a file. Nothing was lost: it is still in the field.`;
   }
   // The envelope and the escapes need room beside the text.
-  if (encoder.encode(JSON.stringify(text)).length > limits.frame_bytes - 2048) return 'This message is too large to be sent. Shorten it, or send it as a file.';
+  if (encoder.encode(JSON.stringify(text)).length > limits.frame_bytes - 2048)
+    return 'This message is too large to be sent. Shorten it, or send it as a file.';
   return null;
 }

@@ -8,7 +8,7 @@ import { Drag } from './drag.js';
 import { Moves } from './moves.js';
 import { News } from './news.js';
 import { Nudge } from './nudge.js';
-import { NARROW, UNIT, bounded, columnsOf, pack, widthOf } from './packing.js';
+import { bounded, columnsOf, NARROW, pack, UNIT, widthOf } from './packing.js';
 
 /** A card that nobody has sized is no higher than this; its content scrolls. */
 const HIGHEST = 30 * UNIT;

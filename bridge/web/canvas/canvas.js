@@ -4,7 +4,7 @@
 import { h } from '../dom.js';
 import { plural } from '../format.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
-import { Stacks, archivedOf } from './stacks.js';
+import { archivedOf, Stacks } from './stacks.js';
 import { Tabs } from './tabs.js';
 
 const FIRST_WORDS = 'Make a table of the five largest cities of Europe with their population';
@@ -59,7 +59,11 @@ class Canvas {
     }
     const stack = this.stacks.all.find(({ stack_id: id }) => id === card.stack_id);
     if (card.archived || stack?.archived) {
-      const action = { label: 'Restore', run: async () => (await this.stacks.restoreCard(card), this.openCard(cardId)) };
+      const restore = async () => {
+        await this.stacks.restoreCard(card);
+        await this.openCard(cardId);
+      };
+      const action = { label: 'Restore', run: restore };
       this.#page.toast({ kind: 'info', text: `“${card.title}” is archived.`, action });
       return;
     }
@@ -141,7 +145,8 @@ class Canvas {
   #addCommands() {
     const { commands } = this.#page;
     const active = () => this.#page.store.state.loaded && this.stacks.active !== null;
-    const command = (id, title, run, more = {}) => commands.add({ id: `canvas.${id}`, title, group: 'Canvas', run, ...more });
+    const command = (id, title, run, more = {}) =>
+      commands.add({ id: `canvas.${id}`, title, group: 'Canvas', run, ...more });
     command('new-stack', 'New stack', () => this.stacks.create(), { keys: 'n s' });
     command('rename-stack', 'Rename this stack', () => this.stacks.rename(this.stacks.active), { when: active });
     command('archive-stack', 'Archive this stack', () => this.stacks.archive(this.stacks.active), { when: active });

@@ -1,8 +1,8 @@
 // The row above the board: a tab for each stack, and what can be done with the one in front.
 
 import { icon } from '../icons.js';
-import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 
@@ -24,15 +24,21 @@ export class Tabs {
     const { open, active } = this.#stacks;
     const row = html`
       <div class="stack-tabs scroll" role="tablist" aria-label="Stacks" @keydown=${(event) => this.#key(event)}>
-        ${repeat(open, ({ stack_id: id }) => id, (stack) => this.#tab(stack, stack === active, counts.get(stack.stack_id) ?? 0))}
+        ${repeat(
+          open,
+          ({ stack_id: id }) => id,
+          (stack) => this.#tab(stack, stack === active, counts.get(stack.stack_id) ?? 0),
+        )}
       </div>
       <div class="stack-tools">
         ${this.#tool('add', 'New stack', () => this.#stacks.create())}
         ${active ? this.#tool('edit', `Rename stack ${active.name}`, () => this.#stacks.rename(active)) : nothing}
         ${active ? this.#tool('archive', `Archive stack ${active.name}`, () => this.#stacks.archive(active)) : nothing}
-        ${archived > 0
-          ? html`<button type="button" class="button quiet small" @click=${this.#showArchived}>Archived <span class="tabular">${archived}</span></button>`
-          : nothing}
+        ${
+          archived > 0
+            ? html`<button type="button" class="button quiet small" @click=${this.#showArchived}>Archived <span class="tabular">${archived}</span></button>`
+            : nothing
+        }
       </div>`;
     render(row, this.#root);
     // With many stacks, the one in front is the one to be seen.
@@ -55,9 +61,9 @@ export class Tabs {
       tabindex=${selected ? 0 : -1}
       @click=${() => this.#stacks.choose(stack.stack_id)}
       @dblclick=${() => this.#stacks.rename(stack)}
-    ><span class="cut">${stack.name}</span>${count > 0 ? html`<span class="stack-count tabular">${count}<span class="visually-hidden"> ${count === 1 ? 'card' : 'cards'}</span></span>` : nothing}${news
-      ? html`<span class="stack-news"><span class="visually-hidden">, new</span></span>`
-      : nothing}</button>`;
+    ><span class="cut">${stack.name}</span>${count > 0 ? html`<span class="stack-count tabular">${count}<span class="visually-hidden"> ${count === 1 ? 'card' : 'cards'}</span></span>` : nothing}${
+      news ? html`<span class="stack-news"><span class="visually-hidden">, new</span></span>` : nothing
+    }</button>`;
   }
 
   #tool(name, label, act) {

@@ -1,9 +1,9 @@
 // What the agent has noted to be done: complete it, dismiss it, or take it up again.
 
 import { ago, iso, plural } from '../format.js';
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
-import { View, nothingYet } from './view.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { nothingYet, View } from './view.js';
 
 const DONE = { completed: 'Completed', dismissed: 'Dismissed' };
 
@@ -39,19 +39,31 @@ export class Actions extends View {
     const open = this.#all.filter((action) => action.status === 'pending');
     const closed = this.#all.filter((action) => action.status !== 'pending');
     return html`
-      ${open.length === 0
-        ? nothingYet(
-            closed.length === 0 ? 'Nothing noted yet' : 'All done',
-            'Say “remind me to …” in a conversation, and it stands here until it is done. The agent sees what is open at the start of each session.',
-            { label: 'Note something', run: () => this.#acts.draft('Remind me to ') },
-          )
-        : html`<ul class="plain actions">${repeat(open, (action) => action.id, (action) => this.#open(action))}</ul>`}
-      ${closed.length === 0
-        ? nothing
-        : html`<details class="closed-actions">
+      ${
+        open.length === 0
+          ? nothingYet(
+              closed.length === 0 ? 'Nothing noted yet' : 'All done',
+              'Say “remind me to …” in a conversation, and it stands here until it is done. The agent sees what is open at the start of each session.',
+              { label: 'Note something', run: () => this.#acts.draft('Remind me to ') },
+            )
+          : html`<ul class="plain actions">${repeat(
+              open,
+              (action) => action.id,
+              (action) => this.#open(action),
+            )}</ul>`
+      }
+      ${
+        closed.length === 0
+          ? nothing
+          : html`<details class="closed-actions">
             <summary>${plural(closed.length, 'thing')} done or dismissed</summary>
-            <ul class="plain actions">${repeat(closed, (action) => action.id, (action) => this.#closed(action))}</ul>
-          </details>`}
+            <ul class="plain actions">${repeat(
+              closed,
+              (action) => action.id,
+              (action) => this.#closed(action),
+            )}</ul>
+          </details>`
+      }
     `;
   }
 
@@ -75,9 +87,11 @@ export class Actions extends View {
   #words(action) {
     return html`<p>${action.content}</p>
       <p class="small-text muted">
-        <time datetime=${iso(action.created_at)}>${ago(action.created_at)}</time>${action.source_learning_id === null
-          ? nothing
-          : html` · <button type="button" class="link" @click=${() => this.#acts.openLearning(action.source_learning_id)}>where it comes from</button>`}
+        <time datetime=${iso(action.created_at)}>${ago(action.created_at)}</time>${
+          action.source_learning_id === null
+            ? nothing
+            : html` · <button type="button" class="link" @click=${() => this.#acts.openLearning(action.source_learning_id)}>where it comes from</button>`
+        }
       </p>`;
   }
 }

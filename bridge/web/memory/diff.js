@@ -51,7 +51,8 @@ function replaced(removed, added, words) {
     const [before, after] = [removed[at], added[at]];
     const parts = before.length + after.length > LONGEST_LINE ? null : words(before, after);
     const alike = parts?.some((part) => !part.added && !part.removed && part.value.trim() !== '');
-    const side = (own, other) => parts.filter((part) => !part[other]).map((part) => ({ text: part.value, changed: Boolean(part[own]) }));
+    const side = (own, other) =>
+      parts.filter((part) => !part[other]).map((part) => ({ text: part.value, changed: Boolean(part[own]) }));
     out.removed.push(alike ? { kind: 'removed', parts: side('removed', 'added') } : whole('removed', before));
     out.added.push(alike ? { kind: 'added', parts: side('added', 'removed') } : whole('added', after));
   }

@@ -1,9 +1,9 @@
 // Editing one curated file: what is typed is never lost, and never overwrites what somebody else wrote unseen.
 
-import { bytes, number } from '../format.js';
-import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { live } from '../vendor/lit-html/directives/live.js';
 import { h } from '../dom.js';
+import { bytes, number } from '../format.js';
+import { live } from '../vendor/lit-html/directives/live.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
 import { lineCount } from './words.js';
 
@@ -102,7 +102,10 @@ export class Editor {
     try {
       const saved = await this.#ledger.edit(this.#file.name, this.#text, this.#base);
       drafts.drop(this.#file.name);
-      this.#page.toast({ kind: 'success', text: `${this.#file.name} is saved. The agent knows it from its next session on.` });
+      this.#page.toast({
+        kind: 'success',
+        text: `${this.#file.name} is saved. The agent knows it from its next session on.`,
+      });
       this.#done(saved);
       return;
     } catch (problem) {
@@ -152,7 +155,12 @@ export class Editor {
 
   async #cancel() {
     if (this.changed) {
-      const sure = await this.#page.confirm({ title: 'Drop your changes?', body: 'They are not saved.', confirm: 'Drop them', danger: true });
+      const sure = await this.#page.confirm({
+        title: 'Drop your changes?',
+        body: 'They are not saved.',
+        confirm: 'Drop them',
+        danger: true,
+      });
       if (!sure) return;
     }
     this.#close();

@@ -1,15 +1,15 @@
 // The six files of memory: a list with how full each is, and one of them open to be read, edited, or looked back on.
 
-import { icon } from '../icons.js';
-import { ago, iso } from '../format.js';
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { h } from '../dom.js';
+import { ago, iso } from '../format.js';
+import { icon } from '../icons.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { Editor, hasDraft } from './editor.js';
 import { gauge, linesOf } from './gauge.js';
 import { Versions } from './versions.js';
-import { LOADING, View, unreachable } from './view.js';
+import { LOADING, unreachable, View } from './view.js';
 import { FILES } from './words.js';
 
 const FIRST = 'user.md';
@@ -171,9 +171,11 @@ export class Files extends View {
         <button type="button" class="icon-button small back" aria-label="All files" title="All files" @click=${() => this.#back()}>${icon('back', true)}</button>
         <h3 tabindex="-1">${this.#name}</h3>
         <span class="grow"></span>
-        ${this.#file && curated && this.#mode === 'read'
-          ? html`<button type="button" class="button small" @click=${() => this.#edit()}>${icon('edit', true)}${hasDraft(this.#name) ? 'Go on editing' : 'Edit'}</button>`
-          : nothing}
+        ${
+          this.#file && curated && this.#mode === 'read'
+            ? html`<button type="button" class="button small" @click=${() => this.#edit()}>${icon('edit', true)}${hasDraft(this.#name) ? 'Go on editing' : 'Edit'}</button>`
+            : nothing
+        }
         ${this.#file && curated && this.#mode !== 'edit' ? this.#versionsButton() : nothing}
       </header>
       ${curated || !state ? nothing : html`<p class="memory-note">Comes with the sprite and is changed only by whoever deploys it; memory never writes it.</p>`}
@@ -189,7 +191,8 @@ export class Files extends View {
 
   #content() {
     if (this.#mode !== 'read') return this.#part.element;
-    if (this.#file) return this.#file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this.#file.element;
+    if (this.#file)
+      return this.#file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this.#file.element;
     return this.#fileProblem === null ? LOADING : unreachable(this.#fileProblem, () => void this.refresh());
   }
 }

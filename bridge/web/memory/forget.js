@@ -43,7 +43,9 @@ async function look(page, ledger, target, what) {
     return await ledger.preview(target);
   } catch (problem) {
     const nowhere = problem.code === 'not_found';
-    page.toast(nowhere ? { kind: 'info', text: `${what} stands nowhere in memory.` } : { kind: 'error', text: problem.message });
+    page.toast(
+      nowhere ? { kind: 'info', text: `${what} stands nowhere in memory.` } : { kind: 'error', text: problem.message },
+    );
     return null;
   }
 }
@@ -70,23 +72,29 @@ function previewOf(preview, what) {
     <ul class="forget-places">
       ${touched(preview).map((place) => html`<li><strong>${place.what}</strong> ${place.where}</li>`)}
     </ul>
-    ${turns.length
-      ? html`<p class="small-text">Turns: ${turns.join(', ')}${preview.turns.length > LISTED ? `, and ${preview.turns.length - LISTED} more` : ''}</p>`
-      : null}
+    ${
+      turns.length
+        ? html`<p class="small-text">Turns: ${turns.join(', ')}${preview.turns.length > LISTED ? `, and ${preview.turns.length - LISTED} more` : ''}</p>`
+        : null
+    }
     ${remaining(preview)}
     <p>This cannot be undone: no version and no backup of memory keeps it.</p>
   `;
 }
 
 const remaining = ({ remains = [] }) =>
-  remains.length ? html`<p class="memory-banner warn">It also stands in ${remains.join(' and ')}, which memory never writes: change that file yourself.</p>` : null;
+  remains.length
+    ? html`<p class="memory-banner warn">It also stands in ${remains.join(' and ')}, which memory never writes: change that file yourself.</p>`
+    : null;
 
 async function say(page, ledger, target, gone) {
   const body = h('div', { class: 'forget-preview' });
   const left = await leftOf(ledger, target);
   render(
     html`
-      <p>Gone from ${touched(gone).map((place) => place.what).join(', ')}.</p>
+      <p>Gone from ${touched(gone)
+        .map((place) => place.what)
+        .join(', ')}.</p>
       ${left === null ? null : html`<p>${left}</p>`}
       ${remaining(gone)}
       <h3>What remains</h3>

@@ -1,10 +1,10 @@
 // The top of the memory panel: the search, the views by name, how much there is and what waits.
 
 import { h } from '../dom.js';
-import { icon } from '../icons.js';
 import { number, plural } from '../format.js';
-import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { icon } from '../icons.js';
 import { live } from '../vendor/lit-html/directives/live.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
 /** The views in their order, as people call them. */
 export const TABS = { files: 'Files', learnings: 'Learned', timeline: 'Timeline', actions: 'To do', health: 'Health' };
@@ -66,20 +66,24 @@ export class Head {
       aria-selected=${tab === front}
       tabindex=${reachable ? 0 : -1}
       @click=${() => this.#acts.choose(tab)}
-    >${TABS[tab]}${tab === 'learnings' && unseen > 0
-      ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${number(unseen)}</span>`
-      : nothing}</button>`;
+    >${TABS[tab]}${
+      tab === 'learnings' && unseen > 0
+        ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${number(unseen)}</span>`
+        : nothing
+    }</button>`;
   }
 
   #standing({ learnings, turns, waiting }) {
     const { flushing } = this.#shown;
     return html`<p class="memory-standing small-text muted">
       <span>${plural(learnings, 'learning')} from ${plural(turns, 'turn')}${waiting > 0 ? html`, ${number(waiting)} waiting` : nothing}</span>
-      ${waiting > 0
-        ? html`<button type="button" class="button small" ?disabled=${flushing} title="Looks through the turns that wait for things to keep" @click=${this.#acts.flush}>
+      ${
+        waiting > 0
+          ? html`<button type="button" class="button small" ?disabled=${flushing} title="Looks through the turns that wait for things to keep" @click=${this.#acts.flush}>
             ${flushing ? 'Learning…' : 'Learn now'}
           </button>`
-        : nothing}
+          : nothing
+      }
     </p>`;
   }
 

@@ -21,12 +21,14 @@ export class Health extends View {
   template() {
     const health = this.#health;
     return html`
-      ${health.last_error
-        ? html`<div class="memory-banner bad" role="alert">
+      ${
+        health.last_error
+          ? html`<div class="memory-banner bad" role="alert">
             <p class="grow"><strong>Learning is held up.</strong> ${health.last_error} No turn is lost: they wait, and are looked through when it works again.</p>
             <button type="button" class="button small" @click=${this.#acts.flush}>Try now</button>
           </div>`
-        : nothing}
+          : nothing
+      }
       <section class="health-part">
         <h3>What there is</h3>
         <dl class="figures">
@@ -47,18 +49,28 @@ export class Health extends View {
           ${figure('Tokens', number(health.tokens_read + health.tokens_written), `${number(health.tokens_read)} read, ${number(health.tokens_written)} written`)}
         </dl>
         ${health.calls_of_unknown_price > 0 ? html`<p class="memory-note">${plural(health.calls_of_unknown_price, 'call')} to a model whose price is not known, counted as nothing.</p>` : nothing}
-        ${table('Spend by day', ['Day', 'Calls', 'Spend'], health.spend_by_day.map(({ day, calls, usd }) => [day, number(calls), money(usd)]))}
-        ${table('Spend by session', ['Session', 'Turns', 'Spend'], health.spend_by_session.map(({ started_at: at, turns, usd }) => [when(at), number(turns), money(usd)]))}
+        ${table(
+          'Spend by day',
+          ['Day', 'Calls', 'Spend'],
+          health.spend_by_day.map(({ day, calls, usd }) => [day, number(calls), money(usd)]),
+        )}
+        ${table(
+          'Spend by session',
+          ['Session', 'Turns', 'Spend'],
+          health.spend_by_session.map(({ started_at: at, turns, usd }) => [when(at), number(turns), money(usd)]),
+        )}
       </section>
-      ${health.refusals.length === 0
-        ? nothing
-        : html`<section class="health-part">
+      ${
+        health.refusals.length === 0
+          ? nothing
+          : html`<section class="health-part">
             <h3>What was not taken over</h3>
             <p class="memory-note">Suggestions of the curator that a guard refused, and why.</p>
             <ul class="refusals">
               ${health.refusals.map((report) => html`<li>${report.detail}</li>`)}
             </ul>
-          </section>`}
+          </section>`
+      }
       <section class="health-part">
         <h3>Forget something</h3>
         <p class="memory-note">Words are taken out of every place they stand in, after you have seen which these are.</p>

@@ -1,7 +1,7 @@
 // One learning as a row: what, since when, from whom, on which evidence, and whether it still holds.
 
-import { icon } from '../icons.js';
 import { iso, number, when } from '../format.js';
+import { icon } from '../icons.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { ORIGINS, TYPES } from './words.js';
 
@@ -21,9 +21,11 @@ export function learningRow(row, acts, { fresh = false } = {}) {
     ${evidence(row, acts)}
     <p class="learning-foot small-text muted">
       ${ORIGINS[row.origin] ?? row.origin}${row.seen > 1 ? html` · heard ${number(row.seen)} times, last ${when(row.last_seen)}` : nothing}
-      ${gone
-        ? html` · replaced by <button type="button" class="link" @click=${() => acts.openLearning(row.superseded_by)}>learning ${row.superseded_by}</button>`
-        : nothing}
+      ${
+        gone
+          ? html` · replaced by <button type="button" class="link" @click=${() => acts.openLearning(row.superseded_by)}>learning ${row.superseded_by}</button>`
+          : nothing
+      }
     </p>
   </article>`;
 }

@@ -1,11 +1,11 @@
 // What was learned, newest first, with its evidence.
 
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
-import { PAGE } from './ledger.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { learningRow } from './learning_row.js';
+import { PAGE } from './ledger.js';
 import { Rows } from './rows.js';
-import { View, nothingYet } from './view.js';
+import { nothingYet, View } from './view.js';
 import { TYPES } from './words.js';
 
 /** A highlight lasts so long. */
@@ -106,11 +106,17 @@ export class Learnings extends View {
       </div>
       ${rows.length === 0 ? html`<p class="memory-note">None of this kind among the newest ${all.length}.</p>` : nothing}
       <div class="learnings">
-        ${repeat(rows, (row) => row.id, (row) => learningRow(row, this.#acts, { fresh: this.#fresh.has(row.id) }))}
+        ${repeat(
+          rows,
+          (row) => row.id,
+          (row) => learningRow(row, this.#acts, { fresh: this.#fresh.has(row.id) }),
+        )}
       </div>
-      ${this.#rows.more
-        ? html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>Older</button>`
-        : html`<p class="memory-note">That is where it began.</p>`}
+      ${
+        this.#rows.more
+          ? html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>Older</button>`
+          : html`<p class="memory-note">That is where it began.</p>`
+      }
     `;
   }
 

@@ -1,15 +1,15 @@
 // The memory panel: a search and five views; it says when something was learned.
 
-import { plural } from '../format.js';
 import { h } from '../dom.js';
+import { plural } from '../format.js';
 import { Actions } from './actions.js';
 import { dropDrafts } from './editor.js';
 import { Files } from './files.js';
 import { forget, forgetWords } from './forget.js';
 import { Head, TABS } from './head.js';
 import { Health } from './health.js';
-import { createLedger } from './ledger.js';
 import { Learnings } from './learnings.js';
+import { createLedger } from './ledger.js';
 import { Search } from './search.js';
 import { Timeline } from './timeline.js';
 import { showTurn } from './turn.js';
@@ -129,7 +129,10 @@ class Memory {
   async openTurn(id, quote = null) {
     const unwanted = await showTurn(this.#page, this.#ledger, id, quote);
     if (unwanted === null) return;
-    await this.#forget(unwanted, unwanted.turn === undefined ? 'This session, with all its turns,' : `Turn ${unwanted.turn}`);
+    await this.#forget(
+      unwanted,
+      unwanted.turn === undefined ? 'This session, with all its turns,' : `Turn ${unwanted.turn}`,
+    );
   }
 
   async openFile(name, version = null) {
@@ -189,7 +192,11 @@ class Memory {
       this.#page.toast({ kind: 'info', text: 'There was nothing new to learn.' });
       return;
     }
-    const action = { label: 'Show', run: () => (this.#page.openPanel('memory'), this.#choose('learnings')) };
+    const show = () => {
+      this.#page.openPanel('memory');
+      this.#choose('learnings');
+    };
+    const action = { label: 'Show', run: show };
     this.#page.toast({ kind: 'success', text: `Learned ${plural(count, 'thing')}.`, action });
   }
 
@@ -247,8 +254,18 @@ class Memory {
       commands.add({ id: `memory.${tab}`, title: `Memory: ${name}`, group: 'Memory', run });
     }
     commands.provide('Memory', (query) => this.#hitsLike(query));
-    commands.add({ id: 'memory.flush', title: 'Learn from what waits now', group: 'Memory', run: () => void this.#flush() });
-    commands.add({ id: 'memory.forget', title: 'Forget something…', group: 'Memory', run: () => void this.#forgetWords() });
+    commands.add({
+      id: 'memory.flush',
+      title: 'Learn from what waits now',
+      group: 'Memory',
+      run: () => void this.#flush(),
+    });
+    commands.add({
+      id: 'memory.forget',
+      title: 'Forget something…',
+      group: 'Memory',
+      run: () => void this.#forgetWords(),
+    });
   }
 
   async #hitsLike(query) {

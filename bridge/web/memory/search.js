@@ -2,7 +2,7 @@
 
 import { iso, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { View, nothingYet } from './view.js';
+import { nothingYet, View } from './view.js';
 import { TYPES } from './words.js';
 
 const PAUSE_MS = 180;
@@ -61,7 +61,10 @@ export class Search extends View {
   #hit(hit) {
     const learning = hit.kind === 'learning';
     const gone = hit.superseded_by !== undefined;
-    const open = () => (hit.turn_id === null ? this.#acts.openLearning(hit.id) : this.#acts.openTurn(hit.turn_id, learning ? null : this.#query));
+    const open = () =>
+      hit.turn_id === null
+        ? this.#acts.openLearning(hit.id)
+        : this.#acts.openTurn(hit.turn_id, learning ? null : this.#query);
     return html`<li class="hit">
       <button type="button" class="hit-main" @click=${open}>
         <span class="hit-head">
@@ -72,9 +75,11 @@ export class Search extends View {
         </span>
         <span class="hit-text ${gone ? 'gone' : ''}">${hit.text}</span>
       </button>
-      ${learning
-        ? html`<button type="button" class="link small-text" @click=${() => this.#acts.openLearning(hit.id)}>Show this learning</button>`
-        : nothing}
+      ${
+        learning
+          ? html`<button type="button" class="link small-text" @click=${() => this.#acts.openLearning(hit.id)}>Show this learning</button>`
+          : nothing
+      }
     </li>`;
   }
 

@@ -82,9 +82,11 @@ function call({ name, input, result, is_error: failed }) {
   return html`<details class="turn-call">
     <summary>${toolName(name)}${failed ? html` <span class="badge bad">failed</span>` : nothing}</summary>
     <pre class="mono scroll" tabindex="0" role="region" aria-label="What ${toolName(name)} was given">${shown(input)}</pre>
-    ${result === null || result === undefined || result === ''
-      ? nothing
-      : html`<pre class="mono scroll" tabindex="0" role="region" aria-label="What ${toolName(name)} gave">${shown(result)}</pre>`}
+    ${
+      result === null || result === undefined || result === ''
+        ? nothing
+        : html`<pre class="mono scroll" tabindex="0" role="region" aria-label="What ${toolName(name)} gave">${shown(result)}</pre>`
+    }
   </details>`;
 }
 

@@ -69,13 +69,19 @@ export class Versions {
     this.#draw();
     try {
       const saved = await this.#ledger.edit(this.#current.name, content, this.#current.version);
-      this.#page.toast({ kind: 'success', text: `${this.#current.name} is as in version ${entry.version} again (version ${saved.version} now).` });
+      this.#page.toast({
+        kind: 'success',
+        text: `${this.#current.name} is as in version ${entry.version} again (version ${saved.version} now).`,
+      });
       this.#acts.restored(saved);
       return;
     } catch (problem) {
       this.#problem =
-        problem.code === 'conflict' ? 'The file has changed meanwhile: look at its newest version first.' : `Not restored: ${problem.message}`;
-      if (problem.code === 'conflict') this.#current = await this.#ledger.file(this.#current.name).catch(() => this.#current);
+        problem.code === 'conflict'
+          ? 'The file has changed meanwhile: look at its newest version first.'
+          : `Not restored: ${problem.message}`;
+      if (problem.code === 'conflict')
+        this.#current = await this.#ledger.file(this.#current.name).catch(() => this.#current);
     }
     this.#busy = false;
     if (this.#problem !== null) await this.#load();
@@ -86,8 +92,10 @@ export class Versions {
   }
 
   #drawn() {
-    if (this.#history === null) return html`<p class="memory-note" role="status">${this.#problem ?? 'Loading the versions…'}</p>`;
-    if (this.#history.length === 0) return html`<p class="memory-note">It is as it came: nothing has changed it yet.</p>`;
+    if (this.#history === null)
+      return html`<p class="memory-note" role="status">${this.#problem ?? 'Loading the versions…'}</p>`;
+    if (this.#history.length === 0)
+      return html`<p class="memory-note">It is as it came: nothing has changed it yet.</p>`;
     return html`<ol class="plain version-list" aria-label="Versions">
         ${this.#history.map((entry) => this.#item(entry))}
       </ol>
@@ -110,9 +118,11 @@ export class Versions {
     return html`
       <div class="version-head">
         <p class="grow">${this.#why()}</p>
-        ${past
-          ? html`<button type="button" class="button small" ?disabled=${this.#busy || content === null} @click=${() => this.#restore()}>Restore version ${entry.version}</button>`
-          : nothing}
+        ${
+          past
+            ? html`<button type="button" class="button small" ?disabled=${this.#busy || content === null} @click=${() => this.#restore()}>Restore version ${entry.version}</button>`
+            : nothing
+        }
       </div>
       ${this.#problem ? html`<p class="bad-words" role="alert">${this.#problem}</p>` : nothing} ${diff ?? html`<p class="memory-note" role="status">Comparing…</p>`}
     `;
@@ -120,7 +130,8 @@ export class Versions {
 
   #why() {
     const { entry, curation } = this.#shown;
-    if (entry.source === 'person') return curation?.detail.source === 'disk' ? 'You edited the file on disk.' : 'You wrote it here.';
+    if (entry.source === 'person')
+      return curation?.detail.source === 'disk' ? 'You edited the file on disk.' : 'You wrote it here.';
     if (curation === null) return 'Written by the curator.';
     const { first_turn: first, last_turn: last, learnings } = curation;
     const learnt = learnings ? `, with ${plural(learnings, 'learning')}` : '';

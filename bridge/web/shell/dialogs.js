@@ -16,26 +16,36 @@ export function dialog({ title, body = null, actions, wide = false }) {
   return new Promise((resolve) => {
     let answer = null;
     const buttons = actions.map(({ label, value, primary, danger }) =>
-      h('button', {
-        class: `button${primary ? ' primary' : ''}${danger ? ' danger' : ''}`,
-        type: primary ? 'submit' : 'button',
-        onclick: (event) => {
-          if (primary) return;
-          event.preventDefault();
-          answer = value;
-          element.close();
+      h(
+        'button',
+        {
+          class: `button${primary ? ' primary' : ''}${danger ? ' danger' : ''}`,
+          type: primary ? 'submit' : 'button',
+          onclick: (event) => {
+            if (primary) return;
+            event.preventDefault();
+            answer = value;
+            element.close();
+          },
         },
-      }, label),
+        label,
+      ),
     );
     const primary = actions.find((action) => action.primary);
-    const form = h('form', {
-      method: 'dialog',
-      onsubmit: (event) => {
-        event.preventDefault();
-        answer = typeof primary?.value === 'function' ? primary.value() : (primary?.value ?? null);
-        element.close();
+    const form = h(
+      'form',
+      {
+        method: 'dialog',
+        onsubmit: (event) => {
+          event.preventDefault();
+          answer = typeof primary?.value === 'function' ? primary.value() : (primary?.value ?? null);
+          element.close();
+        },
       },
-    }, h('div', { class: 'dialog-head' }, h('h2', { id: titleId }, title)), content, h('div', { class: 'dialog-foot' }, buttons));
+      h('div', { class: 'dialog-head' }, h('h2', { id: titleId }, title)),
+      content,
+      h('div', { class: 'dialog-foot' }, buttons),
+    );
     form.className = 'dialog-form';
     const element = h('dialog', { class: wide ? 'wide' : '', 'aria-labelledby': titleId }, form);
     element.addEventListener('close', () => {
@@ -53,17 +63,30 @@ export function dialog({ title, body = null, actions, wide = false }) {
 
 /** Asks yes or no. */
 export async function confirm({ title, body = null, confirm: label = 'OK', danger = false }) {
-  const actions = [{ label: 'Cancel', value: false }, { label, value: true, primary: true, danger }];
+  const actions = [
+    { label: 'Cancel', value: false },
+    { label, value: true, primary: true, danger },
+  ];
   return (await dialog({ title, body, actions })) === true;
 }
 
 /** Asks for one line of text; null when it was left empty or closed. */
 export async function prompt({ title, label, value = '', confirm: action = 'Save', maxlength = 200 }) {
-  const input = h('input', { class: 'input', value, maxLength: maxlength, required: true, autocomplete: 'off', name: 'value' });
+  const input = h('input', {
+    class: 'input',
+    value,
+    maxLength: maxlength,
+    required: true,
+    autocomplete: 'off',
+    name: 'value',
+  });
   const answer = await dialog({
     title,
     body: h('label', { class: 'field' }, h('span', null, label), input),
-    actions: [{ label: 'Cancel', value: null }, { label: action, primary: true, value: () => input.value.trim() }],
+    actions: [
+      { label: 'Cancel', value: null },
+      { label: action, primary: true, value: () => input.value.trim() },
+    ],
   });
   return answer || null;
 }

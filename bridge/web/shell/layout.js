@@ -59,7 +59,10 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
     divider.setPointerCapture(event.pointerId);
     root.classList.add('dividing');
   });
-  divider.addEventListener('pointermove', (event) => divider.hasPointerCapture(event.pointerId) && moveTo(event.clientX - root.getBoundingClientRect().left));
+  divider.addEventListener(
+    'pointermove',
+    (event) => divider.hasPointerCapture(event.pointerId) && moveTo(event.clientX - root.getBoundingClientRect().left),
+  );
   divider.addEventListener('lostpointercapture', () => {
     root.classList.remove('dividing');
     keep();
@@ -71,7 +74,9 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
   });
   divider.addEventListener('keydown', (event) => {
     const width = root.clientWidth;
-    const target = { ArrowLeft: split * width - STEP, ArrowRight: split * width + STEP, Home: 0, End: width }[event.key];
+    const target = { ArrowLeft: split * width - STEP, ArrowRight: split * width + STEP, Home: 0, End: width }[
+      event.key
+    ];
     if (target === undefined) return;
     event.preventDefault();
     moveTo(target);

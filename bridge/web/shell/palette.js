@@ -12,10 +12,24 @@ export function createPalette(commands) {
   let asked = 0;
 
   const input = h('input', {
-    class: 'input palette-input', type: 'text', role: 'combobox', placeholder: 'Type a command, or what to find', autocomplete: 'off', spellcheck: false,
-    'aria-label': 'Command', 'aria-expanded': 'true', 'aria-controls': 'palette-list', 'aria-autocomplete': 'list',
+    class: 'input palette-input',
+    type: 'text',
+    role: 'combobox',
+    placeholder: 'Type a command, or what to find',
+    autocomplete: 'off',
+    spellcheck: false,
+    'aria-label': 'Command',
+    'aria-expanded': 'true',
+    'aria-controls': 'palette-list',
+    'aria-autocomplete': 'list',
   });
-  const list = h('div', { class: 'palette-list scroll', id: 'palette-list', role: 'listbox', 'aria-label': 'Commands', tabIndex: -1 });
+  const list = h('div', {
+    class: 'palette-list scroll',
+    id: 'palette-list',
+    role: 'listbox',
+    'aria-label': 'Commands',
+    tabIndex: -1,
+  });
   const element = h('dialog', { class: 'palette', 'aria-label': 'Command palette' }, input, list);
   document.body.append(element);
 
@@ -28,11 +42,13 @@ export function createPalette(commands) {
     render(
       rows.length === 0
         ? html`<p class="palette-none muted">Nothing fits. Try a shorter word.</p>`
-        : groups.map(([group, members], number) => html`
+        : groups.map(
+            ([group, members], number) => html`
             <div role="group" aria-labelledby=${`palette-group-${number}`}>
               <div class="palette-group" id=${`palette-group-${number}`} role="presentation">${group}</div>
               ${members.map((row) => option(row, index++))}
-            </div>`),
+            </div>`,
+          ),
       list,
     );
     if (rows.length) input.setAttribute('aria-activedescendant', `palette-${chosen}`);
@@ -74,7 +90,10 @@ export function createPalette(commands) {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
     if (step && rows.length) {
       event.preventDefault();
-      chosen = Math.abs(step) === 1 ? (chosen + step + rows.length) % rows.length : Math.max(0, Math.min(rows.length - 1, chosen + step));
+      chosen =
+        Math.abs(step) === 1
+          ? (chosen + step + rows.length) % rows.length
+          : Math.max(0, Math.min(rows.length - 1, chosen + step));
       draw();
     } else if (event.key === 'Enter' && rows[chosen] && !event.isComposing) {
       event.preventDefault();
@@ -96,7 +115,10 @@ export function createPalette(commands) {
 /** Whether every word of the query begins, or is in, a word of the text. */
 function fits(text, query) {
   const where = text.toLowerCase();
-  return query.toLowerCase().split(/\s+/).every((word) => where.includes(word));
+  return query
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => where.includes(word));
 }
 
 /** Commands of one group stand together, in the order in which the groups first appeared. */

@@ -20,9 +20,15 @@ export function showShortcuts(commands) {
   void dialog({
     title: 'Keyboard shortcuts',
     wide: true,
-    body: html`<div class="sheet">${groups.map((group) => html`
-      <section><h3>${group}</h3><dl>${rows.filter((row) => row.group === group).map((row) => html`
-        <div><dt>${row.title}</dt><dd>${[row.keys].flat().map((keys, index) => html`${index ? ' or ' : ''}${caps(keys).map((cap) => html`<kbd>${WORDS[cap] ?? cap}</kbd> `)}`)}</dd></div>`)}</dl></section>`)}</div>`,
+    body: html`<div class="sheet">${groups.map(
+      (group) => html`
+      <section><h3>${group}</h3><dl>${rows
+        .filter((row) => row.group === group)
+        .map(
+          (row) => html`
+        <div><dt>${row.title}</dt><dd>${[row.keys].flat().map((keys, index) => html`${index ? ' or ' : ''}${caps(keys).map((cap) => html`<kbd>${WORDS[cap] ?? cap}</kbd> `)}`)}</dd></div>`,
+        )}</dl></section>`,
+    )}</div>`,
     actions: [{ label: 'Close', value: null, primary: true }],
   });
 }

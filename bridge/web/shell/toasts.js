@@ -15,14 +15,31 @@ export function createToasts(root, announce) {
       clearTimeout(clock);
       item.remove();
     };
-    const act = action && h('button', { class: 'button small', type: 'button', onclick: () => { close(); action.run(); } }, action.label);
+    const act =
+      action &&
+      h(
+        'button',
+        {
+          class: 'button small',
+          type: 'button',
+          onclick: () => {
+            close();
+            action.run();
+          },
+        },
+        action.label,
+      );
     const item = h(
       'div',
       { class: `toast ${kind}`, dataset: { text } },
       iconElement(kind === 'error' ? 'alert' : kind === 'success' ? 'check' : 'spark', true),
       h('p', { class: 'grow' }, text),
       act,
-      h('button', { class: 'icon-button small', type: 'button', 'aria-label': 'Dismiss', title: 'Dismiss', onclick: close }, iconElement('close', true)),
+      h(
+        'button',
+        { class: 'icon-button small', type: 'button', 'aria-label': 'Dismiss', title: 'Dismiss', onclick: close },
+        iconElement('close', true),
+      ),
     );
     root.append(item);
     while (root.children.length > MOST) root.firstElementChild.remove();

@@ -46,11 +46,16 @@ export function mountTopBar({ state, actions }, page, chat) {
     title: 'Sign out of this browser',
     group: 'Everywhere',
     run: async () => {
-      const sure = await page.confirm({ title: 'Sign out?', body: 'Drafts kept in this browser are deleted. Your agent and its memory stay.', confirm: 'Sign out' });
+      const sure = await page.confirm({
+        title: 'Sign out?',
+        body: 'Drafts kept in this browser are deleted. Your agent and its memory stay.',
+        confirm: 'Sign out',
+      });
       if (!sure) return;
       await fetch('/logout', { method: 'POST' }).catch(() => null);
       sessionStorage.clear();
-      for (const key of Object.keys(localStorage)) if (key.startsWith('sprite.') && key !== 'sprite.theme') localStorage.removeItem(key);
+      for (const key of Object.keys(localStorage))
+        if (key.startsWith('sprite.') && key !== 'sprite.theme') localStorage.removeItem(key);
       location.reload();
     },
   });
