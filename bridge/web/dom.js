@@ -1,6 +1,9 @@
 // Small hands for the DOM: elements without HTML text, the clipboard, a file for the person.
 
-/** An element: props are properties (class, textContent, onclick) or attributes (role, aria-*, data-*); children nodes or strings. */
+/**
+ * An element: props are properties (class, textContent, onclick) or attributes (role, aria-*, data-*); children are
+ * nodes or strings.
+ */
 export function h(tag, props, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(props ?? {})) {

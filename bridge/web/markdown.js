@@ -1,4 +1,5 @@
-// Markdown to DOM nodes: marked's lexer, and a walker of ours. There is no HTML anywhere: raw HTML becomes text, and addresses are allow-listed.
+// Markdown to DOM nodes: marked's lexer, and a walker of ours. There is no HTML anywhere: raw HTML becomes text, and
+// addresses are allow-listed.
 
 import { copyText, h } from './dom.js';
 import { iconElement } from './icons.js';
@@ -34,7 +35,7 @@ export function renderMarkdown(text, { heading = 3 } = {}) {
   return fragment;
 }
 
-/** The tokens of a text. What the lexer cannot take (it recurses, and a text may be nested without end) is a paragraph of itself. */
+/** The tokens of a text. What the lexer cannot take (it recurses, texts nest without end) is a paragraph of itself. */
 export function tokens(text) {
   try {
     return new Lexer({ gfm: true }).lex(text);

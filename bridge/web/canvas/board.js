@@ -41,8 +41,8 @@ export class Board {
   #calming;
 
   /**
-   * `archive(view)` is called when the person takes a card off the canvas; `touched` are the ids of cards that the agent
-   * has just changed: each gets one highlight when it is drawn.
+   * `archive(view)` is called when the person takes a card off the canvas; `touched` are the ids of cards that the
+   * agent has just changed: each gets one highlight when it is drawn.
    */
   constructor(page, archive, touched) {
     this.#page = page;

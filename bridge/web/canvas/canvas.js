@@ -1,5 +1,5 @@
-// The canvas panel: tabs, the board, and what stands there when there is nothing to show. The board, with all that draws
-// cards, is no part of the page's first load: it comes with the first card.
+// The canvas panel: tabs, the board, and what stands there when there is nothing to show. The board, with all that
+// draws cards, is no part of the page's first load: it comes with the first card.
 
 import { h } from '../dom.js';
 import { plural } from '../format.js';

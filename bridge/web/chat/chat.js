@@ -43,7 +43,8 @@ export function mountChat(root, page) {
       h(
         'p',
         { class: 'muted' },
-        'Sprite works on its own computer, draws what it finds on the canvas, and remembers what you tell it. Pick a line to start with, or write your own.',
+        'Sprite works on its own computer, draws what it finds on the canvas, and remembers what you tell it. ' +
+          'Pick a line to start with, or write your own.',
       ),
       h('div', { class: 'starters' }, examples),
     );
@@ -61,7 +62,8 @@ export function mountChat(root, page) {
         h(
           'p',
           null,
-          'This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept here. Open a new login link to come back.',
+          'This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept ' +
+            'here. Open a new login link to come back.',
         ),
         h('button', { class: 'button primary', type: 'button', onclick: () => location.reload() }, 'Sign in again'),
       ),
@@ -88,7 +90,9 @@ export function mountChat(root, page) {
   async function newSession() {
     const sure = await page.confirm({
       title: 'Start a new session?',
-      body: 'Sprite starts afresh with what it remembers: it looks through this conversation first and keeps what matters. What was said stays here to read.',
+      body:
+        'Sprite starts afresh with what it remembers: it looks through this conversation first and keeps what ' +
+        'matters. What was said stays here to read.',
       confirm: 'New session',
     });
     if (!sure) return;

@@ -154,7 +154,8 @@ export class Composer {
     this.send.disabled = isBlank;
     if (length > limit)
       this.#say(
-        `${length.toLocaleString()} characters; a message may have ${limit.toLocaleString()}. Shorten it, or attach it as a file.`,
+        `${length.toLocaleString()} characters; a message may have ${limit.toLocaleString()}. ` +
+          'Shorten it, or attach it as a file.',
       );
     else if (length > NEAR_LIMIT * limit)
       this.#say(`${length.toLocaleString()} of ${limit.toLocaleString()} characters.`);

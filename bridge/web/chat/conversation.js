@@ -1,7 +1,8 @@
 // The chat as a list of exchanges: what a person said and everything that followed, in one place. A fold, without DOM.
 //
-// An entry is an exchange `{kind: 'exchange', key, missionId, text, at, status, parts, error, cost, ms, version}` or a notice
-// `{kind: 'notice', key, notice, at, ...}`. A part is `{kind: 'text', text, done}`, `{kind: 'tool', ...}` or `{kind: 'permission', ...}`.
+// An entry is an exchange `{kind: 'exchange', key, missionId, text, at, status, parts, error, cost, ms, version}` or a
+// notice `{kind: 'notice', key, notice, at, ...}`. A part is `{kind: 'text', text, done}`, `{kind: 'tool', ...}` or
+// `{kind: 'permission', ...}`.
 // `version` grows with each change, so that who draws compares one number.
 
 export const ENDED = new Set(['complete', 'interrupted', 'error']);

@@ -1,4 +1,5 @@
-// The one line that is always true: what the agent, the link or the person is being waited for. With Stop, until it has stopped.
+// The one line that is always true: what the agent, the link or the person is being waited for. With Stop, until it has
+// stopped.
 
 import { h } from '../dom.js';
 import { clock } from '../format.js';

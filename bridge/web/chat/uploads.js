@@ -1,4 +1,5 @@
-// Files on their way into the agent's documents/: in chunks, one after another, each with its progress and a way to stop it.
+// Files on their way into the agent's documents/: in chunks, one after another, each with its progress and a way to
+// stop it.
 
 import { makeId } from '../connection.js';
 import { h } from '../dom.js';

@@ -43,26 +43,31 @@ export class Actions extends View {
         open.length === 0
           ? nothingYet(
               closed.length === 0 ? 'Nothing noted yet' : 'All done',
-              'Say “remind me to …” in a conversation, and it stands here until it is done. The agent sees what is open at the start of each session.',
+              'Say “remind me to …” in a conversation, and it stands here until it is done. ' +
+                'The agent sees what is open at the start of each session.',
               { label: 'Note something', run: () => this.#acts.draft('Remind me to ') },
             )
-          : html`<ul class="plain actions">${repeat(
-              open,
-              (action) => action.id,
-              (action) => this.#open(action),
-            )}</ul>`
+          : html`<ul class="plain actions">
+              ${repeat(
+                open,
+                (action) => action.id,
+                (action) => this.#open(action),
+              )}
+            </ul>`
       }
       ${
         closed.length === 0
           ? nothing
           : html`<details class="closed-actions">
-            <summary>${plural(closed.length, 'thing')} done or dismissed</summary>
-            <ul class="plain actions">${repeat(
-              closed,
-              (action) => action.id,
-              (action) => this.#closed(action),
-            )}</ul>
-          </details>`
+              <summary>${plural(closed.length, 'thing')} done or dismissed</summary>
+              <ul class="plain actions">
+                ${repeat(
+                  closed,
+                  (action) => action.id,
+                  (action) => this.#closed(action),
+                )}
+              </ul>
+            </details>`
       }
     `;
   }
@@ -71,8 +76,24 @@ export class Actions extends View {
     const busy = this.#busy.has(action.id);
     return html`<li class="action">
       <div class="grow">${this.#words(action)}</div>
-      <button type="button" class="button small" ?disabled=${busy} aria-label="Complete: ${action.content}" @click=${() => this.#resolve(action, 'completed')}>Complete</button>
-      <button type="button" class="button quiet small" ?disabled=${busy} aria-label="Dismiss: ${action.content}" @click=${() => this.#resolve(action, 'dismissed')}>Dismiss</button>
+      <button
+        type="button"
+        class="button small"
+        ?disabled=${busy}
+        aria-label="Complete: ${action.content}"
+        @click=${() => this.#resolve(action, 'completed')}
+      >
+        Complete
+      </button>
+      <button
+        type="button"
+        class="button quiet small"
+        ?disabled=${busy}
+        aria-label="Dismiss: ${action.content}"
+        @click=${() => this.#resolve(action, 'dismissed')}
+      >
+        Dismiss
+      </button>
     </li>`;
   }
 
@@ -80,7 +101,15 @@ export class Actions extends View {
     return html`<li class="action">
       <div class="grow gone">${this.#words(action)}</div>
       <span class="badge ${action.status === 'completed' ? 'ok' : ''}">${DONE[action.status] ?? action.status}</span>
-      <button type="button" class="button quiet small" ?disabled=${this.#busy.has(action.id)} aria-label="Reopen: ${action.content}" @click=${() => this.#resolve(action, 'pending')}>Reopen</button>
+      <button
+        type="button"
+        class="button quiet small"
+        ?disabled=${this.#busy.has(action.id)}
+        aria-label="Reopen: ${action.content}"
+        @click=${() => this.#resolve(action, 'pending')}
+      >
+        Reopen
+      </button>
     </li>`;
   }
 
@@ -90,7 +119,10 @@ export class Actions extends View {
         <time datetime=${iso(action.created_at)}>${ago(action.created_at)}</time>${
           action.source_learning_id === null
             ? nothing
-            : html` · <button type="button" class="link" @click=${() => this.#acts.openLearning(action.source_learning_id)}>where it comes from</button>`
+            : html` ·
+                <button type="button" class="link" @click=${() => this.#acts.openLearning(action.source_learning_id)}>
+                  where it comes from
+                </button>`
         }
       </p>`;
   }

@@ -1,4 +1,5 @@
-// What changed between two texts, line by line, and inside a changed line word by word. jsdiff is loaded when first needed.
+// What changed between two texts, line by line, and inside a changed line word by word. jsdiff is loaded when first
+// needed.
 
 import { h } from '../dom.js';
 import { plural } from '../format.js';

@@ -47,7 +47,7 @@ export class Editor {
   #busy = false;
   #problem = null;
 
-  /** `file` is `{name, content, version, limit}` as opened; `done(saved)` is called at the end, with the new file or null. */
+  /** `file` is as opened; `done(saved)` is called at the end, with the new file or null. */
   constructor(page, ledger, file, done) {
     this.#page = page;
     this.#ledger = ledger;
@@ -187,14 +187,26 @@ export class Editor {
           @input=${(event) => this.#type(event.target.value)}
           @keydown=${(event) => this.#key(event)}
         ></textarea>
-        ${this.#problem ? html`<p class="bad-words" role="alert">Not saved: ${this.#problem} What you typed is still here.</p>` : nothing}
+        ${
+          this.#problem
+            ? html`<p class="bad-words" role="alert">Not saved: ${this.#problem} What you typed is still here.</p>`
+            : nothing
+        }
         <div class="editor-foot">
           <span id="editor-size" class=${over ? 'bad-words tabular' : 'muted tabular'}
-            >${number(lines)} of ${number(this.#file.limit)} lines, ${bytes(size)} of ${bytes(MOST_BYTES)}${over ? ': too long to save' : ''}</span
+            >${number(lines)} of ${number(this.#file.limit)} lines, ${bytes(size)} of
+            ${bytes(MOST_BYTES)}${over ? ': too long to save' : ''}</span
           >
           <span class="grow"></span>
-          <button type="button" class="button quiet" ?disabled=${this.#busy} @click=${() => this.#cancel()}>Cancel</button>
-          <button type="button" class="button primary" ?disabled=${this.#busy || over || !this.changed || this.#theirs !== null} @click=${() => this.#save()}>
+          <button type="button" class="button quiet" ?disabled=${this.#busy} @click=${() => this.#cancel()}>
+            Cancel
+          </button>
+          <button
+            type="button"
+            class="button primary"
+            ?disabled=${this.#busy || over || !this.changed || this.#theirs !== null}
+            @click=${() => this.#save()}
+          >
             ${this.#busy ? 'Saving…' : 'Save'}
           </button>
         </div>
@@ -206,12 +218,14 @@ export class Editor {
   #choice() {
     return html`<div class="memory-banner warn conflict" role="alert">
       <p class="grow">
-        <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${this.#theirs.version} now). What you typed is still here. What shall
-        stand?
+        <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${this.#theirs.version}
+        now). What you typed is still here. What shall stand?
       </p>
       <div class="row">
         <button type="button" class="button small" @click=${() => this.#compare()}>Compare</button>
-        <button type="button" class="button small" ?disabled=${this.#busy} @click=${() => this.#keepMine()}>Save mine</button>
+        <button type="button" class="button small" ?disabled=${this.#busy} @click=${() => this.#keepMine()}>
+          Save mine
+        </button>
         <button type="button" class="button small" @click=${() => this.#takeTheirs()}>Take theirs</button>
       </div>
       ${this.#comparison}

@@ -128,19 +128,26 @@ export class Files extends View {
 
   template() {
     return html`<div class="files ${this.#inFile ? 'in-file' : ''}">
-      <nav class="file-list" aria-label="Memory files">
-        ${this.#files.map((file) => this.#item(file))}
-      </nav>
+      <nav class="file-list" aria-label="Memory files">${this.#files.map((file) => this.#item(file))}</nav>
       <article class="memory-file" aria-label=${this.#name}>${this.#open()}</article>
     </div>`;
   }
 
   #item(file) {
-    return html`<button type="button" class="file-item" aria-current=${file.name === this.#name ? 'true' : 'false'} @click=${() => this.#choose(file.name)}>
-      <span class="file-item-name">${file.name}${hasDraft(file.name) ? html` <span class="badge warn">Not saved</span>` : nothing}</span>
+    return html`<button
+      type="button"
+      class="file-item"
+      aria-current=${file.name === this.#name ? 'true' : 'false'}
+      @click=${() => this.#choose(file.name)}
+    >
+      <span class="file-item-name"
+        >${file.name}${hasDraft(file.name) ? html` <span class="badge warn">Not saved</span>` : nothing}</span
+      >
       <span class="small-text muted">${FILES[file.name] ?? ''}</span>
       ${gauge(file)}
-      <span class="small-text tabular">${linesOf(file)}${file.managed === 'curated' ? changedAgo(file) : ' · fixed'}</span>
+      <span class="small-text tabular"
+        >${linesOf(file)}${file.managed === 'curated' ? changedAgo(file) : ' · fixed'}</span
+      >
     </button>`;
   }
 
@@ -168,17 +175,33 @@ export class Files extends View {
     const curated = state?.managed === 'curated';
     return html`
       <header class="memory-file-head">
-        <button type="button" class="icon-button small back" aria-label="All files" title="All files" @click=${() => this.#back()}>${icon('back', true)}</button>
+        <button
+          type="button"
+          class="icon-button small back"
+          aria-label="All files"
+          title="All files"
+          @click=${() => this.#back()}
+        >
+          ${icon('back', true)}
+        </button>
         <h3 tabindex="-1">${this.#name}</h3>
         <span class="grow"></span>
         ${
           this.#file && curated && this.#mode === 'read'
-            ? html`<button type="button" class="button small" @click=${() => this.#edit()}>${icon('edit', true)}${hasDraft(this.#name) ? 'Go on editing' : 'Edit'}</button>`
+            ? html`<button type="button" class="button small" @click=${() => this.#edit()}>
+                ${icon('edit', true)}${hasDraft(this.#name) ? 'Go on editing' : 'Edit'}
+              </button>`
             : nothing
         }
         ${this.#file && curated && this.#mode !== 'edit' ? this.#versionsButton() : nothing}
       </header>
-      ${curated || !state ? nothing : html`<p class="memory-note">Comes with the sprite and is changed only by whoever deploys it; memory never writes it.</p>`}
+      ${
+        curated || !state
+          ? nothing
+          : html`<p class="memory-note">
+              Comes with the sprite and is changed only by whoever deploys it; memory never writes it.
+            </p>`
+      }
       ${this.#content()}
     `;
   }
@@ -186,7 +209,9 @@ export class Files extends View {
   #versionsButton() {
     const there = this.#mode === 'versions';
     const turn = () => (there ? this.#read() : this.#openVersions());
-    return html`<button type="button" class="button small quiet" @click=${turn}>${there ? 'Back to the file' : html`${icon('history', true)}Versions`}</button>`;
+    return html`<button type="button" class="button small quiet" @click=${turn}>
+      ${there ? 'Back to the file' : html`${icon('history', true)}Versions`}
+    </button>`;
   }
 
   #content() {

@@ -74,7 +74,10 @@ function previewOf(preview, what) {
     </ul>
     ${
       turns.length
-        ? html`<p class="small-text">Turns: ${turns.join(', ')}${preview.turns.length > LISTED ? `, and ${preview.turns.length - LISTED} more` : ''}</p>`
+        ? html`<p class="small-text">
+            Turns:
+            ${turns.join(', ')}${preview.turns.length > LISTED ? `, and ${preview.turns.length - LISTED} more` : ''}
+          </p>`
         : null
     }
     ${remaining(preview)}
@@ -84,7 +87,9 @@ function previewOf(preview, what) {
 
 const remaining = ({ remains = [] }) =>
   remains.length
-    ? html`<p class="memory-banner warn">It also stands in ${remains.join(' and ')}, which memory never writes: change that file yourself.</p>`
+    ? html`<p class="memory-banner warn">
+        It also stands in ${remains.join(' and ')}, which memory never writes: change that file yourself.
+      </p>`
     : null;
 
 async function say(page, ledger, target, gone) {
@@ -92,14 +97,19 @@ async function say(page, ledger, target, gone) {
   const left = await leftOf(ledger, target);
   render(
     html`
-      <p>Gone from ${touched(gone)
-        .map((place) => place.what)
-        .join(', ')}.</p>
-      ${left === null ? null : html`<p>${left}</p>`}
-      ${remaining(gone)}
+      <p>
+        Gone from
+        ${touched(gone)
+          .map((place) => place.what)
+          .join(', ')}.
+      </p>
+      ${left === null ? null : html`<p>${left}</p>`} ${remaining(gone)}
       <h3>What remains</h3>
       <ul class="forget-places">
-        <li>In the log, the turns keep their number and time${target.text === undefined ? ', with nothing in them' : ', without those words'}.</li>
+        <li>
+          In the log, the turns keep their number and
+          time${target.text === undefined ? ', with nothing in them' : ', without those words'}.
+        </li>
         <li>One line of memory’s history says that something was forgotten, when and how much; not what.</li>
         <li>Files in documents and artifacts are yours and were not touched.</li>
       </ul>

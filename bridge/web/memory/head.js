@@ -26,7 +26,7 @@ export class Head {
     field?.select();
   }
 
-  /** Draws `{tab, query, unseen, flushing, memory}`: the view in front (null: results), what is searched for, new learnings. */
+  /** Draws the view in front (`tab`, null: results), what is searched for, and how many learnings are new. */
   draw(shown) {
     this.#shown = shown;
     render(
@@ -66,22 +66,33 @@ export class Head {
       aria-selected=${tab === front}
       tabindex=${reachable ? 0 : -1}
       @click=${() => this.#acts.choose(tab)}
-    >${TABS[tab]}${
-      tab === 'learnings' && unseen > 0
-        ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${number(unseen)}</span>`
-        : nothing
-    }</button>`;
+    >
+      ${TABS[tab]}${
+        tab === 'learnings' && unseen > 0
+          ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${number(unseen)}</span>`
+          : nothing
+      }
+    </button>`;
   }
 
   #standing({ learnings, turns, waiting }) {
     const { flushing } = this.#shown;
     return html`<p class="memory-standing small-text muted">
-      <span>${plural(learnings, 'learning')} from ${plural(turns, 'turn')}${waiting > 0 ? html`, ${number(waiting)} waiting` : nothing}</span>
+      <span
+        >${plural(learnings, 'learning')} from
+        ${plural(turns, 'turn')}${waiting > 0 ? html`, ${number(waiting)} waiting` : nothing}</span
+      >
       ${
         waiting > 0
-          ? html`<button type="button" class="button small" ?disabled=${flushing} title="Looks through the turns that wait for things to keep" @click=${this.#acts.flush}>
-            ${flushing ? 'Learning…' : 'Learn now'}
-          </button>`
+          ? html`<button
+              type="button"
+              class="button small"
+              ?disabled=${flushing}
+              title="Looks through the turns that wait for things to keep"
+              @click=${this.#acts.flush}
+            >
+              ${flushing ? 'Learning…' : 'Learn now'}
+            </button>`
           : nothing
       }
     </p>`;

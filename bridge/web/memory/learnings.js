@@ -95,7 +95,8 @@ export class Learnings extends View {
     if (all.length === 0) {
       return nothingYet(
         'Nothing learned yet',
-        'Tell the agent something about yourself. What it hears is looked through for things to keep every few turns, at the end of a session, and whenever you ask.',
+        'Tell the agent something about yourself. What it hears is looked through for things to keep every few ' +
+          'turns, at the end of a session, and whenever you ask.',
         { label: 'Tell it something', run: () => this.#acts.draft('I prefer short answers, and my name is ') },
       );
     }
@@ -104,7 +105,9 @@ export class Learnings extends View {
       <div class="memory-filter" role="group" aria-label="Kind of learning">
         ${this.#chip(null, 'All')} ${Object.entries(TYPES).map(([type, name]) => this.#chip(type, name))}
       </div>
-      ${rows.length === 0 ? html`<p class="memory-note">None of this kind among the newest ${all.length}.</p>` : nothing}
+      ${
+        rows.length === 0 ? html`<p class="memory-note">None of this kind among the newest ${all.length}.</p>` : nothing
+      }
       <div class="learnings">
         ${repeat(
           rows,
@@ -114,7 +117,9 @@ export class Learnings extends View {
       </div>
       ${
         this.#rows.more
-          ? html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>Older</button>`
+          ? html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>
+              Older
+            </button>`
           : html`<p class="memory-note">That is where it began.</p>`
       }
     `;
@@ -125,6 +130,8 @@ export class Learnings extends View {
       this.#type = type;
       this.draw();
     };
-    return html`<button type="button" class="filter-chip" aria-pressed=${this.#type === type} @click=${choose}>${name}</button>`;
+    return html`<button type="button" class="filter-chip" aria-pressed=${this.#type === type} @click=${choose}>
+      ${name}
+    </button>`;
   }
 }

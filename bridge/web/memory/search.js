@@ -46,15 +46,22 @@ export class Search extends View {
     const found = this.#found;
     if (found === null) return html`<p class="memory-note" role="status">Searching…</p>`;
     if (found.hits.length === 0) {
-      return html`${nothingYet('Nothing found', `Neither a learning nor a turn fits “${found.query}”. Try fewer or other words.`)} ${this.#waiting(found)}`;
+      const words = `Neither a learning nor a turn fits “${found.query}”. Try fewer or other words.`;
+      return html`${nothingYet('Nothing found', words)}
+      ${this.#waiting(found)}`;
     }
     return html`
-      <p class="memory-note">${plural(found.hits.length, 'result')} for “${found.query}”, in the order the agent gets them</p>
+      <p class="memory-note">
+        ${plural(found.hits.length, 'result')} for “${found.query}”, in the order the agent gets them
+      </p>
       <ol class="plain hits">
         ${found.hits.map((hit) => this.#hit(hit))}
       </ol>
       ${this.#waiting(found)}
-      <p class="memory-note">Narrow it inside the query: <code>type:correction</code> <code>since:2026-11-01</code> <code>before:2026-12-01</code> <code>around:12</code></p>
+      <p class="memory-note">
+        Narrow it inside the query: <code>type:correction</code> <code>since:2026-11-01</code>
+        <code>before:2026-12-01</code> <code>around:12</code>
+      </p>
     `;
   }
 
@@ -77,7 +84,9 @@ export class Search extends View {
       </button>
       ${
         learning
-          ? html`<button type="button" class="link small-text" @click=${() => this.#acts.openLearning(hit.id)}>Show this learning</button>`
+          ? html`<button type="button" class="link small-text" @click=${() => this.#acts.openLearning(hit.id)}>
+              Show this learning
+            </button>`
           : nothing
       }
     </li>`;
@@ -86,7 +95,9 @@ export class Search extends View {
   #waiting({ waiting }) {
     if (waiting === 0) return nothing;
     return html`<div class="memory-banner" role="note">
-      <p class="grow">${plural(waiting, 'turn')} not looked through for learnings yet; their words are found all the same.</p>
+      <p class="grow">
+        ${plural(waiting, 'turn')} not looked through for learnings yet; their words are found all the same.
+      </p>
       <button type="button" class="button small" @click=${this.#acts.flush}>Learn from them now</button>
     </div>`;
   }

@@ -94,21 +94,24 @@ export class Timeline extends View {
     }
     return html`
       ${byDay(entries, dayOf).map(
-        ({ day, entries: each }) => html`<section class="timeline-day">
-          <h3>${day}</h3>
-          <ol class="plain timeline">
-            ${repeat(
-              each,
-              ({ kind, row }) => `${kind}-${row.id}`,
-              (entry) => this.#entry(entry),
-            )}
-          </ol>
-        </section>`,
+        ({ day, entries: each }) =>
+          html`<section class="timeline-day">
+            <h3>${day}</h3>
+            <ol class="plain timeline">
+              ${repeat(
+                each,
+                ({ kind, row }) => `${kind}-${row.id}`,
+                (entry) => this.#entry(entry),
+              )}
+            </ol>
+          </section>`,
       )}
       ${
         wanting(...lists) === null
           ? html`<p class="memory-note">That is where it began.</p>`
-          : html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>Older</button>`
+          : html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>
+              Older
+            </button>`
       }
     `;
   }
@@ -116,7 +119,9 @@ export class Timeline extends View {
   #entry({ kind, row }) {
     const idle = kind === 'curation' && row.kind === 'batch' && row.learnings === 0 && row.files.length === 0;
     const look = `${kind} ${idle ? 'nothing' : ''} ${this.#fresh.has(`${kind}-${row.id}`) ? 'fresh' : ''}`;
-    return html`<li class=${look} data-row="${kind}-${row.id}">${kind === 'turn' ? this.#turn(row) : this.#curation(row)}</li>`;
+    return html`<li class=${look} data-row="${kind}-${row.id}">
+      ${kind === 'turn' ? this.#turn(row) : this.#curation(row)}
+    </li>`;
   }
 
   #turn(row) {
@@ -128,7 +133,9 @@ export class Timeline extends View {
         <span class="timeline-asked">${asked || 'Nothing said'}</span>
         ${row.agent_response ? html`<span class="timeline-answered muted">${row.agent_response}</span>` : nothing}
         <span class="small-text muted"
-          >Turn ${row.id}${row.sequence_num === FIRST_OF_SESSION ? html`, the first of a session` : nothing} · <time datetime=${iso(row.at)}>${when(row.at)}</time>${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${
+          >Turn ${row.id}${row.sequence_num === FIRST_OF_SESSION ? html`, the first of a session` : nothing} ·
+          <time datetime=${iso(row.at)}>${when(row.at)}</time
+          >${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${
             row.curated ? nothing : html` · waits to be looked through`
           }</span
         >
@@ -140,7 +147,9 @@ export class Timeline extends View {
     const rows = (this.#taught.get(row.id) ?? []).slice(0, LESSONS).reverse();
     return rows.length === 0
       ? nothing
-      : html`<ul class="lessons">${rows.map(({ content }) => html`<li>${content}</li>`)}</ul>`;
+      : html`<ul class="lessons">
+          ${rows.map(({ content }) => html`<li>${content}</li>`)}
+        </ul>`;
   }
 
   #curation(row) {
@@ -150,25 +159,43 @@ export class Timeline extends View {
         <span><strong>${headline(row)}</strong></span>
         ${
           row.kind === 'forget' && Array.isArray(row.detail.turns)
-            ? html`<span class="muted">${touched(row.detail)
-                .map(({ what }) => what)
-                .join(', ')}</span>`
+            ? html`<span class="muted"
+                >${touched(row.detail)
+                  .map(({ what }) => what)
+                  .join(', ')}</span
+              >`
             : nothing
         }
         ${this.#lessons(row)}
         <span class="timeline-links">
-          ${row.learnings ? html`<button type="button" class="link" @click=${() => this.#acts.openLearningsOf(row)}>${plural(row.learnings, 'learning')}</button>` : nothing}
+          ${
+            row.learnings
+              ? html`<button type="button" class="link" @click=${() => this.#acts.openLearningsOf(row)}>
+                  ${plural(row.learnings, 'learning')}
+                </button>`
+              : nothing
+          }
           ${row.files.map(
             ({ name, version }) =>
-              html`<button type="button" class="link" @click=${() => this.#acts.openFile(name, version)}>${name}, version ${version}</button>`,
+              html`<button type="button" class="link" @click=${() => this.#acts.openFile(name, version)}>
+                ${name}, version ${version}
+              </button>`,
           )}
         </span>
         ${
           row.rejected.length
-            ? html`<details class="small-text"><summary>${plural(row.rejected.length, 'thing')} not taken over</summary><ul>${row.rejected.map((report) => html`<li>${report.detail}</li>`)}</ul></details>`
+            ? html`<details class="small-text">
+                <summary>${plural(row.rejected.length, 'thing')} not taken over</summary>
+                <ul>
+                  ${row.rejected.map((report) => html`<li>${report.detail}</li>`)}
+                </ul>
+              </details>`
             : nothing
         }
-        <span class="small-text muted"><time datetime=${iso(row.at)}>${when(row.at)}</time>${row.cost_usd ? html` · ${money(row.cost_usd)}` : nothing}</span>
+        <span class="small-text muted"
+          ><time datetime=${iso(row.at)}>${when(row.at)}</time
+          >${row.cost_usd ? html` · ${money(row.cost_usd)}` : nothing}</span
+        >
       </div>
     </div>`;
   }

@@ -106,8 +106,14 @@ export class Versions {
     const shown = this.#shown?.entry.version === entry.version;
     return html`<li>
       <button type="button" class="version-item" aria-pressed=${shown} @click=${() => this.#show(entry)}>
-        <span class="version-name"><strong>Version ${entry.version}</strong>${entry.version === this.#current.version ? html`<span class="badge ok">Now</span>` : nothing}</span>
-        <span class="small-text muted">${WHO[entry.source] ?? entry.source}, <time datetime=${iso(entry.at)}>${when(entry.at)}</time>, ${plural(entry.lines, 'line')}</span>
+        <span class="version-name"
+          ><strong>Version ${entry.version}</strong
+          >${entry.version === this.#current.version ? html`<span class="badge ok">Now</span>` : nothing}</span
+        >
+        <span class="small-text muted"
+          >${WHO[entry.source] ?? entry.source}, <time datetime=${iso(entry.at)}>${when(entry.at)}</time>,
+          ${plural(entry.lines, 'line')}</span
+        >
       </button>
     </li>`;
   }
@@ -120,11 +126,19 @@ export class Versions {
         <p class="grow">${this.#why()}</p>
         ${
           past
-            ? html`<button type="button" class="button small" ?disabled=${this.#busy || content === null} @click=${() => this.#restore()}>Restore version ${entry.version}</button>`
+            ? html`<button
+                type="button"
+                class="button small"
+                ?disabled=${this.#busy || content === null}
+                @click=${() => this.#restore()}
+              >
+                Restore version ${entry.version}
+              </button>`
             : nothing
         }
       </div>
-      ${this.#problem ? html`<p class="bad-words" role="alert">${this.#problem}</p>` : nothing} ${diff ?? html`<p class="memory-note" role="status">Comparing…</p>`}
+      ${this.#problem ? html`<p class="bad-words" role="alert">${this.#problem}</p>` : nothing}
+      ${diff ?? html`<p class="memory-note" role="status">Comparing…</p>`}
     `;
   }
 
@@ -137,7 +151,8 @@ export class Versions {
     const learnt = learnings ? `, with ${plural(learnings, 'learning')}` : '';
     if (first === null) return `Written by the curator${learnt}.`;
     return html`Written by the curator after
-      <button type="button" class="link" @click=${() => this.#acts.openTurn(last)}>${turnRange(first, last)}</button>${learnt}.`;
+      <button type="button" class="link" @click=${() => this.#acts.openTurn(last)}>${turnRange(first, last)}</button
+      >${learnt}.`;
   }
 }
 

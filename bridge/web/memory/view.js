@@ -85,20 +85,27 @@ export const LOADING = html`<div class="memory-loading" role="status" aria-label
   <div class="skeleton"></div>
 </div>`;
 
-export const unreachable = (problem, retry) => html`<div class="empty">
-  <h3>Memory cannot be reached</h3>
-  <p>${problem.message} Nothing is lost: memory lives with your sprite, not on this page.</p>
-  <button type="button" class="button" @click=${retry}>Try again</button>
-</div>`;
+export const unreachable = (problem, retry) =>
+  html`<div class="empty">
+    <h3>Memory cannot be reached</h3>
+    <p>${problem.message} Nothing is lost: memory lives with your sprite, not on this page.</p>
+    <button type="button" class="button" @click=${retry}>Try again</button>
+  </div>`;
 
-const outdated = (problem, retry) => html`<div class="memory-banner warn" role="status">
-  <p class="grow">This may be out of date. ${problem.message}</p>
-  <button type="button" class="button small" @click=${retry}>Try again</button>
-</div>`;
+const outdated = (problem, retry) =>
+  html`<div class="memory-banner warn" role="status">
+    <p class="grow">This may be out of date. ${problem.message}</p>
+    <button type="button" class="button small" @click=${retry}>Try again</button>
+  </div>`;
 
 /** An empty list that teaches one thing to do. */
-export const nothingYet = (title, words, button = null) => html`<div class="empty">
-  <h3>${title}</h3>
-  <p>${words}</p>
-  ${button === null ? null : html`<button type="button" class="button primary" @click=${button.run}>${button.label}</button>`}
-</div>`;
+export const nothingYet = (title, words, button = null) =>
+  html`<div class="empty">
+    <h3>${title}</h3>
+    <p>${words}</p>
+    ${
+      button === null
+        ? null
+        : html`<button type="button" class="button primary" @click=${button.run}>${button.label}</button>`
+    }
+  </div>`;

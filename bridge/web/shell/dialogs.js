@@ -5,7 +5,7 @@ import { render } from '../vendor/lit-html/lit-html.js';
 
 let count = 0;
 
-/** Shows a dialog; resolves with the chosen action's value, or null when it was closed. Body: text, lit template or node. */
+/** Shows a dialog; resolves with the chosen action's value, or null when it was closed. */
 export function dialog({ title, body = null, actions, wide = false }) {
   count += 1;
   const titleId = `dialog-${count}`;

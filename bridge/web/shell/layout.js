@@ -1,4 +1,5 @@
-// Where things are: chat beside canvas or memory, a divider between them, one at a time on a narrow screen. Opens nothing by itself.
+// Where things are: chat beside canvas or memory, a divider between them, one at a time on a narrow screen. Opens
+// nothing by itself.
 
 import { h } from '../dom.js';
 

@@ -43,11 +43,11 @@ export function createPalette(commands) {
       rows.length === 0
         ? html`<p class="palette-none muted">Nothing fits. Try a shorter word.</p>`
         : groups.map(
-            ([group, members], number) => html`
-            <div role="group" aria-labelledby=${`palette-group-${number}`}>
-              <div class="palette-group" id=${`palette-group-${number}`} role="presentation">${group}</div>
-              ${members.map((row) => option(row, index++))}
-            </div>`,
+            ([group, members], number) =>
+              html` <div role="group" aria-labelledby=${`palette-group-${number}`}>
+                <div class="palette-group" id=${`palette-group-${number}`} role="presentation">${group}</div>
+                ${members.map((row) => option(row, index++))}
+              </div>`,
           ),
       list,
     );
@@ -56,11 +56,19 @@ export function createPalette(commands) {
     list.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest' });
   }
 
-  const option = (row, index) => html`
-    <div class="palette-row" role="option" id=${`palette-${index}`} aria-selected=${index === chosen} @click=${() => run(row)}>
+  const keyCap = (cap) => html`<kbd>${cap}</kbd>`;
+
+  const option = (row, index) =>
+    html` <div
+      class="palette-row"
+      role="option"
+      id=${`palette-${index}`}
+      aria-selected=${index === chosen}
+      @click=${() => run(row)}
+    >
       <span class="grow cut">${row.title}</span>
       ${row.hint ? html`<span class="muted small-text cut">${row.hint}</span>` : ''}
-      ${row.keys ? html`<span class="keys">${caps([row.keys].flat()[0]).map((cap) => html`<kbd>${cap}</kbd>`)}</span>` : ''}
+      ${row.keys ? html`<span class="keys">${caps([row.keys].flat()[0]).map(keyCap)}</span>` : ''}
     </div>`;
 
   async function fill() {
