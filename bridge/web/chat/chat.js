@@ -1,4 +1,6 @@
 // The chat region: the thread, the line that says how things stand, and the field.
+//
+// Everything here is made with h(): a reply grows hundreds of times a minute, and only its last block is made again.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';

@@ -1,7 +1,7 @@
 // Editing one curated file: what is typed is never lost, and never overwrites what somebody else wrote unseen.
 
-import { h } from '../dom.js';
 import { bytes, number } from '../format.js';
+import { elementOf } from '../template.js';
 import { live } from '../vendor/lit-html/directives/live.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
@@ -57,7 +57,7 @@ export class Editor {
     this.#text = draft?.text ?? file.content;
     this.#base = draft?.version ?? file.version;
     this.#theirs = draft !== null && draft.version !== file.version ? file : null;
-    this.element = h('div', { class: 'editor' });
+    this.element = elementOf(html`<div class="editor"></div>`);
     this.#draw();
   }
 

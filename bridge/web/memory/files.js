@@ -1,10 +1,10 @@
 // The six files of memory: a list with how full each is, and one of them open to be read, edited, or looked back on.
 
-import { h } from '../dom.js';
 import { ago, iso } from '../format.js';
 import { icon } from '../icons.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
+import { elementOf } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { Editor, hasDraft } from './editor.js';
 import { gauge, linesOf } from './gauge.js';
@@ -227,8 +227,8 @@ const changedAgo = ({ updated_at: at }) => (at ? html` · <time datetime=${iso(a
 const pieces = (element) => [...element.querySelectorAll('p, li, td, pre')];
 
 function prose(content) {
-  const element = h('div', { class: 'prose memory-prose' });
-  element.append(renderMarkdown(content, { heading: 4 }));
+  const text = renderMarkdown(content, { heading: 4 });
+  const element = elementOf(html`<div class="prose memory-prose">${text}</div>`);
   evenOutline(element, 3);
   return element;
 }

@@ -1,8 +1,7 @@
 // Forgetting, in the order a person can follow: what shall go, every place it stands in, and then what remains.
 
-import { h } from '../dom.js';
 import { plural } from '../format.js';
-import { html, render } from '../vendor/lit-html/lit-html.js';
+import { html } from '../vendor/lit-html/lit-html.js';
 import { touched } from './words.js';
 
 /** More turns than this need a second word. */
@@ -51,10 +50,9 @@ async function look(page, ledger, target, what) {
 }
 
 async function agreed(page, preview, what) {
-  const body = h('div', { class: 'forget-preview' });
-  render(previewOf(preview, what), body);
   const many = preview.turns.length > MANY;
   const title = 'Forget this for good?';
+  const body = previewOf(preview, what);
   if (!(await page.confirm({ title, body, confirm: many ? 'Go on' : 'Forget', danger: true }))) return false;
   if (!many) return true;
   return page.confirm({
@@ -67,7 +65,7 @@ async function agreed(page, preview, what) {
 
 function previewOf(preview, what) {
   const turns = preview.turns.slice(0, LISTED);
-  return html`
+  return html`<div class="forget-preview">
     <p>${what} would be taken out of:</p>
     <ul class="forget-places">
       ${touched(preview).map((place) => html`<li><strong>${place.what}</strong> ${place.where}</li>`)}
@@ -82,7 +80,7 @@ function previewOf(preview, what) {
     }
     ${remaining(preview)}
     <p>This cannot be undone: no version and no backup of memory keeps it.</p>
-  `;
+  </div>`;
 }
 
 const remaining = ({ remains = [] }) =>
@@ -93,29 +91,21 @@ const remaining = ({ remains = [] }) =>
     : null;
 
 async function say(page, ledger, target, gone) {
-  const body = h('div', { class: 'forget-preview' });
   const left = await leftOf(ledger, target);
-  render(
-    html`
-      <p>
-        Gone from
-        ${touched(gone)
-          .map((place) => place.what)
-          .join(', ')}.
-      </p>
-      ${left === null ? null : html`<p>${left}</p>`} ${remaining(gone)}
-      <h3>What remains</h3>
-      <ul class="forget-places">
-        <li>
-          In the log, the turns keep their number and
-          time${target.text === undefined ? ', with nothing in them' : ', without those words'}.
-        </li>
-        <li>One line of memory’s history says that something was forgotten, when and how much; not what.</li>
-        <li>Files in documents and artifacts are yours and were not touched.</li>
-      </ul>
-    `,
-    body,
-  );
+  const places = touched(gone).map((place) => place.what);
+  const body = html`<div class="forget-preview">
+    <p>Gone from ${places.join(', ')}.</p>
+    ${left === null ? null : html`<p>${left}</p>`} ${remaining(gone)}
+    <h3>What remains</h3>
+    <ul class="forget-places">
+      <li>
+        In the log, the turns keep their number and
+        time${target.text === undefined ? ', with nothing in them' : ', without those words'}.
+      </li>
+      <li>One line of memory’s history says that something was forgotten, when and how much; not what.</li>
+      <li>Files in documents and artifacts are yours and were not touched.</li>
+    </ul>
+  </div>`;
   await page.dialog({ title: 'Forgotten', body, actions: [{ label: 'Close', value: null, primary: true }] });
 }
 

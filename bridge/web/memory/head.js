@@ -1,8 +1,8 @@
 // The top of the memory panel: the search, the views by name, how much there is and what waits.
 
-import { h } from '../dom.js';
 import { number, plural } from '../format.js';
 import { icon } from '../icons.js';
+import { elementOf } from '../template.js';
 import { live } from '../vendor/lit-html/directives/live.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
@@ -17,7 +17,7 @@ export class Head {
   /** `acts`: type(query), choose(tab), flush(), results() which brings the keyboard to the first result. */
   constructor(acts) {
     this.#acts = acts;
-    this.element = h('div', { class: 'memory-head' });
+    this.element = elementOf(html`<div class="memory-head"></div>`);
   }
 
   focus() {

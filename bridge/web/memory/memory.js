@@ -1,7 +1,9 @@
 // The memory panel: a search and five views; it says when something was learned.
+//
+// Everything here is made with lit templates: lists and forms that are drawn anew as a whole from what memory answered.
 
-import { h } from '../dom.js';
 import { plural } from '../format.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
 import { Actions } from './actions.js';
 import { dropDrafts } from './editor.js';
 import { Files } from './files.js';
@@ -46,7 +48,6 @@ class Memory {
   #search;
   #views;
   #head;
-  #body;
 
   constructor(root, page) {
     this.#page = page;
@@ -77,10 +78,15 @@ class Memory {
       flush: () => void this.#flush(),
       results: () => this.#search.element.querySelector('.hit-main')?.focus(),
     });
-    this.#body = h('div', { class: 'memory-body', id: 'memory-body', role: 'tabpanel' });
-    this.#body.append(...Object.values(this.#views).map((view) => view.element), this.#search.element);
     root.classList.add('memory');
-    root.append(h('h2', { class: 'visually-hidden' }, 'Memory'), this.#head.element, this.#body);
+    render(
+      html`<h2 class="visually-hidden">Memory</h2>
+        ${this.#head.element}
+        <div class="memory-body" id="memory-body" role="tabpanel">
+          ${[...Object.values(this.#views), this.#search].map((view) => view.element)}
+        </div>`,
+      root,
+    );
     this.#listen();
     this.#addCommands();
     this.#drawHead();

@@ -1,10 +1,10 @@
 // One turn of the log, whole: what the person said, what was done, what was answered. The words a learning rests on are
 // marked.
 
-import { h } from '../dom.js';
 import { iso, when } from '../format.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
+import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { OUTCOMES, toolName } from './words.js';
 
@@ -12,7 +12,7 @@ const MARK = 'evidence';
 
 /** Opens a turn; `quote` is marked in it. Resolves with what the person wants forgotten, or null. */
 export async function showTurn(page, ledger, id, quote = null) {
-  const body = h('div', { class: 'turn-view' });
+  const body = elementOf(html`<div class="turn-view"></div>`);
   let shown = id;
   let session = null;
 
@@ -86,8 +86,7 @@ const said = (who, what) =>
   </section>`;
 
 function prose(text) {
-  const element = h('div', { class: 'prose' });
-  element.append(renderMarkdown(text, { heading: 5 }));
+  const element = elementOf(html`<div class="prose">${renderMarkdown(text, { heading: 5 })}</div>`);
   evenOutline(element, 4);
   return element;
 }

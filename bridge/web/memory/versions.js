@@ -1,7 +1,7 @@
 // The versions of one file: who made each and why, what it changed, and the way back to it.
 
-import { h } from '../dom.js';
 import { iso, plural, when } from '../format.js';
+import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
 import { turnRange } from './words.js';
@@ -24,7 +24,7 @@ export class Versions {
     this.#current = current;
     this.#acts = acts;
     this.#wanted = version;
-    this.element = h('div', { class: 'versions' });
+    this.element = elementOf(html`<div class="versions"></div>`);
     this.#draw();
     void this.#load();
   }

@@ -1,6 +1,6 @@
 // A part of the memory panel: loads when it is first seen, renews when memory changed, and says how it stands.
 
-import { h } from '../dom.js';
+import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 
 export class View {
@@ -12,7 +12,7 @@ export class View {
   constructor(page, ledger) {
     this.page = page;
     this.ledger = ledger;
-    this.element = h('div', { class: 'memory-view scroll', hidden: true });
+    this.element = elementOf(html`<div class="memory-view scroll" hidden></div>`);
     this.visible = false;
     this.loaded = false;
     this.problem = null;

@@ -1,7 +1,8 @@
 // Where things are: chat beside canvas or memory, a divider between them, one at a time on a narrow screen. Opens
 // nothing by itself.
 
-import { h } from '../dom.js';
+import { elementOf } from '../template.js';
+import { html } from '../vendor/lit-html/lit-html.js';
 
 const NARROW = '(max-width: 719.98px)';
 const SPLIT_KEY = 'sprite.split';
@@ -123,7 +124,7 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
       for (const tab of tabs[name]) {
         if (tab.dataset.unread) continue;
         tab.dataset.unread = 'true';
-        tab.append(h('span', { class: 'visually-hidden' }, ' (new)'));
+        tab.append(elementOf(html`<span class="visually-hidden"> (new)</span>`));
       }
     },
     focus(name) {

@@ -1,6 +1,6 @@
 // Ctrl-K: everything that can be done or found, by typing. A combobox in a native dialog; one list, the arrows choose.
 
-import { h } from '../dom.js';
+import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 
@@ -11,26 +11,25 @@ export function createPalette(commands) {
   let chosen = 0;
   let asked = 0;
 
-  const input = h('input', {
-    class: 'input palette-input',
-    type: 'text',
-    role: 'combobox',
-    placeholder: 'Type a command, or what to find',
-    autocomplete: 'off',
-    spellcheck: false,
-    'aria-label': 'Command',
-    'aria-expanded': 'true',
-    'aria-controls': 'palette-list',
-    'aria-autocomplete': 'list',
-  });
-  const list = h('div', {
-    class: 'palette-list scroll',
-    id: 'palette-list',
-    role: 'listbox',
-    'aria-label': 'Commands',
-    tabIndex: -1,
-  });
-  const element = h('dialog', { class: 'palette', 'aria-label': 'Command palette' }, input, list);
+  const element = elementOf(
+    html`<dialog class="palette" aria-label="Command palette">
+      <input
+        class="input palette-input"
+        type="text"
+        role="combobox"
+        placeholder="Type a command, or what to find"
+        autocomplete="off"
+        spellcheck="false"
+        aria-label="Command"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-autocomplete="list"
+      />
+      <div class="palette-list scroll" id="palette-list" role="listbox" aria-label="Commands" tabindex="-1"></div>
+    </dialog>`,
+  );
+  const input = element.querySelector('input');
+  const list = element.querySelector('.palette-list');
   document.body.append(element);
 
   function draw() {
