@@ -13,19 +13,19 @@ export class Actions extends View {
   #busy = new Set();
 
   /** `acts`: openLearning(id), draft(text). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
   }
 
   async load() {
-    this.#all = await this.ledger.actions();
+    this.#all = await this.client.actions();
   }
 
   async #resolve(action, status) {
     this.#busy.add(action.id);
     this.draw();
-    const all = await this.attempt('Nothing was changed', () => this.ledger.resolve(action.id, status));
+    const all = await this.attempt('Nothing was changed', () => this.client.resolve(action.id, status));
     this.#busy.delete(action.id);
     if (all) {
       this.#all = all;

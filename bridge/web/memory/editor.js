@@ -5,7 +5,7 @@ import { elementOf } from '../template.js';
 import { live } from '../vendor/lit-html/directives/live.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
-import { lineCount } from './words.js';
+import { lineCount } from './labels.js';
 
 /** Most bytes of a curated file, as the writer's own limit has it. */
 const MOST_BYTES = 16_000;
@@ -37,7 +37,7 @@ export const hasDraft = (name) => drafts.get(name) !== null;
 
 export class Editor {
   #page;
-  #ledger;
+  #client;
   #done;
   #file;
   #text;
@@ -48,9 +48,9 @@ export class Editor {
   #problem = null;
 
   /** `file` is as opened; `done(saved)` is called at the end, with the new file or null. */
-  constructor(page, ledger, file, done) {
+  constructor(page, client, file, done) {
     this.#page = page;
-    this.#ledger = ledger;
+    this.#client = client;
     this.#done = done;
     this.#file = file;
     const draft = drafts.get(file.name);
@@ -73,7 +73,7 @@ export class Editor {
   async changedMeanwhile() {
     if (this.#busy) return;
     try {
-      const theirs = await this.#ledger.file(this.#file.name);
+      const theirs = await this.#client.file(this.#file.name);
       // A forget changes what a version says, not its number.
       if (theirs.version !== this.#base || theirs.content !== this.#file.content) this.#conflict(theirs);
     } catch {
@@ -100,7 +100,7 @@ export class Editor {
     this.#problem = null;
     this.#draw();
     try {
-      const saved = await this.#ledger.edit(this.#file.name, this.#text, this.#base);
+      const saved = await this.#client.edit(this.#file.name, this.#text, this.#base);
       drafts.drop(this.#file.name);
       this.#page.toast({
         kind: 'success',
@@ -118,7 +118,7 @@ export class Editor {
 
   async #fetchTheirs() {
     try {
-      this.#conflict(await this.#ledger.file(this.#file.name));
+      this.#conflict(await this.#client.file(this.#file.name));
     } catch (problem) {
       this.#problem = problem.message;
     }

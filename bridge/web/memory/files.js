@@ -8,9 +8,9 @@ import { elementOf } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { Editor, hasDraft } from './editor.js';
 import { gauge, linesOf } from './gauge.js';
+import { FILES } from './labels.js';
 import { Versions } from './versions.js';
 import { LOADING, unreachable, View } from './view.js';
-import { FILES } from './words.js';
 
 const FIRST = 'user.md';
 
@@ -28,15 +28,15 @@ export class Files extends View {
   #asked = 0;
 
   /** `acts`: openTurn(id). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.#name = FIRST;
     this.#mode = 'read';
   }
 
   async load() {
-    const [files] = await Promise.all([this.ledger.files(), this.#mode === 'read' ? this.#fetch() : null]);
+    const [files] = await Promise.all([this.client.files(), this.#mode === 'read' ? this.#fetch() : null]);
     this.#files = files;
   }
 
@@ -82,7 +82,7 @@ export class Files extends View {
     const asked = this.#asked;
     const name = this.#name;
     try {
-      const file = await this.ledger.file(name);
+      const file = await this.client.file(name);
       if (asked === this.#asked) this.#file = { ...file, element: this.#grown(file, prose(file.content)) };
       this.#fileProblem = null;
     } catch (problem) {
@@ -104,7 +104,7 @@ export class Files extends View {
 
   #edit() {
     const file = { ...this.#file, limit: this.#state.limit };
-    this.#part = new Editor(this.page, this.ledger, file, (saved) => this.#read(saved));
+    this.#part = new Editor(this.page, this.client, file, (saved) => this.#read(saved));
     this.#mode = 'edit';
     this.draw();
     this.#part.focus();
@@ -112,7 +112,7 @@ export class Files extends View {
 
   #openVersions(version = null) {
     const acts = { openTurn: this.#acts.openTurn, restored: (saved) => this.#read(saved) };
-    this.#part = new Versions(this.page, this.ledger, this.#file, acts, version);
+    this.#part = new Versions(this.page, this.client, this.#file, acts, version);
     this.#mode = 'versions';
     this.draw();
   }

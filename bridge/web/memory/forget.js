@@ -2,33 +2,33 @@
 
 import { plural } from '../format.js';
 import { html } from '../vendor/lit-html/lit-html.js';
-import { touched } from './words.js';
+import { touched } from './labels.js';
 
 /** More turns than this need a second word. */
 const MANY = 10;
 const LISTED = 30;
 
 /** Asks for words, then goes on as `forget`; true if they are forgotten. */
-export async function forgetWords(page, ledger) {
+export async function forgetWords(page, client) {
   const text = await page.prompt({
     title: 'What shall be forgotten?',
     label: 'These words, wherever they stand (3 characters at least)',
     confirm: 'Look where they stand',
     maxlength: 2000,
   });
-  return text !== null && forget(page, ledger, { text }, `“${text}”`);
+  return text !== null && forget(page, client, { text }, `“${text}”`);
 }
 
 /** Shows what a forget would touch, does it if the person wants so, and says what remains; true if it is forgotten. */
-export async function forget(page, ledger, target, what) {
-  const preview = await look(page, ledger, target, what);
+export async function forget(page, client, target, what) {
+  const preview = await look(page, client, target, what);
   if (preview === null || !(await agreed(page, preview, what))) return false;
   page.announce('Forgetting');
   const done = page.toast({ kind: 'info', text: 'Forgetting… A turn under way is finished first.' });
   try {
-    const gone = await ledger.forget(target);
+    const gone = await client.forget(target);
     done();
-    await say(page, ledger, target, gone);
+    await say(page, client, target, gone);
     return true;
   } catch (problem) {
     done();
@@ -37,9 +37,9 @@ export async function forget(page, ledger, target, what) {
   }
 }
 
-async function look(page, ledger, target, what) {
+async function look(page, client, target, what) {
   try {
-    return await ledger.preview(target);
+    return await client.preview(target);
   } catch (problem) {
     const nowhere = problem.code === 'not_found';
     page.toast(
@@ -90,8 +90,8 @@ const remaining = ({ remains = [] }) =>
       </p>`
     : null;
 
-async function say(page, ledger, target, gone) {
-  const left = await leftOf(ledger, target);
+async function say(page, client, target, gone) {
+  const left = await leftOf(client, target);
   const places = touched(gone).map((place) => place.what);
   const body = html`<div class="forget-preview">
     <p>Gone from ${places.join(', ')}.</p>
@@ -110,10 +110,10 @@ async function say(page, ledger, target, gone) {
 }
 
 /** Looked for again, since a promise is good and a look is better. */
-async function leftOf(ledger, target) {
+async function leftOf(client, target) {
   if (target.text === undefined) return null;
   try {
-    const left = await ledger.preview(target);
+    const left = await client.preview(target);
     return `Looked again: the words still stand in ${plural(left.turns.length, 'turn')}.`;
   } catch (problem) {
     return problem.code === 'not_found' ? 'Looked again: the words stand nowhere in memory any more.' : null;

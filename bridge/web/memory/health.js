@@ -9,13 +9,13 @@ export class Health extends View {
   #health = null;
 
   /** `acts`: flush(), forgetWords(). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
   }
 
   async load() {
-    this.#health = await this.ledger.health();
+    this.#health = await this.client.health();
   }
 
   template() {

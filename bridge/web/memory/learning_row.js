@@ -3,7 +3,7 @@
 import { iso, number, when } from '../format.js';
 import { icon } from '../icons.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { ORIGINS, TYPES } from './words.js';
+import { ORIGINS, TYPES } from './labels.js';
 
 /** `acts`: openTurn(id, quote), openLearning(id), forget(row). */
 export function learningRow(row, acts, { fresh = false } = {}) {

@@ -2,11 +2,11 @@
 
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { PAGE } from './client.js';
+import { TYPES } from './labels.js';
 import { learningRow } from './learning_row.js';
-import { PAGE } from './ledger.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
-import { TYPES } from './words.js';
 
 /** A highlight lasts so long. */
 const FRESH_MS = 20_000;
@@ -19,8 +19,8 @@ export class Learnings extends View {
   #busy = false;
 
   /** `acts`: openTurn, forget, openLearning, draft. */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.#rows = new Rows(PAGE);
   }
@@ -48,14 +48,14 @@ export class Learnings extends View {
   }
 
   async load() {
-    this.#rows.renew(await this.ledger.learnings());
+    this.#rows.renew(await this.client.learnings());
   }
 
   /** Brings one learning into sight, also one that is pages away. */
   async open(id) {
     if (!this.loaded) await this.refresh();
     if (!this.#rows.get(id)) {
-      const row = await this.attempt('The learning could not be opened', () => this.ledger.learning(id));
+      const row = await this.attempt('The learning could not be opened', () => this.client.learning(id));
       if (row === null) {
         if (this.problem === null) this.page.toast({ kind: 'info', text: `Learning ${id} is no longer there.` });
         return;
@@ -83,7 +83,7 @@ export class Learnings extends View {
   async #older() {
     this.#busy = true;
     this.draw();
-    const rows = await this.attempt('Older ones could not be fetched', () => this.ledger.learnings(this.#rows.cursor));
+    const rows = await this.attempt('Older ones could not be fetched', () => this.client.learnings(this.#rows.cursor));
     this.#busy = false;
     if (rows) this.#rows.append(rows);
     this.draw();

@@ -5,17 +5,17 @@
 import { plural } from '../format.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { Actions } from './actions.js';
+import { createClient } from './client.js';
 import { dropDrafts } from './editor.js';
 import { Files } from './files.js';
 import { forget, forgetWords } from './forget.js';
 import { Head, TABS } from './head.js';
 import { Health } from './health.js';
+import { TYPES } from './labels.js';
 import { Learnings } from './learnings.js';
-import { createLedger } from './ledger.js';
 import { Search } from './search.js';
 import { Timeline } from './timeline.js';
 import { showTurn } from './turn.js';
-import { TYPES } from './words.js';
 
 const ENDS = new Set(['complete', 'interrupted', 'error']);
 /** A turn is in the log a moment after its end is told. */
@@ -38,7 +38,7 @@ export function mountMemory(root, page) {
 
 class Memory {
   #page;
-  #ledger;
+  #client;
   #visible = false;
   #tab;
   #query = '';
@@ -51,7 +51,7 @@ class Memory {
 
   constructor(root, page) {
     this.#page = page;
-    this.#ledger = createLedger(page);
+    this.#client = createClient(page);
     this.#tab = 'files';
     const acts = {
       openTurn: (id, quote = null) => this.openTurn(id, quote),
@@ -63,7 +63,7 @@ class Memory {
       flush: () => this.#flush(),
       draft: (text) => page.draft(text),
     };
-    const made = (Part) => new Part(page, this.#ledger, acts);
+    const made = (Part) => new Part(page, this.#client, acts);
     this.#search = made(Search);
     this.#views = {
       files: made(Files),
@@ -133,7 +133,7 @@ class Memory {
   // --- opening ---
 
   async openTurn(id, quote = null) {
-    const unwanted = await showTurn(this.#page, this.#ledger, id, quote);
+    const unwanted = await showTurn(this.#page, this.#client, id, quote);
     if (unwanted === null) return;
     await this.#forget(
       unwanted,
@@ -163,11 +163,11 @@ class Memory {
   }
 
   async #forget(target, what) {
-    if (await forget(this.#page, this.#ledger, target, what)) this.#dropDrafts();
+    if (await forget(this.#page, this.#client, target, what)) this.#dropDrafts();
   }
 
   async #forgetWords() {
-    if (await forgetWords(this.#page, this.#ledger)) this.#dropDrafts();
+    if (await forgetWords(this.#page, this.#client)) this.#dropDrafts();
   }
 
   /** What was typed before may hold what is forgotten now: a save would bring it back. */
@@ -182,7 +182,7 @@ class Memory {
     this.#drawHead();
     const before = this.#page.store.state.memory?.learnings ?? 0;
     try {
-      const { memory, last_error: problem } = await this.#ledger.flush();
+      const { memory, last_error: problem } = await this.#client.flush();
       if (memory.waiting > 0 && problem) this.#page.toast({ kind: 'error', text: `Nothing was learned: ${problem}` });
       else this.#sayLearned(memory.learnings - before);
     } catch (problem) {
@@ -276,7 +276,7 @@ class Memory {
 
   async #hitsLike(query) {
     if (query.trim().length < LEAST_QUERY) return [];
-    const { hits } = await this.#ledger.search(query.trim()).catch(() => ({ hits: [] }));
+    const { hits } = await this.#client.search(query.trim()).catch(() => ({ hits: [] }));
     return hits.slice(0, PALETTE_HITS).map((hit) => ({
       title: hit.text.split('\n')[0],
       hint: hit.kind === 'turn' ? `Turn ${hit.id}` : (TYPES[hit.type] ?? hit.type),

@@ -2,8 +2,8 @@
 
 import { iso, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { TYPES } from './labels.js';
 import { nothingYet, View } from './view.js';
-import { TYPES } from './words.js';
 
 const PAUSE_MS = 180;
 
@@ -15,8 +15,8 @@ export class Search extends View {
   #pause;
 
   /** `acts`: openTurn(id, quote), openLearning(id), flush(). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.loaded = true;
   }
@@ -37,7 +37,7 @@ export class Search extends View {
       this.#found = null;
       return;
     }
-    const found = await this.ledger.search(query, this.#asked.signal);
+    const found = await this.client.search(query, this.#asked.signal);
     this.#found = { query, ...found };
     this.page.announce(found.hits.length === 0 ? 'Nothing found' : plural(found.hits.length, 'result'));
   }

@@ -4,11 +4,11 @@ import { iso, money, plural, when } from '../format.js';
 import { icon } from '../icons.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { PAGE } from './ledger.js';
+import { PAGE } from './client.js';
+import { OUTCOMES, toolName, touched, turnRange } from './labels.js';
 import { byDay, merged, wanting } from './merged.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
-import { OUTCOMES, toolName, touched, turnRange } from './words.js';
 
 const FRESH_MS = 20_000;
 const TOOLS_NAMED = 4;
@@ -27,8 +27,8 @@ export class Timeline extends View {
   #busy = false;
 
   /** `acts`: openTurn(id), openFile(name, version), openLearningsOf(curation), draft(text). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.#turns = new Rows(PAGE);
     this.#curations = new Rows(PAGE);
@@ -44,9 +44,9 @@ export class Timeline extends View {
 
   async load() {
     const [turns, curations, learnings] = await Promise.all([
-      this.ledger.turns(),
-      this.ledger.curations(),
-      this.ledger.learnings(),
+      this.client.turns(),
+      this.client.curations(),
+      this.client.learnings(),
     ]);
     this.#taught = grouped(learnings);
     const news = [
@@ -68,8 +68,8 @@ export class Timeline extends View {
     this.#busy = true;
     this.draw();
     await this.attempt('Older ones could not be fetched', async () => {
-      if (wanting(...this.#lists()) === 'turn') this.#turns.append(await this.ledger.turns(this.#turns.cursor));
-      else this.#curations.append(await this.ledger.curations(this.#curations.cursor));
+      if (wanting(...this.#lists()) === 'turn') this.#turns.append(await this.client.turns(this.#turns.cursor));
+      else this.#curations.append(await this.client.curations(this.#curations.cursor));
     });
     this.#busy = false;
     this.draw();

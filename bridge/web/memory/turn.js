@@ -6,12 +6,12 @@ import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { OUTCOMES, toolName } from './words.js';
+import { OUTCOMES, toolName } from './labels.js';
 
 const MARK = 'evidence';
 
 /** Opens a turn; `quote` is marked in it. Resolves with what the person wants forgotten, or null. */
-export async function showTurn(page, ledger, id, quote = null) {
+export async function showTurn(page, client, id, quote = null) {
   const body = elementOf(html`<div class="turn-view"></div>`);
   let shown = id;
   let session = null;
@@ -21,7 +21,7 @@ export async function showTurn(page, ledger, id, quote = null) {
     const around = { previous: () => open(turnId - 1), next: () => open(turnId + 1) };
     render(head(turnId, around, html`<p role="status">Loading…</p>`), body);
     try {
-      const turn = await ledger.turn(turnId);
+      const turn = await client.turn(turnId);
       if (shown !== turnId) return;
       session = turn.session_id;
       render(head(turnId, around, content(turn)), body);

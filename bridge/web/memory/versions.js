@@ -4,11 +4,11 @@ import { iso, plural, when } from '../format.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
-import { turnRange } from './words.js';
+import { turnRange } from './labels.js';
 
 export class Versions {
   #page;
-  #ledger;
+  #client;
   #current;
   #acts;
   #wanted;
@@ -18,9 +18,9 @@ export class Versions {
   #busy = false;
 
   /** `current` is the file as it is; `acts`: openTurn(id), restored(file). Shows `version`, else the newest. */
-  constructor(page, ledger, current, acts, version = null) {
+  constructor(page, client, current, acts, version = null) {
     this.#page = page;
-    this.#ledger = ledger;
+    this.#client = client;
     this.#current = current;
     this.#acts = acts;
     this.#wanted = version;
@@ -31,7 +31,7 @@ export class Versions {
 
   async #load() {
     try {
-      this.#history = await this.#ledger.history(this.#current.name);
+      this.#history = await this.#client.history(this.#current.name);
       const wanted = this.#history.find(({ version }) => version === this.#wanted) ?? this.#history[0];
       if (wanted) await this.#show(wanted);
     } catch (problem) {
@@ -50,9 +50,9 @@ export class Versions {
       const { name } = this.#current;
       const before = this.#history.find(({ version }) => version === entry.version - 1);
       const [after, old, curation] = await Promise.all([
-        this.#ledger.file(name, entry.version),
-        before ? this.#ledger.file(name, before.version) : { content: '' },
-        this.#ledger.curation(entry.curation_id),
+        this.#client.file(name, entry.version),
+        before ? this.#client.file(name, before.version) : { content: '' },
+        this.#client.curation(entry.curation_id),
       ]);
       shown.content = after.content;
       shown.curation = curation;
@@ -68,7 +68,7 @@ export class Versions {
     this.#busy = true;
     this.#draw();
     try {
-      const saved = await this.#ledger.edit(this.#current.name, content, this.#current.version);
+      const saved = await this.#client.edit(this.#current.name, content, this.#current.version);
       this.#page.toast({
         kind: 'success',
         text: `${this.#current.name} is as in version ${entry.version} again (version ${saved.version} now).`,
@@ -81,7 +81,7 @@ export class Versions {
           ? 'The file has changed meanwhile: look at its newest version first.'
           : `Not restored: ${problem.message}`;
       if (problem.code === 'conflict')
-        this.#current = await this.#ledger.file(this.#current.name).catch(() => this.#current);
+        this.#current = await this.#client.file(this.#current.name).catch(() => this.#current);
     }
     this.#busy = false;
     if (this.#problem !== null) await this.#load();

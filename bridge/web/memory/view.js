@@ -9,9 +9,9 @@ export class View {
   #timer;
 
   /** Subclasses give `load()`, which fetches what `template()` draws. */
-  constructor(page, ledger) {
+  constructor(page, client) {
     this.page = page;
-    this.ledger = ledger;
+    this.client = client;
     this.element = elementOf(html`<div class="memory-view scroll" hidden></div>`);
     this.visible = false;
     this.loaded = false;

@@ -8,7 +8,7 @@ const FLUSH_MS = 150_000;
 /** A forget waits for the turn under way to end. */
 const FORGET_MS = 180_000;
 
-export function createLedger({ connection }) {
+export function createClient({ connection }) {
   const ask = (op, fields = {}, options = {}) => connection.ask('memory', { op, ...fields }, options);
   const below = (before) => (before === null ? {} : { before });
 
