@@ -168,7 +168,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
     [
         (("sprite.memory",), (*UPPER, "sprite.tools"), ()),
         (("sprite.tools",), (*UPPER, "sprite.config"), ()),
-        (("sprite.database",), ("sprite",), ("sprite.database", "sprite.errors", "sprite.protocol.messages")),
+        (("sprite.database",), ("sprite",), ("sprite.database", "sprite.errors", "sprite.protocol.shapes")),
         (("sprite.protocol",), ("sprite",), ("sprite.protocol", "sprite.errors")),
         (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors")),
         (("sprite.errors",), ("sprite", "asyncio"), ()),
@@ -222,6 +222,7 @@ def test_the_stores_do_not_know_each_other() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "sprite.protocol.shapes",
         "sprite.protocol.messages",
         "sprite.protocol.frames",
         "sprite.protocol.outbox",
