@@ -5,7 +5,7 @@ the budget, and again when it is over; both only in memory, and what has gathere
 second in one transaction, off the calls' way. So
 - a killed process loses the notes of its last 50 ms; a call that was open counts with all it held (`lost`);
 - once a second the write-ahead log is flushed to the disk, so that a power cut loses about as much;
-- while the disk refuses, notes wait in memory, and after ten seconds of that `is_behind` closes the door.
+- while the disk refuses, notes wait in memory, and after ten seconds of that `is_behind` stops all calls.
 """
 
 from __future__ import annotations
