@@ -78,7 +78,7 @@ class BridgeLink:
         self._connect = connect
         self._items: asyncio.Queue[RelayedMessage | Exception] = asyncio.Queue(_QUEUE_LENGTH)
         self._outbox: asyncio.Queue[bytes] | None = None
-        self._kept: dict[str, bytes] = {}
+        self._unanswered: dict[str, bytes] = {}
         self._asked: dict[str, asyncio.Future[RelayedMessage]] = {}
         self._position = Position()
         self._attempts = 0
@@ -117,7 +117,7 @@ class BridgeLink:
         used = str(uuid.uuid4())
         frame = encode(payload, message_id=used)[:-1]
         if isinstance(payload, _MUST_ARRIVE):
-            self._kept[used] = frame
+            self._unanswered[used] = frame
         elif self._outbox is None:
             raise NotConnectedError
         if self._outbox is not None:
@@ -159,7 +159,7 @@ class BridgeLink:
         outbox: asyncio.Queue[bytes] = asyncio.Queue()
         epoch = self._position.epoch
         resume = ResumeFrom() if epoch is None else ResumeFrom(epoch, self._position.last_seq)
-        for frame in (encode(resume)[:-1], *self._kept.values()):
+        for frame in (encode(resume)[:-1], *self._unanswered.values()):
             outbox.put_nowait(frame)
         self._outbox = outbox
         sending = asyncio.create_task(_send(socket, outbox), name="bridge-send")
@@ -219,7 +219,7 @@ class BridgeLink:
                 answer.set_result(message)
             return True
         if isinstance(payload, Ack | Error):
-            self._kept.pop(reply_to, None)
+            self._unanswered.pop(reply_to, None)
         return False
 
 

@@ -21,9 +21,9 @@ from bridge.hosts.host import (
     Report,
 )
 from bridge.relay.catch_up import caught_up
-from bridge.relay.correspondence import Correspondence
 from bridge.relay.link import Link, LinkChange
 from bridge.relay.mission_log import MissionLog
+from bridge.relay.pending_requests import PendingRequests
 from bridge.relay.replay_buffer import ReplayBuffer
 from bridge.relay.sprite_connection import LinkError
 from sprite.protocol.events import AgentEvent, Ending
@@ -87,7 +87,7 @@ class Room:
         self._buffer = ReplayBuffer()
         self._members: set[Subscriber] = set()
         self._live: set[Subscriber] = set()
-        self._correspondence = Correspondence(self._link)
+        self._requests = PendingRequests(self._link)
         self._catching_up: dict[Subscriber, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(_CATCH_UPS)
         #: A state that everybody gets is about to come; it counts how often the live stream began anew.
@@ -109,7 +109,7 @@ class Room:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._correspondence.close()
+        await self._requests.close()
         await self._link.__aexit__(kind, error, trace)
 
     # --- as others see it ---
@@ -117,7 +117,7 @@ class Room:
     @property
     def is_needed(self) -> bool:
         """Whether somebody is here, or something they wrote has still to be delivered."""
-        return bool(self._members) or self._correspondence.has_undelivered
+        return bool(self._members) or self._requests.has_undelivered
 
     @property
     def members(self) -> int:
@@ -161,7 +161,7 @@ class Room:
         """They are gone; what they wrote is still delivered."""
         self._members.discard(member)
         self._live.discard(member)
-        self._correspondence.leave(member)
+        self._requests.leave(member)
         if (task := self._catching_up.get(member)) is not None:
             task.cancel()
 
@@ -172,7 +172,7 @@ class Room:
         self._act()
         if isinstance(message.payload, Mission):
             self._mission_log.received(message.id)
-        await self._correspondence.take(member, message)
+        await self._requests.take(member, message)
 
     def _act(self) -> None:
         self._active_at = time.monotonic()
@@ -184,7 +184,7 @@ class Room:
     def rests(self) -> bool:
         """Nobody has done anything for long, nothing is under way, and nothing waits to be delivered."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
-        return idle and self._running is None and self._correspondence.is_empty
+        return idle and self._running is None and self._requests.is_empty
 
     @property
     def awaits_state(self) -> bool:
@@ -198,21 +198,21 @@ class Room:
         for member in tuple(self._members):
             member.put(frame)
         if change.state == "ready" and self._link.is_ready:
-            self._correspondence.came_back(self._members)
+            self._requests.link_up(self._members)
             self._admit_waiting()
         elif change.state == "unavailable":
-            self._correspondence.broke()
+            self._requests.link_down()
 
     def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
         """Everybody goes on where they were, or (where the link cannot) gets the state that follows."""
         if not continues:
             self._begin_anew(welcome)
-        return self._correspondence.kept()
+        return self._requests.resends()
 
     def heard(self, message: ServerMessage) -> None:
         """An answer for whoever asked, or an event for everybody."""
         if message.reply_to is not None:
-            self._correspondence.answer(message, message.reply_to, self._members)
+            self._requests.answer(message, message.reply_to, self._members)
         elif isinstance(message.payload, StateSync):
             self._state(message.payload)
         elif isinstance(message.payload, Gap):

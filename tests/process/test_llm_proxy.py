@@ -277,8 +277,9 @@ async def test_a_model_that_is_not_allowed_is_refused_before_anything_is_sent(
     assert len(api.asked) == 4
 
 
-async def test_two_readings_of_one_body_are_impossible(api: ScriptedUpstream, tmp_path: Path) -> None:
-    twice = b'{"model":"claude-haiku-4-5","max_tokens":1,"mod\\u0065l":"claude-opus-5-5","messages":[]}'
+@pytest.mark.parametrize("again", [b"mod\\u0065l", b"Model"])
+async def test_two_readings_of_one_body_are_impossible(api: ScriptedUpstream, tmp_path: Path, again: bytes) -> None:
+    twice = b'{"model":"claude-haiku-4-5","max_tokens":1,"%b":"claude-opus-5-5","messages":[]}' % again
     async with proxy(tmp_path, api.url) as running, running.post(twice) as response:
         assert await refusal(response) == (400, "invalid_request_error")
     assert api.asked == []

@@ -94,6 +94,14 @@ def test_a_name_that_is_said_twice_is_refused_also_where_it_is_written_with_esca
         scanned(b'{"model":"a","x":{"model":"c"},"\\u006dodel":"b"}', cuts)
 
 
+@pytest.mark.parametrize("name", ["Model", "MODEL", "\\u004dodel", "max_toKens", "max_to\u212aens", "\u017fpeed"])
+@given(cuts=CUTS)
+def test_a_wanted_name_in_another_case_is_refused_with_the_wanted_one_or_without(name: str, cuts: list[int]) -> None:
+    for body in ('{"model":"a","x":1,"%s":"b"}', '{"%s":"b","model":"a"}', '{"x":1,"%s":"b"}'):
+        with pytest.raises(MalformedError, match="is meant"):
+            scanned((body % name).encode(), cuts)
+
+
 def test_the_same_name_deeper_down_is_another() -> None:
     assert scanned(b'{"messages":[{"model":"deep"}],"model":"top","m":{"model":1}}', []) == {"model": "top"}
 

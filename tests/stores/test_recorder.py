@@ -258,7 +258,7 @@ async def test_a_background_agents_calls_wait_for_its_own_report_whatever_turn_t
         ("task", ["one-1", "one-2"]),
         ("user", ["two-1"]),
     ]
-    assert await rec.transcript.journal_entries() == []
+    assert await rec.transcript.journal.entries() == []
 
 
 async def test_an_agent_in_the_foreground_works_in_the_turn_that_waits_for_it_and_its_own_agents_with_it(

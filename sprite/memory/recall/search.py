@@ -101,16 +101,16 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     if turns is not None:
         cited = _cited(learned, scores)
         said = await transcript.index.ask(lambda look: _turns(look, query, cited, pool))
-    entries = [Entry(score, False, said.at[turn], turn, turn) for turn, score in said.scores.items()]
+    ranked = [Ranked(score, False, said.at[turn], turn, turn) for turn, score in said.scores.items()]
     if learnings is not None:
-        entries += [_entry(learning, scores[learning.id], said) for learning in learned.values()]
-    entries.sort(key=lambda entry: (-round(entry.score, 9), not entry.learned, -entry.at, -entry.id))
-    chosen = _one_a_turn(entries, limit)
-    shown = await transcript.observations_of([entry.id for entry in chosen if not entry.learned])
+        ranked += [_ranked(learning, scores[learning.id], said) for learning in learned.values()]
+    ranked.sort(key=lambda hit: (-round(hit.score, 9), not hit.learned, -hit.at, -hit.id))
+    chosen = _one_a_turn(ranked, limit)
+    shown = await transcript.observations_of([hit.id for hit in chosen if not hit.learned])
     return [
-        learning_hit(learned[entry.id]) if entry.learned else turn_hit(shown[entry.id])
-        for entry in chosen
-        if entry.learned or entry.id in shown
+        learning_hit(learned[hit.id]) if hit.learned else turn_hit(shown[hit.id])
+        for hit in chosen
+        if hit.learned or hit.id in shown
     ]
 
 
@@ -123,7 +123,7 @@ class Said:
     at: dict[int, float]
 
 
-class Entry(NamedTuple):
+class Ranked(NamedTuple):
     """A learning or a turn among what fits; `turn` is the turn it is or comes from."""
 
     score: float
@@ -143,7 +143,7 @@ def _cited(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> d
     return cited
 
 
-def _entry(learning: LearningHit, score: float, said: Said) -> Entry:
+def _ranked(learning: LearningHit, score: float, said: Said) -> Ranked:
     """A learning in its place: where its turn is if it says as much of the question, else as far below as it says less.
 
     It is the turn's essence, so the conversation that speaks for the turn speaks for it.
@@ -152,19 +152,19 @@ def _entry(learning: LearningHit, score: float, said: Said) -> Entry:
     if turn in said.scores and turn is not None and learning.superseded_by is None:
         share = score / (SAYS_AS_MUCH * said.own[turn] or 1e-9)
         score = max(score, said.scores[turn] * min(1.0, share))
-    return Entry(score, True, learning.created_at, learning.id, turn)
+    return Ranked(score, True, learning.created_at, learning.id, turn)
 
 
-def _one_a_turn(entries: Sequence[Entry], limit: int) -> list[Entry]:
-    """The first entries; where not all have room, those that tell a turn again make room for other turns."""
+def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
+    """The best of them; where not all have room, those that tell a turn again make room for other turns."""
     seen: set[int] = set()
     again: list[bool] = []
-    for entry in entries:
-        again.append(entry.turn in seen)
-        if entry.turn is not None:
-            seen.add(entry.turn)
-    places = sorted(range(len(entries)), key=lambda place: again[place])[:limit]
-    return [entries[place] for place in sorted(places)]
+    for hit in ranked:
+        again.append(hit.turn in seen)
+        if hit.turn is not None:
+            seen.add(hit.turn)
+    places = sorted(range(len(ranked)), key=lambda place: again[place])[:limit]
+    return [ranked[place] for place in sorted(places)]
 
 
 # --- learnings ---
