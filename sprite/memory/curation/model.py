@@ -21,7 +21,7 @@ from sprite.memory.curation.prompt import CuratorPrompt
 from sprite.memory.limits import MAX_ANSWER_TOKENS
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+    from anthropic import APIStatusError, AsyncAnthropic
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ CALL_TIMEOUT_SECONDS = 180.0
 OUTAGES = frozenset({401, 403, 408, 409, 429})
 #: Those of them that pass without a person.
 PASSING = frozenset({408, 409, 429})
+#: Characters of a server's words that are kept.
+MOST_TOLD = 200
 NO_FORMAT = "not in the format"
 
 
@@ -123,7 +125,7 @@ class CuratorModel:
                 messages=[{"role": "user", "content": prompt.user}],
             )
         except anthropic.APIStatusError as error:
-            words = f"the curator's model refused the call: {error.status_code} {error.message[:200]}"
+            words = f"the curator's model refused the call: {error.status_code} {_told(error)}"
             if error.status_code in OUTAGES or not _is_refusal(error.status_code):
                 raise ModelError(
                     words,
@@ -153,6 +155,14 @@ class CuratorModel:
                 max_retries=0,  # retried here, where the wait can be seen and interrupted
             )
         return self._client
+
+
+def _told(error: APIStatusError) -> str:
+    """What the server says of it, in words where it has any."""
+    body = error.body if isinstance(error.body, dict) else {}
+    detail = body.get("error")
+    words = detail.get("message") if isinstance(detail, dict) else None
+    return (words if isinstance(words, str) and words else error.message)[:MOST_TOLD]
 
 
 def _is_refusal(status: int) -> bool:

@@ -13,7 +13,7 @@ from sprite.database.memory import FileVersion, Learning, MemoryDB
 from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
-from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by
+from sprite.memory.files import BOOT_ORDER, CURATED, LINE_LIMITS, MemoryFiles, line_count, managed_by, over_limits
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.search import (
     DEFAULT_LIMIT,
@@ -179,6 +179,7 @@ class MemoryView:
             daily_cap_usd=daily_cap_usd,
             last_error=last_error,
             quarantined=state.quarantined,
+            over_limits=over_limits({name: self._files.read(name) for name in CURATED}),
         )
 
     async def actions(self) -> list[ActionRow]:
