@@ -21,8 +21,10 @@ from bridge.chat.endpoints import (
 )
 from bridge.chat.pipe import Pipe
 from bridge.chat.untrusted import one_line
+from bridge.tasks import TaskDiedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from bridge.chat.terminal import Terminal
@@ -54,7 +56,7 @@ async def hold(place: Here | Elsewhere) -> int:
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
     try:
-        async with _door(place) as door:
+        async with _door(place, ends.fail) as door:
             async with BridgeLink(door.connect) as link, asyncio.TaskGroup() as group:
                 conversation = Conversation(link, screen, banner=lambda: _banner(place, door))
                 commands = Commands(conversation, screen, link)
@@ -67,6 +69,10 @@ async def hold(place: Here | Elsewhere) -> int:
                 await screen.line(drawing.note("remembering what was said, then stopping the sprite…"))
     except* BridgeUnreachableError as errors:
         await _explain(errors, screen)
+        status = _FAILED
+    except* TaskDiedError as deaths:
+        for death in deaths.exceptions:
+            await screen.line(drawing.note(f"bridge: {death}"))
         status = _FAILED
     except* BrokenPipeError:
         # Whoever read our output left; the rest of it goes nowhere, without complaint.
@@ -99,8 +105,15 @@ class _Ends:
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
 
+    def fail(self) -> None:
+        """The bridge that was started for this conversation cannot go on."""
+        self._leave(_FAILED)
+
     def _end(self, number: int) -> None:
-        self.status = _SIGNALLED + number
+        self._leave(_SIGNALLED + number)
+
+    def _leave(self, status: int) -> None:
+        self.status = status
         if self._talking is not None:
             self._talking.cancel()
 
@@ -118,10 +131,10 @@ def _history(place: Here | Elsewhere) -> Path | None:
     return place.settings.workspaces / place.person / ".os" / "run" / "chat_history"
 
 
-def _door(place: Here | Elsewhere) -> LocalDoor | RemoteDoor:
+def _door(place: Here | Elsewhere, on_death: Callable[[], None]) -> LocalDoor | RemoteDoor:
     if isinstance(place, Elsewhere):
         return RemoteDoor(place.url, place.token)
-    return LocalDoor(place.settings, place.person)
+    return LocalDoor(place.settings, place.person, on_death)
 
 
 def _banner(place: Here | Elsewhere, door: LocalDoor | RemoteDoor) -> Text:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bridge.relay.kept import Kept, KeptMessages
 from bridge.relay.link import Link, LinkDownError
+from bridge.tasks import TaskSet
 from sprite.protocol.frames import (
     ServerMessage,
     VisitorMessage,
@@ -54,7 +55,7 @@ class Correspondence:
         self._requests: dict[str, _Request] = {}
         self._kept: KeptMessages[Subscriber] = KeptMessages()
         self._postponed: list[tuple[Subscriber, VisitorMessage]] = []
-        self._errands: set[asyncio.Task[None]] = set()
+        self._errands = TaskSet()
 
     @property
     def has_undelivered(self) -> bool:
@@ -72,9 +73,7 @@ class Correspondence:
 
     async def close(self) -> None:
         """Ends what still runs."""
-        for task in self._errands:
-            task.cancel()
-        await asyncio.gather(*self._errands, return_exceptions=True)
+        await self._errands.close()
 
     def leave(self, member: Subscriber) -> None:
         """Nobody waits for what this one has asked; what it wrote is still delivered."""
@@ -112,9 +111,7 @@ class Correspondence:
         postponed, self._postponed = self._postponed, []
         for member, message in postponed:
             if member in members:
-                task = asyncio.create_task(self._ask(member, message), name="postponed request")
-                self._errands.add(task)
-                task.add_done_callback(self._errands.discard)
+                self._errands.start(self._ask(member, message), "postponed request")
 
     def broke(self) -> None:
         """The link is gone: who waits for an answer is told that none will come."""
