@@ -66,8 +66,8 @@ class Turns:
         elif event.event in {"tool_use", "tool_result"}:
             await self._tool(self.current, event)
         elif event.event == "started" and not is_ours:
-            words = "a message from elsewhere" if event.mission_id else "the agent goes on by itself"
-            await self._screen.line(drawing.note(f"▸ {words}"))
+            text = "a message from elsewhere" if event.mission_id else "the agent goes on by itself"
+            await self._screen.line(drawing.note(f"▸ {text}"))
         elif event.event == "compacting":
             self.current.doing = "making room"
             await self._screen.line(drawing.note("… the conversation is long: making room, keeping memory"))
