@@ -22,7 +22,6 @@ from sprite.protocol.messages import (
     Ack,
     AgentEvent,
     CanvasUpdate,
-    Card,
     ChatSaid,
     Error,
     Gap,
@@ -37,6 +36,7 @@ from sprite.protocol.messages import (
     Status,
     System,
 )
+from sprite.protocol.shapes import Card
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,10 +46,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from sprite.protocol.messages import (
-        MemoryState,
-        SessionState,
-    )
+    from sprite.protocol.shapes import MemoryState, SessionState
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {
@@ -252,7 +249,7 @@ class Conversation:
             await self._screen.line(drawing.note(f"card closed: {one_line(update.title)}"))
             return
         self.cards[update.card_id] = Card(
-            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks
+            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks, archived=False
         )
         changed = "changed" if update.command == "update_card" else ""
         await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))

@@ -20,10 +20,11 @@ from bridge.llm import upload as llm_upload
 from bridge.llm.budgets import BudgetError, Budgets, Hold
 from bridge.llm.errors import RefusedError
 from bridge.llm.ledger import Ledger, ModelCall, Outcome
-from bridge.llm.prices import Price, Prices
+from bridge.llm.models import Models
 from bridge.llm.upload import Asked, Upload
 from bridge.llm.upstream import Upstream, response_headers
-from bridge.llm.usage_meter import BYTES_PER_TOKEN, Meter, Reading, Usage, meter_of
+from bridge.llm.usage_meter import BYTES_PER_TOKEN, Meter, Reading, meter_of
+from sprite.prices import Price, Usage
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Desk:
 
     session: ClientSession
     upstream: Upstream
-    prices: Prices
+    models: Models
     budgets: Budgets
     ledger: Ledger
     patience: Patience
@@ -97,7 +98,7 @@ class Call:
             self._settle(is_sent=upload.is_done)
 
     def _allow(self, model: str) -> None:
-        if not self._desk.prices.allows(model):
+        if not self._desk.models.allows(model):
             raise RefusedError(403, f"This sprite may not use the model {model!r}. Ask whoever runs the bridge.")
 
     def _admit(self, asked: Asked) -> None:
@@ -105,7 +106,7 @@ class Call:
         if not self._is_billed:
             return
         desk = self._desk
-        self._price = None if asked.speed else desk.prices.of(asked.model)
+        self._price = None if asked.speed else desk.models.price(asked.model)
         self._prompt_tokens = min(asked.bytes // BYTES_PER_TOKEN, _MOST_PROMPT_TOKENS)
         if desk.ledger.is_behind:
             raise RefusedError(503, "The bridge cannot write down what is spent; its disk refuses.", retry_after=5)
@@ -241,7 +242,7 @@ class Call:
         reading = self._meter.read() if self._meter is not None else Reading()
         price = self._price
         if price is not None and reading.model is not None:
-            price = self._desk.prices.of(reading.model) or price
+            price = self._desk.models.price(reading.model) or price
         record.is_estimate = not reading.is_final
         if reading.usage is not None:
             record.usage = reading.usage

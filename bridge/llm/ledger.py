@@ -24,7 +24,7 @@ from typing import Literal, Self
 
 from bridge.database import Database
 from bridge.llm.budgets import Spent, day_begins, month_begins
-from bridge.llm.usage_meter import Usage
+from sprite.prices import Usage
 
 log = logging.getLogger(__name__)
 

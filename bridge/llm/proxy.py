@@ -18,7 +18,7 @@ from bridge.llm.budgets import Budgets
 from bridge.llm.call import Call, Desk, Path, Patience
 from bridge.llm.errors import RefusedError
 from bridge.llm.ledger import Ledger
-from bridge.llm.prices import Prices
+from bridge.llm.models import Models
 from bridge.llm.rate_limits import RateLimits, TooOftenError
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES, too_large
@@ -43,7 +43,7 @@ class LlmProxy:
         self,
         upstream: Upstream,
         tokens: SpriteTokens,
-        prices: Prices,
+        models: Models,
         budgets: Budgets,
         ledger: Ledger,
         rate_limits: RateLimits,
@@ -51,7 +51,7 @@ class LlmProxy:
     ) -> None:
         self._upstream = upstream
         self._tokens = tokens
-        self._prices = prices
+        self._models = models
         self._budgets = budgets
         self._ledger = ledger
         self._rate_limits = rate_limits
@@ -68,7 +68,7 @@ class LlmProxy:
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
         )
-        self._desk = Desk(session, self._upstream, self._prices, self._budgets, self._ledger, self._patience)
+        self._desk = Desk(session, self._upstream, self._models, self._budgets, self._ledger, self._patience)
         return self
 
     async def __aexit__(
@@ -84,7 +84,7 @@ class LlmProxy:
             web.head("/", _hello),
             web.post("/v1/messages", self._messages),
             web.post("/v1/messages/count_tokens", self._count_tokens),
-            web.get("/v1/models", self._models, allow_head=False),
+            web.get("/v1/models", self._list_models, allow_head=False),
             web.route("*", "/v1/{rest:.*}", _nothing_here),
         ]
 
@@ -102,12 +102,12 @@ class LlmProxy:
     async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
         return await self._call(request, "/v1/messages/count_tokens")
 
-    async def _models(self, request: web.Request) -> web.StreamResponse:
+    async def _list_models(self, request: web.Request) -> web.StreamResponse:
         try:
             self._sprite_of(request)
         except RefusedError as refused:
             return refused.response()
-        models = [{"type": "model", "id": name, "display_name": name} for name in self._prices.names()]
+        models = [{"type": "model", "id": name, "display_name": name} for name in self._models.names()]
         page = {"data": models, "has_more": False, "first_id": None, "last_id": None}
         return web.Response(body=msgspec.json.encode(page), content_type="application/json")
 

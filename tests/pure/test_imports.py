@@ -168,7 +168,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
     [
         (("sprite.memory",), (*UPPER, "sprite.tools"), ()),
         (("sprite.tools",), (*UPPER, "sprite.config"), ()),
-        (("sprite.database",), ("sprite",), ("sprite.database", "sprite.errors", "sprite.protocol.messages")),
+        (("sprite.database",), ("sprite",), ("sprite.database", "sprite.errors", "sprite.protocol.shapes")),
         (("sprite.protocol",), ("sprite",), ("sprite.protocol", "sprite.errors")),
         (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors")),
         (("sprite.errors",), ("sprite", "asyncio"), ()),
@@ -207,7 +207,11 @@ def test_no_module_knows_more_than_its_layer_may(
 def test_the_stores_do_not_know_each_other() -> None:
     stores = [name for name in PATHS if within(name, "sprite.database") and name.count(".") == 2]
     shared = {"sprite.database.connection", "sprite.database.full_text"}
-    parts = {"transcript": {"turn_index", "curations", "spending"}, "memory": {"learning_index", "projected"}}
+    parts = {
+        "transcript": {"transcript_schema", "turn_index", "turn_journal", "curations", "spending"},
+        "transcript_schema": {"turn_index"},
+        "memory": {"learning_index", "projected"},
+    }
     for name in stores:
         own = {f"sprite.database.{part}" for part in parts.get(name.rpartition(".")[2], set())}
         others = tuple(other for other in stores if other not in {name, *own, *shared})
@@ -218,6 +222,7 @@ def test_the_stores_do_not_know_each_other() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "sprite.protocol.shapes",
         "sprite.protocol.messages",
         "sprite.protocol.frames",
         "sprite.protocol.outbox",

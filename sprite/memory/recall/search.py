@@ -19,7 +19,6 @@ from sprite.database.turn_index import Opening, TurnLook
 from sprite.memory.recall import ranking
 from sprite.memory.recall.hits import (
     Found,
-    Hit,
     learning_hit,
     turn_hit,
 )
@@ -27,6 +26,7 @@ from sprite.memory.recall.query import (
     Query,
     parse_query,
 )
+from sprite.protocol.rows import SearchHit
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 100
@@ -70,10 +70,10 @@ async def search(transcript: TranscriptDB, memory: MemoryDB, text: str, limit: i
     return Found(hits, through, waiting)
 
 
-async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[Hit]:
+async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
     """Filters alone: everything that passes them, newest first."""
     turns, learnings = _wanted(query)
-    hits: list[Hit] = []
+    hits: list[SearchHit] = []
     if learnings is not None:
         learned = await memory.index.ask(lambda look: look.learnings(look.newest(learnings, limit)))
         hits += map(learning_hit, learned.values())
@@ -91,7 +91,7 @@ def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
     return turns, learnings
 
 
-async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[Hit]:
+async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
     turns, learnings = _wanted(query)
     pool = max(MIN_POOL, POOL * limit)
     # A learning points at its turn also where only turns are wanted.
