@@ -80,8 +80,8 @@ class Turns:
             case ToolResult():
                 await self._tool_ended(self.current, event)
             case Started() if not is_ours:
-                words = "a message from elsewhere" if event.mission_id else "the agent goes on by itself"
-                await self._screen.line(drawing.note(f"▸ {words}"))
+                text = "a message from elsewhere" if event.mission_id else "the agent goes on by itself"
+                await self._screen.line(drawing.note(f"▸ {text}"))
             case Compacting():
                 self.current.doing = "making room"
                 await self._screen.line(drawing.note("… the conversation is long: making room, keeping memory"))
