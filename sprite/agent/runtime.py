@@ -449,7 +449,7 @@ class AgentRuntime:
         # What an agent that did not stop had begun by itself ends with it.
         await self._recorder.close_task("interrupted")
         agent = await self._load_agent()
-        prompt_file = self._settings.run / "boot.md"
+        prompt_file = self._settings.boot_prompt
         await self._boot_prompt.write(prompt_file)
         self._compacted = False
         try:

@@ -24,7 +24,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
 
 
 async def _facts(settings: Settings, stores: Stores) -> dict[str, Any]:
-    address = settings.run / "address"
+    address = settings.address_file
     return {
         "workspace": str(settings.workspace),
         "running": address.read_text().strip() if address.exists() else None,
