@@ -33,8 +33,8 @@ from sprite.memory.curation.prompt import (
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, LINE_LIMITS, template
 from sprite.memory.recall.view import MemoryView
 from sprite.memory.words import content_words
-from tests.planted import TWENTY, leaks, planted
-from tests.stores import SESSION, Stores, call, open_stores
+from tests.fake_secrets import TWENTY, fake_secrets, leaks
+from tests.memory_stores import SESSION, Stores, call, open_stores
 
 FIXTURES = Path(__file__).parent / "fixtures/poison.json"
 LOOKALIKES = str.maketrans("aeopcyx", "аеорсух")  # noqa: RUF001 - Cyrillic letters, on purpose
@@ -222,7 +222,7 @@ async def echo() -> None:
 
 async def secrets() -> None:
     """Secrets in prompts, tools and replies, through the recorder, looked for in the bytes on disk."""
-    plants = planted(TWENTY, 10, 1)
+    plants = fake_secrets(TWENTY, 10, 1)
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "transcript.db"
         async with open_transcript(path) as log:

@@ -17,8 +17,8 @@ from sprite.privacy.redaction import (
     redact,
     secrets_in,
 )
-from tests.ordinary import HOSTILE, ordinary
-from tests.planted import ALL_FORMATS, TWENTY, leaks, planted
+from tests.fake_secrets import ALL_FORMATS, TWENTY, fake_secrets, leaks
+from tests.harmless_strings import BACKTRACKING_BAIT, harmless_strings
 
 SEEDS = range(1, 6)
 ORDINARY = 10_000
@@ -32,12 +32,12 @@ def caught() -> None:
     """The 200 that are wanted, with several seeds; then every format we know of."""
     shares = []
     for seed in SEEDS:
-        plants = planted(TWENTY, 10, seed)
+        plants = fake_secrets(TWENTY, 10, seed)
         shares.append(sum(not leaks(plant.secret, redact(plant.text)) for plant in plants))
     line(
         "planted secrets caught, 20 formats, worst of 5 seeds", f"{min(shares)} of 200", ">= 190", ok=min(shares) >= 190
     )
-    plants = planted(ALL_FORMATS, 24, 9)
+    plants = fake_secrets(ALL_FORMATS, 24, 9)
     found = sum(not leaks(plant.secret, redact(plant.text)) for plant in plants)
     name = f"the same, {len(ALL_FORMATS)} formats"
     line(name, f"{found} of {len(plants)}", ">= 95%", ok=found >= 0.95 * len(plants))
@@ -45,7 +45,7 @@ def caught() -> None:
 
 def spoiled() -> None:
     """Hashes, ids, images, code and prose."""
-    changed = sum(redact(text) != text for text in ordinary(ORDINARY, 3))
+    changed = sum(redact(text) != text for text in harmless_strings(ORDINARY, 3))
     value = f"{1000 * changed / ORDINARY:.2f} of 1,000"
     line("ordinary strings wrongly redacted", value, "< 1 of 1,000", ok=1000 * changed < ORDINARY)
 
@@ -57,7 +57,7 @@ def cost() -> None:
     once = 1000 * (time.perf_counter() - started)
     print(f"      (reading and compiling the rules, once, beside the listener: {once:.0f} ms)")
     code = "\n".join(path.read_text() for path in sorted(Path("sprite").rglob("*.py")))
-    mixed = "\n".join(ordinary(ORDINARY))
+    mixed = "\n".join(harmless_strings(ORDINARY))
     for name, text in (("code", code), ("hashes, ids, images, prose", mixed)):
         pieces = [text[begin : begin + PIECE] for begin in range(0, min(len(text), 600_000) - PIECE, PIECE)]
         samples = sorted(_milliseconds(piece) for _ in range(3) for piece in pieces)
@@ -72,7 +72,7 @@ def cost() -> None:
 def hostile() -> None:
     """Time for texts made to be slow: in proportion to their length, four times the text takes four times as long."""
     grown = []
-    for piece in HOSTILE:
+    for piece in BACKTRACKING_BAIT:
         short, long = (statistics.median(_milliseconds(piece * (n // len(piece))) for _ in range(3)) for n in SIZES)
         grown.append(long / short)
     value = f"{statistics.median(grown):.1f} x, at most {max(grown):.1f} x"

@@ -36,7 +36,7 @@ from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
-from bridge.llm.rates import Rates
+from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream
 from bridge.observing.metrics import Metrics
@@ -94,7 +94,7 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
         ledger = await stack.enter_async_context(Ledger(database))
         budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
         budgets.load(await ledger.spent())
-        proxy = await stack.enter_async_context(LlmProxy(upstream, tokens, models, budgets, ledger, Rates()))
+        proxy = await stack.enter_async_context(LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits()))
         host = _host(settings, tokens, port)
         relay = Relay(host)
         visitors = Visitors()

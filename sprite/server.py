@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import importlib
 import logging
 import os
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 from sprite.agent.orphans import end_orphans
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
+from sprite.agent.session import Session
 from sprite.awake import kept_awake
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
@@ -39,12 +39,10 @@ from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.projection import (
-    Change,
-    Projection,
-)
+from sprite.memory.projection.fold import Change
+from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.view import MemoryView
+from sprite.memory.recall.view import MemoryView, learning_row
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.protocol.frames import encode
@@ -97,18 +95,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         agent = _LateAgent(
             lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, confidences.text)
         )
-        runtime = AgentRuntime(
-            settings,
-            transcript,
-            workspace,
-            feed,
-            recorder,
-            processor,
-            BootPrompt(files, memory, transcript),
-            desk,
-            confidences,
-            agent.ready,
-        )
+        session = Session(settings, transcript, recorder, BootPrompt(files, memory, transcript), agent.ready)
+        runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, confidences)
         await runtime.restore()
         gateway = Gateway(
             settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
@@ -219,7 +207,7 @@ class _Announcer:
                 self._feed.publish(
                     MemoryUpdate(
                         files=list(dict.fromkeys(change.files)),
-                        learnings=[dataclasses.asdict(learning) for learning in learnings],
+                        learnings=[learning_row(learning) for learning in learnings],
                         curation_id=change.curation_id,
                     )
                 )

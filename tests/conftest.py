@@ -1,17 +1,19 @@
-"""Fixtures: a model on loopback, and an empty workspace."""
+"""Fixtures: a model on loopback, and an empty workspace; and what the tests of a folder may start."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from bridge.offline.model import OfflineModel
+from tests.curated_workspace import curate_workspace
 from tests.emulator import Emulator
-from tests.forgetful import live
 from tests.session_logs import Recorded, record
 from tests.vms import Disk, Tokens, deployed_disk
 
@@ -22,6 +24,31 @@ LONGEST_FIRST = (
     "bridge_sprites bridge_operator relay_cuts rebuild readme awake compaction events bridge_discreet connection "
     "llm_proxy_cli kill_upkeep privacy hosts_local mcp commands memory_passes_over storage_failures"
 ).split()
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("sprite", deadline=None)
+hypothesis.settings.load_profile("sprite")
+
+#: What the tests of a folder may not start, as Python's audit events name it: pure/ is computation alone, stores/ may
+#: open SQLite. process/ and page/ may start anything.
+_PROCESSES = {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.bind"}
+NOT_STARTED = {"pure": {*_PROCESSES, "sqlite3.connect"}, "stores": _PROCESSES}
+_started: list[str] = []
+
+
+def _watch(event: str, _arguments: tuple[object, ...]) -> None:
+    if event in NOT_STARTED["pure"]:
+        _started.append(event)
+
+
+sys.addaudithook(_watch)
+
+
+@pytest.fixture(autouse=True)
+def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Iterator[None]:
+    _started.clear()
+    yield
+    assert NOT_STARTED.get(request.path.parent.name, set()).isdisjoint(_started), "this test belongs in process/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,11 +80,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 @pytest.fixture(scope="session")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace that has lived a little (5 s, once); nobody may change it."""
-    workspace = tmp_path_factory.mktemp("lived") / "workspace"
+def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with a curated memory (5 s, once); tests copy it before they change it."""
+    workspace = tmp_path_factory.mktemp("curated") / "workspace"
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, live(workspace)).result()
+        thread.submit(asyncio.run, curate_workspace(workspace)).result()
     return workspace
 
 

@@ -21,11 +21,8 @@ from sprite.protocol.tools import OWN_TOOLS
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sprite.protocol.messages import (
-        ChatMessage,
-        MemoryUpdate,
-        PermissionRequest,
-    )
+    from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+    from sprite.protocol.shapes import ChatMessage
 
 #: Stands before what a person says.
 MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "

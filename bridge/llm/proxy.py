@@ -19,7 +19,7 @@ from bridge.llm.call import Call, Desk, Path, Patience
 from bridge.llm.errors import RefusedError
 from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
-from bridge.llm.rates import Rates, TooOftenError
+from bridge.llm.rate_limits import RateLimits, TooOftenError
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES, too_large
 from bridge.llm.upstream import Upstream
@@ -46,7 +46,7 @@ class LlmProxy:
         models: Models,
         budgets: Budgets,
         ledger: Ledger,
-        rates: Rates,
+        rate_limits: RateLimits,
         patience: Patience | None = None,
     ) -> None:
         self._upstream = upstream
@@ -54,7 +54,7 @@ class LlmProxy:
         self._models = models
         self._budgets = budgets
         self._ledger = ledger
-        self._rates = rates
+        self._rate_limits = rate_limits
         self._patience = patience or Patience()
         self._desk: Desk | None = None
         self._answered: Counter[str] = Counter()
@@ -94,7 +94,7 @@ class LlmProxy:
 
     def in_flight(self) -> Mapping[str, float]:
         """Calls going on, by sprite."""
-        return self._rates.in_flight()
+        return self._rate_limits.in_flight()
 
     async def _messages(self, request: web.Request) -> web.StreamResponse:
         return await self._call(request, "/v1/messages")
@@ -116,7 +116,7 @@ class LlmProxy:
         try:
             sprite = self._sprite_of(request)
             _check_head(request)
-            with self._rates.counted(sprite):
+            with self._rate_limits.counted(sprite):
                 response = await Call(self._open_desk(), request, sprite, path).answer()
         except TooOftenError as error:
             response = RefusedError(429, f"{error} Try again soon.", retry_after=error.retry_after).response()

@@ -6,7 +6,7 @@ Imported beside the listener, since the SDK takes half a second; nothing that mu
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from claude_agent_sdk import (
     AssistantMessage,
@@ -16,6 +16,7 @@ from claude_agent_sdk import (
     PermissionUpdate,
     ResultMessage,
     SystemMessage,
+    TaskStartedMessage,
     TextBlock,
     ToolPermissionContext,
     ToolResultBlock,
@@ -54,6 +55,49 @@ from sprite.tools.canvas import canvas_tools
 from sprite.tools.memory import memory_tools
 
 
+class Listener(Protocol):
+    """Whom a conversation tells and asks; called by its reader and its hooks, one message after another."""
+
+    @property
+    def running_mission_id(self) -> str | None:
+        """The mission under way."""
+        ...
+
+    @property
+    def stack_id(self) -> str | None:
+        """The card stack in which the mission under way was asked."""
+        ...
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether somebody asked for the end of the mission under way."""
+        ...
+
+    async def began(self, cli_session_id: str, model: str | None) -> None:
+        """What the CLI calls this conversation, and its model."""
+        ...
+
+    async def happened(self, event: AgentEvent) -> None:
+        """The next event, still without its mission."""
+        ...
+
+    async def ended(self, result: TurnResult) -> None:
+        """A turn's end, as the CLI says it: a mission's, or of one that the agent began by itself."""
+        ...
+
+    async def died(self, reason: str) -> None:
+        """The CLI is gone; the reason is in words for a person."""
+        ...
+
+    async def before_compaction(self) -> None:
+        """The CLI is about to forget what was said; it waits for this to return."""
+        ...
+
+    def news(self) -> str | None:
+        """What the agent should be told with its next prompt."""
+        ...
+
+
 class Agent:
     """Makes conversations: tools, hooks and permissions wired to the sprite's stores."""
 
@@ -75,45 +119,33 @@ class Agent:
         self._desk = desk
         self._discreet = discreet
 
-    def conversation(
-        self,
-        *,
-        on_event: Callable[[AgentEvent], Awaitable[None]],
-        on_result: Callable[[TurnResult], Awaitable[None]],
-        on_cli_session: Callable[[str, str | None], Awaitable[None]],
-        on_death: Callable[[str], Awaitable[None]],
-        mission_id: Callable[[], str | None],
-        interrupted: Callable[[], bool],
-        stack_id: Callable[[], str | None],
-        before_compaction: Callable[[], Awaitable[None]],
-        news: Callable[[], str | None],
-    ) -> Conversation:
-        """A conversation, not yet connected; the callbacks tell the runtime what happens in it."""
+    def conversation(self, listener: Listener) -> Conversation:
+        """A conversation, not yet connected; the listener is told what happens in it."""
 
         async def on_message(message: Message) -> None:
             self._capture(message)
             for event in events_of(message, self._discreet):
-                await on_event(event)
+                await listener.happened(event)
             if isinstance(message, ResultMessage):
-                await on_result(result_of(message, interrupted=interrupted()))
+                await listener.ended(result_of(message, interrupted=listener.is_interrupted))
             elif isinstance(message, SystemMessage) and message.subtype == "init":
-                await on_cli_session(message.data["session_id"], message.data.get("model"))
+                await listener.began(message.data["session_id"], message.data.get("model"))
 
         async def publish(update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
             self._feed.publish(update, effects)
             await self._feed.drain()
 
         equipment = Equipment(
-            tools=[*canvas_tools(self._workspace, publish, stack_id), *memory_tools(self._view)],
-            hooks=hook_matchers(self._recorder, before_compaction=before_compaction, news=news),
-            can_use_tool=None if self._settings.permissions == "bypass" else self._asker(mission_id),
+            tools=[*canvas_tools(self._workspace, publish, lambda: listener.stack_id), *memory_tools(self._view)],
+            hooks=hook_matchers(self._recorder, before_compaction=listener.before_compaction, news=listener.news),
+            can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener),
         )
         return Conversation(
             self._settings,
             equipment,
             self._settings.boot_prompt,
             on_message=on_message,
-            on_death=on_death,
+            on_death=listener.died,
         )
 
     def _capture(self, message: Message) -> None:
@@ -125,13 +157,15 @@ class Agent:
                         self._recorder.text(block.text)
                     elif isinstance(block, ToolUseBlock):
                         self._recorder.tool_started(block.id, block.name, block.input)
+            case TaskStartedMessage(task_id=agent_id, tool_use_id=str(tool_use_id)):
+                self._recorder.agent_started(agent_id, tool_use_id)
             case UserMessage(content=list(blocks)):
                 for block in blocks:
                     if isinstance(block, ToolResultBlock):
                         self._recorder.tool_answered(block.tool_use_id, block.content, is_error=bool(block.is_error))
 
     def _asker(
-        self, mission_id: Callable[[], str | None]
+        self, listener: Listener
     ) -> Callable[
         [str, dict[str, Any], ToolPermissionContext], Awaitable[PermissionResultAllow | PermissionResultDeny]
     ]:
@@ -141,7 +175,7 @@ class Agent:
             if tool.startswith(OWN_TOOLS):
                 return PermissionResultAllow()
             try:
-                decision = await self._desk.ask(mission_id(), tool, tool_input)
+                decision = await self._desk.ask(listener.running_mission_id, tool, tool_input)
             except DeniedError as denied:
                 return PermissionResultDeny(message=str(denied))
             if decision == "always":

@@ -1,6 +1,9 @@
 """Opening a SQLite file of ours: pragmas, migrations, identity, one writer and one reader connection.
 
 Knows no tables. A file that is damaged or belongs to something else is refused and left untouched.
+
+aiosqlite runs each connection on a thread of its own. What has more than one statement is a synchronous function over
+`sqlite3.Connection` and runs there as a whole: see `_Connection`.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +29,14 @@ BUSY_TIMEOUT_MS = 5000
 LARGEST_ROW_ID = 2**63 - 1
 #: Checking every page of a file up to this size costs less than 0.1 s; a larger one is left to `doctor`.
 QUICK_CHECK_BYTES = 16 * 1024 * 1024
+_PRAGMAS = (
+    f"busy_timeout={BUSY_TIMEOUT_MS}",
+    "journal_mode=WAL",
+    # In WAL mode: a killed process loses nothing; a power cut may lose the last moments, and never damages the file
+    # (https://sqlite.org/pragma.html#pragma_synchronous).
+    "synchronous=NORMAL",
+    "foreign_keys=ON",
+)
 #: The primary result codes by which SQLite says that the disk, not the statement, is at fault.
 _STORAGE_CODES = frozenset(
     {
@@ -72,6 +84,32 @@ def storage_errors() -> Iterator[None]:
         raise
 
 
+class _Connection(sqlite3.Connection):
+    """A connection that takes a Python function for a script.
+
+    aiosqlite's public methods each run one statement on the connection's thread and return to the loop: a hop of 0.1 ms
+    per statement. None of them runs a function there. But `executescript` hands over whatever it is given, in one hop,
+    and sqlite3 lets us choose the connection's class (`factory`), so a function gets to the thread as a script.
+    """
+
+    def executescript(self, sql_script: str | Callable[[sqlite3.Connection], object], /) -> sqlite3.Cursor:
+        """Runs a script of SQL, or a function on this connection."""
+        if isinstance(sql_script, str):
+            return super().executescript(sql_script)
+        sql_script(self)
+        return self.cursor()
+
+
+async def _run(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    """Runs a function on the connection's own thread, in one hop; returns its value.
+
+    Once begun it runs to its end, also where the caller is cancelled.
+    """
+    values: list[_T] = []
+    await connection.executescript(lambda raw: values.append(work(raw)))
+    return values[0]
+
+
 class Database:
     """One file with one writer connection (behind a lock) and one reader connection.
 
@@ -91,37 +129,14 @@ class Database:
                 await self._writer.execute(sql, parameters)
 
     async def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Runs a short function on the connection's own thread, all of it or nothing; returns its value.
+        """Runs a function on the writer's own thread in one transaction, all of it or nothing; returns its value.
 
-        One hop to the thread and back (0.1 ms) however many statements it makes: for what every turn waits for.
-        Once begun it runs to its end, also where the caller is cancelled.
+        One hop to the thread and back (0.1 ms) however many statements it makes. Once begun it runs to its end, also
+        where the caller is cancelled; what is written next waits for it there.
         """
         with storage_errors():
             async with self._lock:
-                # aiosqlite keeps the way to its thread to itself; without it each statement costs a hop.
-                value: _T = await self._writer._execute(  # type: ignore[no-untyped-call]  # noqa: SLF001
-                    _all_or_nothing,
-                    self._writer._conn,  # noqa: SLF001
-                    work,
-                )
-                return value
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
-        """All of what is done on the connection given, or nothing of it."""
-        with storage_errors():
-            async with self._lock:
-                committed = False
-                try:
-                    await self._writer.execute("BEGIN IMMEDIATE")
-                    yield self._writer
-                    await self._writer.execute("COMMIT")
-                    committed = True
-                finally:
-                    # A cancelled task leaves its statement behind in the connection's thread, be it BEGIN or COMMIT.
-                    # The rollback comes after it there, and does nothing where there is nothing to undo.
-                    if not committed:
-                        await asyncio.shield(self._writer.rollback())
+                return await _run(self._writer, partial(_all_or_nothing, work=work))
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
         """Leaves no trace of deleted content: full text and file are written anew, and the journal is emptied.
@@ -143,11 +158,7 @@ class Database:
     async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Runs a function that only reads, on the reader's own thread: one hop however many statements it makes."""
         with storage_errors():
-            value: _T = await self._reader._execute(  # type: ignore[no-untyped-call]  # noqa: SLF001
-                work,
-                self._reader._conn,  # noqa: SLF001
-            )
-            return value
+            return await _run(self._reader, work)
 
     async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
         """All rows of a query."""
@@ -185,7 +196,7 @@ async def open_database(path: Path, schema: Schema) -> AsyncIterator[Database]:
     async with contextlib.AsyncExitStack() as stack:
         with storage_errors():
             writer = await stack.enter_async_context(_connect(path, schema))
-            await _migrate(writer, path, schema)
+            await _run(writer, partial(_migrate, path=path, schema=schema))
             reader = await stack.enter_async_context(_connect(path, schema))
             await reader.execute("PRAGMA query_only=ON")
         yield Database(path, writer, reader)
@@ -198,7 +209,7 @@ async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
         raise DatabaseUnusableError(f"There is no {path.name} in {path.parent}: no sprite has run there yet.")
     async with _connect(path, schema) as connection:
         await connection.execute("PRAGMA query_only=ON")
-        version = await _pragma(connection, "user_version")
+        version = await _run(connection, partial(_pragma, name="user_version"))
         if version != len(schema.migrations):
             raise DatabaseUnusableError(
                 f"{path} is at version {version}, this Sprite needs {len(schema.migrations)}. "
@@ -209,39 +220,39 @@ async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def _connect(path: Path, schema: Schema) -> AsyncIterator[aiosqlite.Connection]:
-    async with aiosqlite.connect(path, isolation_level=None, cached_statements=256) as connection:
-        connection.row_factory = sqlite3.Row
-        try:
-            await _refuse_foreign(connection, path, schema)
-            await connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise
-            raise DatabaseUnusableError(_damaged(path, str(error))) from error
-        # NORMAL in WAL mode: a killed process loses nothing; a power cut may lose the last moments, and
-        # never damages the file (https://sqlite.org/pragma.html#pragma_synchronous).
-        await connection.execute("PRAGMA synchronous=NORMAL")
-        await connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
-        await connection.execute("PRAGMA foreign_keys=ON")
+    opening = aiosqlite.connect(path, isolation_level=None, cached_statements=256, factory=_Connection)
+    async with opening as connection:
+        await _run(connection, partial(_prepare, path=path, schema=schema))
         yield connection
 
 
-async def _refuse_foreign(connection: aiosqlite.Connection, path: Path, schema: Schema) -> None:
-    tables = await _value(connection, "SELECT count(*) FROM sqlite_master")
-    identity = await _pragma(connection, "application_id")
-    if tables and identity != schema.application_id:
+def _prepare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    connection.row_factory = sqlite3.Row
+    try:
+        _refuse_foreign(connection, path, schema)
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        raise DatabaseUnusableError(_damaged(path, str(error))) from error
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    tables = _value(connection, "SELECT count(*) FROM sqlite_master")
+    if tables and _pragma(connection, "application_id") != schema.application_id:
         raise DatabaseUnusableError(
             f"{path} is a SQLite database, but not Sprite's {schema.name}. It was left untouched: "
             "move it away, or choose another --workspace."
         )
-    version = await _pragma(connection, "user_version")
+    version = _pragma(connection, "user_version")
     if version > len(schema.migrations):
         raise DatabaseUnusableError(
             f"{path} was written by a newer Sprite (version {version}, this one knows "
             f"{len(schema.migrations)}). Update Sprite; the file was left untouched."
         )
     if tables and path.stat().st_size <= QUICK_CHECK_BYTES:
-        problem = await _value(connection, "PRAGMA quick_check(1)")
+        problem = _value(connection, "PRAGMA quick_check(1)")
         if problem != "ok":
             raise DatabaseUnusableError(_damaged(path, problem))
 
@@ -253,23 +264,23 @@ def _damaged(path: Path, problem: str) -> str:
     )
 
 
-async def _migrate(connection: aiosqlite.Connection, path: Path, schema: Schema) -> None:
-    version = await _pragma(connection, "user_version")
+def _migrate(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    version = _pragma(connection, "user_version")
     for number, script in enumerate(schema.migrations[version:], start=version + 1):
         try:
-            await connection.executescript(
+            connection.executescript(
                 f"BEGIN IMMEDIATE; PRAGMA application_id={schema.application_id}; {script}; "
                 f"PRAGMA user_version={number}; COMMIT;"
             )
         except sqlite3.OperationalError as error:
             if connection.in_transaction:
-                await connection.rollback()
+                connection.rollback()
             raise type(error)(f"{path}: migration to version {number} failed: {error}") from error
 
 
-async def _pragma(connection: aiosqlite.Connection, name: str) -> int:
-    return int(await _value(connection, f"PRAGMA {name}"))
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(_value(connection, f"PRAGMA {name}"))
 
 
-async def _value(connection: aiosqlite.Connection, sql: str) -> Any:
-    return next(iter(await connection.execute_fetchall(sql)))[0]
+def _value(connection: sqlite3.Connection, sql: str) -> Any:
+    return connection.execute(sql).fetchone()[0]

@@ -17,6 +17,8 @@ def workspace_lock(path: Path) -> Iterator[None]:
 
     The kernel drops the lock with the process, so a killed owner leaves nothing to clean up.
     """
+    # A workspace that was restored from a backup may have nothing but its memory.
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

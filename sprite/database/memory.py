@@ -7,15 +7,17 @@ Everything here can be deleted and comes back from the log; nothing here is writ
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sprite.database.connection import Database, Schema, open_database, open_reader
 from sprite.database.learning_index import LEARNING_INDEX, LearningIndex
 from sprite.database.projected import Projected
+
+_T = TypeVar("_T")
 
 SCHEMA = Schema(
     name="memory.db",
@@ -139,7 +141,7 @@ _VERSION = "name, version, curation_id, created_at, source, content, sha256"
 
 
 class MemoryDB:
-    """The projection's tables: read by all, written through `applying`."""
+    """The projection's tables: read by all, written through `apply`."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -149,12 +151,19 @@ class MemoryDB:
         """The id of the last curation applied, 0 before the first."""
         return int(await self._db.fetch_value("SELECT cursor FROM projection"))
 
-    @asynccontextmanager
-    async def applying(self, cursor: int) -> AsyncIterator[Projected]:
-        """One curation's writes and the cursor that says they are done, all or nothing."""
-        async with self._db.transaction() as tx:
-            yield Projected(tx)
-            await tx.execute("UPDATE projection SET cursor = ?", (cursor,))
+    async def settled_cursor(self) -> int:
+        """The same, once nothing is being applied any more: an `apply` whose caller was cancelled runs to its end."""
+        return await self._db.transact(lambda tx: int(tx.execute("SELECT cursor FROM projection").fetchone()[0]))
+
+    async def apply(self, fold: Callable[[Projected], _T], *, cursor: int) -> _T:
+        """Runs a fold and leaves the cursor there, in one transaction on the database's thread; returns its value."""
+
+        def write(tx: sqlite3.Connection) -> _T:
+            value = fold(Projected(tx))
+            tx.execute("UPDATE projection SET cursor = ?", (cursor,))
+            return value
+
+        return await self._db.transact(write)
 
     async def move_cursor(self, curation_id: int) -> None:
         """Says that everything up to a curation is in."""

@@ -1,12 +1,14 @@
-"""The writes of one curation to memory.db, inside one transaction that ends with the cursor."""
+"""The writes of one curation to memory.db, inside one transaction that ends with the cursor.
+
+Synchronous: all of it runs on the database's own thread (`MemoryDB.apply`).
+"""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import aiosqlite
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +43,25 @@ class Known:
 class Projected:
     """The writes one curation makes, inside one transaction that ends with the cursor."""
 
-    def __init__(self, tx: aiosqlite.Connection) -> None:
+    def __init__(self, tx: sqlite3.Connection) -> None:
         self._tx = tx
 
-    async def same_learning(self, type_: str, said: str) -> Known | None:
+    def same_learning(self, type_: str, said: str) -> Known | None:
         """A valid learning of the same type that says the same, or None."""
-        return await self._known("said = ? AND type = ? AND superseded_by IS NULL ORDER BY id LIMIT 1", (said, type_))
+        return self._known("said = ? AND type = ? AND superseded_by IS NULL ORDER BY id LIMIT 1", (said, type_))
 
-    async def known(self, learning_id: int) -> Known | None:
+    def known(self, learning_id: int) -> Known | None:
         """A valid learning, or None."""
-        return await self._known("id = ? AND superseded_by IS NULL", (learning_id,))
+        return self._known("id = ? AND superseded_by IS NULL", (learning_id,))
 
-    async def nearest(self, match: str, limit: int) -> list[Known]:
+    def nearest(self, match: str, limit: int) -> list[Known]:
         """The valid learnings that share most with a text; `match` is an FTS5 expression."""
-        return await self._nearest(match, "l.superseded_by IS NULL", limit)
+        return self._nearest(match, "l.superseded_by IS NULL", limit)
 
-    async def _nearest(self, match: str, where: str, limit: int) -> list[Known]:
+    def _nearest(self, match: str, where: str, limit: int) -> list[Known]:
         if not match:
             return []
-        rows = await self._tx.execute_fetchall(
+        rows = self._tx.execute(
             "SELECT l.id, l.type, l.content, l.origin, l.confidence FROM learnings_fts f "  # noqa: S608 - our clause
             f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
             "ORDER BY f.rank, l.id LIMIT ?",
@@ -67,25 +69,25 @@ class Projected:
         )
         return [Known(**dict(row)) for row in rows]
 
-    async def nearest_replaced(self, match: str, limit: int) -> list[Known]:
+    def nearest_replaced(self, match: str, limit: int) -> list[Known]:
         """The superseded learnings that share most with a text."""
-        return await self._nearest(match, "l.superseded_by IS NOT NULL", limit)
+        return self._nearest(match, "l.superseded_by IS NOT NULL", limit)
 
-    async def _known(self, where: str, parameters: Sequence[Any]) -> Known | None:
-        rows = await self._tx.execute_fetchall(
+    def _known(self, where: str, parameters: Sequence[Any]) -> Known | None:
+        row = self._tx.execute(
             f"SELECT id, type, content, origin, confidence FROM learnings WHERE {where}",  # noqa: S608 - our clause
             parameters,
-        )
-        return next((Known(**dict(row)) for row in rows), None)
+        ).fetchone()
+        return Known(**dict(row)) if row else None
 
-    async def next_number(self) -> int:
+    def next_number(self) -> int:
         """The number of an answer's next learning."""
-        rows = await self._tx.execute_fetchall("UPDATE projection SET numbered = numbered + 1 RETURNING numbered")
-        return int(next(iter(rows))[0])
+        row = self._tx.execute("UPDATE projection SET numbered = numbered + 1 RETURNING numbered").fetchone()
+        return int(row[0])
 
-    async def add_learning(self, learning: NewLearning) -> None:
+    def add_learning(self, learning: NewLearning) -> None:
         """Stores a learning."""
-        await self._tx.execute(
+        self._tx.execute(
             "INSERT INTO learnings (id, created_at, session_id, type, content, source_observation_id, "
             "confidence, curation_id, origin, evidence, last_seen, said) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -104,11 +106,11 @@ class Projected:
             ),
         )
 
-    async def count_again(self, learning_id: int, at: float) -> None:
+    def count_again(self, learning_id: int, at: float) -> None:
         """Notes that a learning was said once more."""
-        await self._tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
+        self._tx.execute("UPDATE learnings SET seen = seen + 1, last_seen = ? WHERE id = ?", (at, learning_id))
 
-    async def corroborate(
+    def corroborate(
         self,
         learning_id: int,
         *,
@@ -119,66 +121,64 @@ class Projected:
         session_id: str,
     ) -> None:
         """Rests a learning on better evidence than it had."""
-        await self._tx.execute(
+        self._tx.execute(
             "UPDATE learnings SET origin = ?, confidence = ?, evidence = ?, source_observation_id = ?, "
             "session_id = ? WHERE id = ?",
             (origin, confidence, evidence, source_observation_id, session_id, learning_id),
         )
 
-    async def supersede(self, learning_id: int, by: int) -> bool:
+    def supersede(self, learning_id: int, by: int) -> bool:
         """Marks a valid learning as replaced, and closes the action it stood for; False if there is none."""
-        cursor = await self._tx.execute(
+        cursor = self._tx.execute(
             "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND id <> ?1 AND superseded_by IS NULL",
             (by, learning_id),
         )
         if cursor.rowcount != 1:
             return False
-        await self._tx.execute(
+        self._tx.execute(
             "UPDATE pending_actions SET status = 'completed' WHERE source_learning_id = ? AND status = 'pending'",
             (learning_id,),
         )
         return True
 
-    async def add_action(self, content: str, learning_id: int, at: float) -> None:
+    def add_action(self, content: str, learning_id: int, at: float) -> None:
         """Opens an action under its learning's number."""
-        await self._tx.execute(
+        self._tx.execute(
             "INSERT INTO pending_actions (id, created_at, content, source_learning_id) VALUES (?1, ?2, ?3, ?1)",
             (learning_id, at, content),
         )
 
-    async def resolve_action(self, action_id: int, status: str) -> bool:
+    def resolve_action(self, action_id: int, status: str) -> bool:
         """Closes or reopens an action; False if there is none."""
-        cursor = await self._tx.execute("UPDATE pending_actions SET status = ? WHERE id = ?", (status, action_id))
+        cursor = self._tx.execute("UPDATE pending_actions SET status = ? WHERE id = ?", (status, action_id))
         return cursor.rowcount == 1
 
-    async def add_version(
-        self, name: str, content: str, sha256: str, *, curation_id: int, at: float, source: str
-    ) -> None:
+    def add_version(self, name: str, content: str, sha256: str, *, curation_id: int, at: float, source: str) -> None:
         """Stores the next version of a curated file."""
-        await self._tx.execute(
+        self._tx.execute(
             "INSERT INTO file_versions (name, version, curation_id, created_at, source, content, sha256) "
             "VALUES (?1, (SELECT coalesce(max(version), 0) + 1 FROM file_versions WHERE name = ?1), "
             "?2, ?3, ?4, ?5, ?6)",
             (name, curation_id, at, source, content, sha256),
         )
 
-    async def latest_content(self, name: str) -> str | None:
+    def latest_content(self, name: str) -> str | None:
         """A curated file as it stands, None while it is as shipped."""
-        rows = await self._tx.execute_fetchall(
+        row = self._tx.execute(
             "SELECT content FROM file_versions WHERE name = ? ORDER BY version DESC LIMIT 1", (name,)
-        )
-        return next((str(row[0]) for row in rows), None)
+        ).fetchone()
+        return str(row[0]) if row else None
 
-    async def changed_by_a_person(self, name: str, since: int) -> bool:
+    def changed_by_a_person(self, name: str, since: int) -> bool:
         """Whether a person changed a curated file in a curation later than this one."""
-        rows = await self._tx.execute_fetchall(
+        row = self._tx.execute(
             "SELECT 1 FROM file_versions WHERE name = ? AND source = 'person' AND curation_id > ? LIMIT 1",
             (name, since),
-        )
-        return any(rows)
+        ).fetchone()
+        return row is not None
 
-    async def report(self, curation_id: int, kind: str, detail: str) -> None:
+    def report(self, curation_id: int, kind: str, detail: str) -> None:
         """Keeps why a part of a curation was refused."""
-        await self._tx.execute(
+        self._tx.execute(
             "INSERT INTO reports (curation_id, kind, detail) VALUES (?, ?, ?)", (curation_id, kind, detail)
         )

@@ -34,10 +34,8 @@ from sprite.memory.last_error import (
     last_error,
     note_error,
 )
-from sprite.memory.projection.projection import (
-    Change,
-    Projection,
-)
+from sprite.memory.projection.fold import Change
+from sprite.memory.projection.projection import Projection
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sprite.protocol.frames import well_formed
-from sprite.protocol.messages import Block
+from sprite.protocol.shapes import Block
 
 CARD_TYPES = ("table", "document", "notes")
 #: A card has to fit a frame beside its envelope; what is larger belongs into a file.

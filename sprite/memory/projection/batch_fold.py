@@ -24,7 +24,7 @@ from sprite.memory.files import CURATED, over_limit, sha256, template
 from sprite.memory.projection.evidence import (
     Evidence,
     Origin,
-    Testimony,
+    Provenance,
     weigh,
 )
 from sprite.memory.projection.guards import (
@@ -37,7 +37,7 @@ from sprite.memory.projection.guards import (
     without_foreign_lines,
 )
 from sprite.memory.recall.query import (
-    any_of,
+    any_term,
     significant,
 )
 from sprite.memory.words import FORGOTTEN, Text, content_words, said, share
@@ -60,68 +60,68 @@ class BatchFold:
     ) -> None:
         self._tx = tx
         self._curation = curation
-        self._testimony = Testimony(turns, earlier)
+        self._provenance = Provenance(turns, earlier)
         self._weighed: list[tuple[ParsedLearning, Evidence]] = []
         #: What was superseded or completed: its lines may leave the files.
         self._retired: list[str] = []
         self.learnings: list[int] = []
         self.files: list[str] = []
 
-    async def apply(self) -> None:
+    def apply(self) -> None:
         """Learnings first, since files may rest on them."""
         response = parse_response(self._curation.response)
         for learning in response.learnings:
-            await self._learn(learning)
-        await self._rewrite_files(response)
+            self._learn(learning)
+        self._rewrite_files(response)
         for line in response.unparsed:
-            await self._report("unparsed", line)
+            self._report("unparsed", line)
 
     # --- learnings ---
 
-    async def _learn(self, learning: ParsedLearning) -> None:
+    def _learn(self, learning: ParsedLearning) -> None:
         # Each has a number of its own, whatever becomes of it: later answers name learnings by their numbers, and
         # those must stand when one before them is forgotten.
-        number = await self._tx.next_number()
+        number = self._tx.next_number()
         if learning.content == FORGOTTEN:
             return
-        evidence = weigh(learning, self._testimony)
+        evidence = weigh(learning, self._provenance)
         self._weighed.append((learning, evidence))
         if evidence.type != learning.type:
             lowered = f"a {learning.type} that the person did not say became a {evidence.type}"
-            await self._report("type_lowered", lowered)
+            self._report("type_lowered", lowered)
         if evidence.origin == "none":
-            await self._report("unverified", f"its evidence is not in the turn it names: {learning.content}")
-        known = await self._tx.same_learning(evidence.type, said(learning.content))
+            self._report("unverified", f"its evidence is not in the turn it names: {learning.content}")
+        known = self._tx.same_learning(evidence.type, said(learning.content))
         if known is None and evidence.origin in {"assistant", "memory"}:
-            known = await self._echoed(learning.content)
-            if known is None and not learning.supersedes and await self._is_stale_echo(learning.content):
+            known = self._echoed(learning.content)
+            if known is None and not learning.supersedes and self._is_stale_echo(learning.content):
                 return
-        learning_id = await self._repeat(known, evidence) if known else await self._add(number, learning, evidence)
+        learning_id = self._repeat(known, evidence) if known else self._add(number, learning, evidence)
         for replaced in learning.supersedes:
-            await self._retire(replaced, learning_id, evidence.origin)
+            self._retire(replaced, learning_id, evidence.origin)
 
-    async def _echoed(self, content: str) -> Known | None:
+    def _echoed(self, content: str) -> Known | None:
         """What memory knew already and the agent only read aloud: that is no news, however it is put."""
-        return next((known for known in await self._nearest(content) if _reads_aloud(content, known.content)), None)
+        return next((known for known in self._nearest(content) if _reads_aloud(content, known.content)), None)
 
-    async def _is_stale_echo(self, content: str) -> bool:
+    def _is_stale_echo(self, content: str) -> bool:
         """Whether the agent read aloud what stands in a file, or what has been superseded since."""
         for name in CURATED:
-            lines = (await self._tx.latest_content(name) or "").split("\n")
+            lines = (self._tx.latest_content(name) or "").split("\n")
             if any(_reads_aloud(content, line) for line in lines):
                 return True
-        replaced = await self._tx.nearest_replaced(any_of(significant(content)), NEAREST)
+        replaced = self._tx.nearest_replaced(any_term(significant(content)), NEAREST)
         return any(_reads_aloud(content, known.content) for known in replaced)
 
-    async def _nearest(self, text: str) -> list[Known]:
-        return await self._tx.nearest(any_of(significant(text)), NEAREST)
+    def _nearest(self, text: str) -> list[Known]:
+        return self._tx.nearest(any_term(significant(text)), NEAREST)
 
-    async def _repeat(self, known: Known, evidence: Evidence) -> int:
+    def _repeat(self, known: Known, evidence: Evidence) -> int:
         """Said before: counted, and (where this time the evidence is better) resting on it from now on."""
         if evidence.origin in _COUNTED:
-            await self._tx.count_again(known.id, self._curation.created_at)
+            self._tx.count_again(known.id, self._curation.created_at)
         if evidence.turn is not None and _is_better(evidence, known):
-            await self._tx.corroborate(
+            self._tx.corroborate(
                 known.id,
                 origin=evidence.origin,
                 confidence=evidence.confidence,
@@ -131,9 +131,9 @@ class BatchFold:
             )
         return known.id
 
-    async def _add(self, number: int, learning: ParsedLearning, evidence: Evidence) -> int:
+    def _add(self, number: int, learning: ParsedLearning, evidence: Evidence) -> int:
         at = self._curation.created_at
-        await self._tx.add_learning(
+        self._tx.add_learning(
             NewLearning(
                 id=number,
                 created_at=at,
@@ -150,46 +150,46 @@ class BatchFold:
         )
         self.learnings.append(number)
         if evidence.type == "ACTION" and evidence.origin in {"user", "assistant"}:
-            await self._tx.add_action(learning.content, number, at)
+            self._tx.add_action(learning.content, number, at)
         return number
 
-    async def _retire(self, replaced: int, by: int, origin: Origin) -> None:
-        known = await self._tx.known(replaced)
+    def _retire(self, replaced: int, by: int, origin: Origin) -> None:
+        known = self._tx.known(replaced)
         if known is None or known.id == by:
             return
         if not _may_retire(origin, known):
-            await self._report("supersede_refused", f"L{replaced} stands: only the person's word could replace it")
-        elif await self._tx.supersede(replaced, by):
+            self._report("supersede_refused", f"L{replaced} stands: only the person's word could replace it")
+        elif self._tx.supersede(replaced, by):
             self._retired.append(known.content)
 
     # --- files ---
 
-    async def _rewrite_files(self, response: CuratorResponse) -> None:
+    def _rewrite_files(self, response: CuratorResponse) -> None:
         for name, content in response.files.items():
             if name in CURATED:
-                await self._rewrite(name, content)
+                self._rewrite(name, content)
 
-    async def _rewrite(self, name: str, content: str) -> None:
-        version = await self._tx.latest_content(name)
+    def _rewrite(self, name: str, content: str) -> None:
+        version = self._tx.latest_content(name)
         old = template(name) if version is None else version
         # As the curator gave it, so that what is too long is refused and not cut to fit.
-        reason = over_limit(name, with_pins_of(old, content)) or await self._overtaken(name)
+        reason = over_limit(name, with_pins_of(old, content)) or self._overtaken(name)
         if reason is not None:
-            await self._refuse(name, reason)
+            self._refuse(name, reason)
             return
-        sources = await self._sources(name, old, content)
+        sources = self._sources(name, old, content)
         kept, refused = without_foreign_lines(old, content, sources, personal=name == "user.md")
         for line in refused:
-            await self._report("line_refused", f"{name}: nobody here said this: {line}")
+            self._report("line_refused", f"{name}: nobody here said this: {line}")
         new = with_pins_of(old, kept)
         if new == old or not new.strip():
             return
         # What the file was shipped with is scaffolding: it may all go.
         dropping = None if version is None else drops_too_much(old, new, self._retired)
         if dropping is not None:
-            await self._refuse(name, dropping)
+            self._refuse(name, dropping)
             return
-        await self._tx.add_version(
+        self._tx.add_version(
             name,
             new,
             sha256(new),
@@ -199,19 +199,19 @@ class BatchFold:
         )
         self.files.append(name)
 
-    async def _refuse(self, name: str, reason: str) -> None:
-        await self._report("file_refused", f"{name}: {reason}; the old file stays")
+    def _refuse(self, name: str, reason: str) -> None:
+        self._report("file_refused", f"{name}: {reason}; the old file stays")
 
-    async def _overtaken(self, name: str) -> str | None:
+    def _overtaken(self, name: str) -> str | None:
         """Why a rewrite comes too late: a person changed the file while the curator was at work on it."""
         seen = self._curation.seen_curation_id
-        if seen is not None and await self._tx.changed_by_a_person(name, since=seen):
+        if seen is not None and self._tx.changed_by_a_person(name, since=seen):
             return "a person changed it meanwhile"
         return None
 
-    async def _sources(self, name: str, old: str, new: str) -> Sources:
+    def _sources(self, name: str, old: str, new: str) -> Sources:
         """Whose words the file's new lines may rest on. What a tool or a web page said counts for nobody's."""
-        heard = self._testimony
+        heard = self._provenance
         trusted = [*heard.person, *(Text(ll.content) for ll, evidence in self._weighed if evidence.origin == "user")]
         foreign = [text for _, text in heard.strangers]
         # Whom it works for is for the person to say: there what rests on the agent's words is a stranger's, too.
@@ -222,13 +222,13 @@ class BatchFold:
         for line in new_lines(old, new).values():
             if not rests_on(line, trusted):
                 # What the batch itself does not carry may come from memory, and is as good as it was there.
-                near = [known for known in await self._nearest(line) if _rests_on(line, known.content)]
+                near = [known for known in self._nearest(line) if _rests_on(line, known.content)]
                 trusted += [Text(known.content) for known in near if known.origin == "user"]
                 foreign += [Text(known.content) for known in near if known.origin in _FOREIGN]
         return Sources([*trusted, *map(Text, old.split("\n"))], foreign)
 
-    async def _report(self, kind: str, detail: str) -> None:
-        await self._tx.report(self._curation.id, kind, detail[:MAX_REPORTED])
+    def _report(self, kind: str, detail: str) -> None:
+        self._tx.report(self._curation.id, kind, detail[:MAX_REPORTED])
 
 
 def _reads_aloud(content: str, known: str) -> bool:

@@ -60,7 +60,7 @@ class Evidence:
     quote: str | None
 
 
-class Testimony:
+class Provenance:
     """Who said what: in a batch's turns, and in those just before it, whose words are still in the air."""
 
     def __init__(self, turns: Sequence[Observation], earlier: Sequence[Observation] = ()) -> None:
@@ -92,14 +92,14 @@ class Testimony:
         return None
 
 
-def weigh(learning: ParsedLearning, testimony: Testimony) -> Evidence:
+def weigh(learning: ParsedLearning, provenance: Provenance) -> Evidence:
     """Judges one learning against the batch it was drawn from."""
-    turn = _cited(learning, testimony.turns)
+    turn = _cited(learning, provenance.turns)
     if turn is None:
         return Evidence(None, "none", UNVERIFIED, _allowed(learning.type, "none"), learning.quote)
     origin = _spoken_by(learning.quote, turn) if learning.quote else _closest_voice(learning.content, turn)
     if origin in {"user", "assistant"}:
-        origin = testimony.stranger_behind(learning.content) or origin
+        origin = provenance.stranger_behind(learning.content) or origin
     return Evidence(turn, origin, _confidence(origin, learning.quote), _allowed(learning.type, origin), learning.quote)
 
 

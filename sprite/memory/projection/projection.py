@@ -8,51 +8,19 @@ repaired by the next `settle`.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.curations import Curation
 from sprite.database.memory import MemoryDB
-from sprite.database.projected import Projected
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import CURATED, MemoryFiles, over_limit, sha256, template
-from sprite.memory.projection.batch_fold import BatchFold
+from sprite.memory.projection.fold import ACTION_STATUSES, Change, fold, turns_needed
 
 log = logging.getLogger(__name__)
-
-#: Turns before a batch, in its conversations, whose pages and results the agent may still be talking about.
-EARLIER_TURNS = 25
-ACTION_STATUSES = frozenset({"pending", "completed", "dismissed"})
-
-
-@dataclass(slots=True)
-class Change:
-    """What one curation changed: the files rewritten, and the ids of the learnings added."""
-
-    curation_id: int
-    files: list[str] = field(default_factory=list)
-    learnings: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Resolution:
-    """A person's word on an action, as logged."""
-
-    action_id: int
-    status: str
-
-
-@dataclass(frozen=True, slots=True)
-class _FileEdit:
-    """A person's content for a curated file, as logged."""
-
-    name: str
-    content: str
 
 
 class Projection:
@@ -117,7 +85,7 @@ class Projection:
 
     async def replay(self, on_change: Callable[[Change], None], *, until: int = LARGEST_ROW_ID) -> None:
         """Applies what is above the cursor, one curation after another, up to one and with it; touches no file."""
-        cursor = await self._memory.cursor()
+        cursor = await self._memory.settled_cursor()
         activation, generation = await self._transcript.curations.activation(until)
         # Begun anew where rows below the cursor have changed: words were forgotten, or another extraction took over.
         if cursor < activation or (cursor and await self._transcript.curations.forgotten_after(cursor)):
@@ -138,49 +106,13 @@ class Projection:
         return changes
 
     async def apply(self, curation: Curation, *, cursor: int) -> Change:
-        """Applies one curation in a transaction that leaves the cursor there."""
-        change = Change(curation.id)
-        async with self._memory.applying(cursor) as tx:
-            if curation.kind == "batch":
-                first, last = curation.first_observation_id or 0, curation.last_observation_id or 0
-                heard = await self._transcript.observations_between(first - EARLIER_TURNS, last)
-                turns = [turn for turn in heard if turn.id >= first]
-                sessions = {turn.session_id for turn in turns}
-                fold = BatchFold(
-                    tx, curation, turns, [turn for turn in heard if turn.id < first and turn.session_id in sessions]
-                )
-                await fold.apply()
-                change.learnings, change.files = fold.learnings, fold.files
-            elif curation.kind == "edit":
-                await self._apply_edit(tx, curation, change)
-            elif curation.kind != "forget":
-                # From a newer Sprite, perhaps: said, and the rest is applied.
-                await tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
-        return change
+        """Applies one curation in one transaction that leaves the cursor there: one hop to the database's thread.
 
-    # --- a person's edit ---
-
-    async def _apply_edit(self, tx: Projected, curation: Curation, change: Change) -> None:
-        try:
-            edit = _read_edit(curation.response)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            # One damaged row must not stop memory: it is said, and the rest is applied.
-            await tx.report(curation.id, "damaged", f"an edit could not be read: {error}")
-            return
-        if isinstance(edit, int):
-            return
-        if isinstance(edit, _Resolution):
-            await tx.resolve_action(edit.action_id, edit.status)
-        else:
-            await tx.add_version(
-                edit.name,
-                edit.content,
-                sha256(edit.content),
-                curation_id=curation.id,
-                at=curation.created_at,
-                source="person",
-            )
-            change.files.append(edit.name)
+        Once begun it runs to its end, also where the caller is cancelled: a `replay` waits for it there.
+        """
+        needed = turns_needed(curation)
+        turns = await self._transcript.observations_between(*needed) if needed else []
+        return await self._memory.apply(lambda tx: fold(tx, curation, turns), cursor=cursor)
 
     # --- files ---
 
@@ -231,25 +163,3 @@ class Projection:
                 self._files.write(name, latest.content)
             if written != latest.sha256:
                 await self._memory.mark_written(name, latest.sha256)
-
-
-def _read_edit(response: str) -> _Resolution | _FileEdit | int:
-    """What an edit in the log says: an int is the extraction that took over, which changes nothing by itself.
-
-    ValueError, KeyError or TypeError if it says nothing that can be done.
-    """
-    edit = json.loads(response)
-    if "generation" in edit:
-        return int(edit["generation"])
-    if "action_id" in edit:
-        action_id, status = edit["action_id"], edit["status"]
-        if not isinstance(action_id, int) or not 0 <= action_id < 2**63 or status not in ACTION_STATUSES:
-            raise ValueError(f"no action {action_id!r} can be {status!r}")
-        return _Resolution(action_id, status)
-    name, content = edit["name"], edit["content"]
-    if name not in CURATED:
-        raise ValueError(f"{name!r} is no curated file")
-    if not isinstance(content, str):
-        raise TypeError("the content is no text")
-    content.encode()
-    return _FileEdit(name, content)

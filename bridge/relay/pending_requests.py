@@ -1,0 +1,167 @@
+"""Messages to one sprite that await an answer, and to whom each answer goes.
+
+Missions and permissions are kept and resent until they are answered, whatever breaks meanwhile. Any other request is
+answered or refused: it is open from when it is sent until its answer comes or the link breaks. Ids on the wire are the
+bridge's own, so that two pages may use the same one; a mission's stays, since the sprite knows a mission by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bridge.relay.link import Link, LinkDownError
+from bridge.relay.resend_buffer import PendingMessage, ResendBuffer
+from sprite.protocol.frames import (
+    ServerMessage,
+    VisitorMessage,
+    encode,
+)
+from sprite.protocol.messages import (
+    Ack,
+    AuthOk,
+    Error,
+    FileUpload,
+    Interrupt,
+    Mission,
+    Permission,
+)
+
+if TYPE_CHECKING:
+    from bridge.relay.subscriber import Subscriber
+
+_LONGEST_ID = 200
+#: The sprite works on 32 messages of one connection at once: some stay free for an interrupt and a person's word.
+_MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
+#: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
+_MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    sender: Subscriber
+    message_id: str
+
+
+class PendingRequests:
+    """`take` what people send, `answer` what the sprite replies; `link_up` and `link_down` as it changes."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._requests: dict[str, _Request] = {}
+        self._resends: ResendBuffer[Subscriber] = ResendBuffer()
+        self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def has_undelivered(self) -> bool:
+        """Whether a mission or a permission has not been answered yet."""
+        return len(self._resends) > 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing awaits an answer, or the link."""
+        return not self.has_undelivered and not self._requests and not self._waiting
+
+    def resends(self) -> list[bytes]:
+        """Returns the frames that a new connection has to be sent first."""
+        return self._resends.frames()
+
+    async def close(self) -> None:
+        """Ends what still runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def leave(self, member: Subscriber) -> None:
+        """Drops a member's requests that wait for the link; its missions are still delivered."""
+        self._waiting = [(sender, message) for sender, message in self._waiting if sender is not member]
+
+    async def take(self, member: Subscriber, message: VisitorMessage) -> None:
+        """Hands one message on to the sprite, at the sprite's pace."""
+        if len(message.id) > _LONGEST_ID:
+            member.say(Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))
+        elif isinstance(message.payload, Mission):
+            await self._deliver(member, message, message.id)
+        elif isinstance(message.payload, Permission):
+            await self._deliver(member, message, str(uuid.uuid4()))
+        elif self._link.is_ready:
+            await self._request(member, message)
+        elif self._link.change.state == "ready" and len(self._waiting) < _MAX_REQUESTS:
+            # Asleep, and about to wake for this.
+            self._waiting.append((member, message))
+        else:
+            member.say(self._unavailable(), reply_to=message.id or None)
+
+    def answer(self, message: ServerMessage, wire_id: str, members: set[Subscriber]) -> None:
+        """Sends an answer to the member that asked; drops it if that member is gone, or there is none."""
+        request = self._requests.pop(wire_id, None)
+        if request is not None:
+            request.sender.request_ended()
+        elif isinstance(message.payload, Ack | Error) and (sent := self._resends.answered(wire_id)) is not None:
+            request = _Request(sent.sender, sent.message_id)
+        if request is not None and request.sender in members and not isinstance(message.payload, AuthOk):
+            frame = encode(message.payload, reply_to=request.message_id or None, timestamp=message.timestamp)
+            request.sender.put(frame[:-1])
+
+    def link_up(self, members: set[Subscriber]) -> None:
+        """Sends the requests that waited for the link."""
+        waiting, self._waiting = self._waiting, []
+        for member, message in waiting:
+            if member in members:
+                task = asyncio.create_task(self._request(member, message), name="request that waited")
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def link_down(self) -> None:
+        """Refuses every open request: its answer will not come any more."""
+        refused = self._unavailable()
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            request.sender.request_ended()
+            request.sender.say(refused, reply_to=request.message_id or None)
+        waiting, self._waiting = self._waiting, []
+        for member, message in waiting:
+            member.say(refused, reply_to=message.id or None)
+
+    async def _deliver(self, member: Subscriber, message: VisitorMessage, wire_id: str) -> None:
+        if not wire_id:
+            member.say(Error("bad_request", "A mission needs an id, by which a resend is known."))
+            return
+        frame = encode(message.payload, message_id=wire_id)
+        if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
+            text = "Too much waits for the sprite already; send this again when it is there."
+            member.say(Error("queue_full", text), reply_to=message.id or None)
+            return
+        with suppress(LinkDownError):
+            await self._link.send(frame)
+
+    async def _request(self, member: Subscriber, message: VisitorMessage) -> None:
+        if isinstance(message.payload, FileUpload) and not await self._has_room(member):
+            member.say(self._unavailable(), reply_to=message.id or None)
+            return
+        in_haste = isinstance(message.payload, Interrupt)
+        if not in_haste and (len(self._requests) >= _MAX_REQUESTS or member.waiting >= _MAX_REQUESTS_EACH):
+            member.say(Error("busy", "Too many questions at once; ask again in a moment."), reply_to=message.id or None)
+            return
+        wire_id = str(uuid.uuid4())
+        self._requests[wire_id] = _Request(member, message.id)
+        member.request_sent()
+        # What breaks meanwhile is told to everybody whose request is open, this one among them.
+        with suppress(LinkDownError):
+            await self._link.send(encode(message.payload, message_id=wire_id))
+
+    async def _has_room(self, member: Subscriber) -> bool:
+        """Waits until few of the member's chunks are under way; False if the link is gone, or that takes too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_UPLOAD_SECONDS):
+                while member.waiting >= _MAX_CHUNKS and self._link.is_ready:
+                    member.answered.clear()
+                    await member.answered.wait()
+        return member.waiting < _MAX_CHUNKS and self._link.is_ready
+
+    def _unavailable(self) -> Error:
+        return Error("unavailable", self._link.change.detail or "The sprite is not there yet; try again in a moment.")

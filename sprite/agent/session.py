@@ -1,0 +1,159 @@
+"""The session: its row in the log, and the conversation with the agent in which it is held.
+
+Owns which session it is, what it has cost so far, and the CLI's process: begun when a mission needs it, resumed when
+it has died, closed with the session. Knows nothing of missions.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from sprite.config import Settings
+from sprite.database.transcript import TranscriptDB
+from sprite.errors import AgentError
+from sprite.memory.capture.recorder import TurnRecorder
+from sprite.memory.recall.boot_prompt import BootPrompt
+
+if TYPE_CHECKING:
+    from sprite.agent.conversation import Conversation
+    from sprite.agent.equipment import Agent, Listener
+
+log = logging.getLogger(__name__)
+
+#: A conversation that has rested this long is over: the next mission starts a new session.
+IDLE_SECONDS = 12 * 3600.0
+
+
+class Session:
+    """One session after another. `id` is None between them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transcript: TranscriptDB,
+        recorder: TurnRecorder,
+        boot_prompt: BootPrompt,
+        load_agent: Callable[[], Awaitable[Agent]],
+    ) -> None:
+        self._settings = settings
+        self._transcript = transcript
+        self._recorder = recorder
+        self._boot_prompt = boot_prompt
+        self._load_agent = load_agent
+        self._cli_session_id: str | None = None
+        self._cli_cost_usd = 0.0
+        self._last_active = 0.0
+        self._compacted = False
+        self.id: str | None = None
+        self.started_at: float | None = None
+        self.turns = 0
+        #: The agent's model, as set or as the CLI says; None until either is known.
+        self.model: str | None = settings.model
+        #: The conversation, from the first mission that needed it to the session's end.
+        self.conversation: Conversation | None = None
+
+    @property
+    def has_rested(self) -> bool:
+        """Whether the session has rested for too long to be gone on with."""
+        return self.id is not None and time.time() - self._last_active > IDLE_SECONDS
+
+    async def restore(self) -> None:
+        """Takes up the session that an earlier process left open, if any."""
+        session = await self._transcript.open_session()
+        if session is not None:
+            self.id = session.id
+            self.started_at = session.started_at
+            self.turns = session.message_count
+            self._cli_session_id = session.cli_session_id
+            self._last_active = session.last_active_at
+            self._recorder.begin_session(session.id)
+
+    async def begin(self) -> None:
+        """Makes sure there is a session."""
+        if self.id is None:
+            session = await self._transcript.start_session(str(uuid.uuid4()))
+            self.id, self.started_at = session.id, session.started_at
+            self.turns, self._last_active = 0, session.started_at
+            self._cli_session_id = None
+        self._recorder.begin_session(self.id)
+
+    def turn_ended(self) -> None:
+        """Counts a mission's turn."""
+        self.turns += 1
+        self._last_active = time.time()
+
+    async def close(self) -> None:
+        """Ends the agent's process, writes what is open, and ends the session."""
+        await self._close_conversation()
+        await self._recorder.close_session()
+        if self.id is not None:
+            await self._transcript.end_sessions()
+            self.id = self.started_at = self._cli_session_id = None
+            self.turns = 0
+
+    def cost_of_turn(self, total_usd: float | None) -> float | None:
+        """The CLI counts a conversation's cost; a turn's is what was added."""
+        if total_usd is None:
+            return None
+        cost = max(0.0, total_usd - self._cli_cost_usd)
+        self._cli_cost_usd = total_usd
+        return cost
+
+    async def link_cli(self, cli_session_id: str, model: str | None) -> None:
+        """Notes what the CLI calls its conversation, so that a later process can resume it."""
+        self.model = model or self.model
+        if self.id is not None:
+            self._cli_session_id = cli_session_id
+            await self._transcript.link_cli_session(self.id, cli_session_id)
+
+    def compacted(self) -> None:
+        """The agent has lost sight of its memory: what changed comes with its next prompt."""
+        self._compacted = True
+
+    def news(self) -> str | None:
+        """What changed in memory, once after each compaction."""
+        if not self._compacted:
+            return None
+        self._compacted = False
+        return self._boot_prompt.news()
+
+    async def connected(self, listener: Listener) -> Conversation:
+        """The conversation, begun or (after its process died) resumed. AgentError says why there is none."""
+        if self.conversation is not None and self.conversation.alive:
+            return self.conversation
+        await self._close_conversation()
+        # What an agent that did not stop had begun by itself ends with it.
+        await self._recorder.close_task("interrupted")
+        agent = await self._load_agent()
+        await self._boot_prompt.write(self._settings.boot_prompt)
+        self._compacted = False
+        try:
+            conversation = await _connect(agent, listener, resume=self._cli_session_id)
+        except AgentError:
+            if self._cli_session_id is None:
+                raise
+            log.warning("the earlier conversation cannot be resumed; the agent goes on from memory")
+            self._cli_session_id = None
+            conversation = await _connect(agent, listener, resume=None)
+        self._cli_cost_usd = 0.0
+        self.conversation = conversation
+        return conversation
+
+    async def _close_conversation(self) -> None:
+        conversation, self.conversation = self.conversation, None
+        if conversation is not None:
+            await conversation.close()
+
+
+async def _connect(agent: Agent, listener: Listener, resume: str | None) -> Conversation:
+    conversation = agent.conversation(listener)
+    try:
+        await conversation.connect(resume)
+    except AgentError:
+        await conversation.close()
+        raise
+    return conversation

@@ -1,0 +1,120 @@
+"""What one curation does to memory.db: one synchronous function over one transaction, run on the database's thread.
+
+Deterministic, and waits for nothing: what it needs of the log is handed in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sprite.database.curations import Curation
+from sprite.database.projected import Projected
+from sprite.database.transcript import Observation
+from sprite.memory.files import CURATED, sha256
+from sprite.memory.projection.batch_fold import BatchFold
+
+#: Turns before a batch, in its conversations, whose pages and results the agent may still be talking about.
+EARLIER_TURNS = 25
+ACTION_STATUSES = frozenset({"pending", "completed", "dismissed"})
+
+
+@dataclass(slots=True)
+class Change:
+    """What one curation changed: the files rewritten, and the ids of the learnings added."""
+
+    curation_id: int
+    files: list[str] = field(default_factory=list)
+    learnings: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolution:
+    """A person's word on an action, as logged."""
+
+    action_id: int
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class _FileEdit:
+    """A person's content for a curated file, as logged."""
+
+    name: str
+    content: str
+
+
+def turns_needed(curation: Curation) -> tuple[int, int] | None:
+    """The inclusive range of turns that the fold of this curation asks for, or None if it asks for none."""
+    if curation.kind != "batch":
+        return None
+    return (curation.first_observation_id or 0) - EARLIER_TURNS, curation.last_observation_id or 0
+
+
+def fold(tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Change:
+    """Applies one curation; `turns` are those of `turns_needed`."""
+    change = Change(curation.id)
+    if curation.kind == "batch":
+        _fold_batch(tx, curation, turns, change)
+    elif curation.kind == "edit":
+        _fold_edit(tx, curation, change)
+    elif curation.kind != "forget":
+        # From a newer Sprite, perhaps: said, and the rest is applied.
+        tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
+    return change
+
+
+def _fold_batch(tx: Projected, curation: Curation, heard: Sequence[Observation], change: Change) -> None:
+    first = curation.first_observation_id or 0
+    turns = [turn for turn in heard if turn.id >= first]
+    sessions = {turn.session_id for turn in turns}
+    earlier = [turn for turn in heard if turn.id < first and turn.session_id in sessions]
+    batch = BatchFold(tx, curation, turns, earlier)
+    batch.apply()
+    change.learnings, change.files = batch.learnings, batch.files
+
+
+def _fold_edit(tx: Projected, curation: Curation, change: Change) -> None:
+    try:
+        edit = _read_edit(curation.response)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        # One damaged row must not stop memory: it is said, and the rest is applied.
+        tx.report(curation.id, "damaged", f"an edit could not be read: {error}")
+        return
+    if isinstance(edit, int):
+        return
+    if isinstance(edit, _Resolution):
+        tx.resolve_action(edit.action_id, edit.status)
+    else:
+        tx.add_version(
+            edit.name,
+            edit.content,
+            sha256(edit.content),
+            curation_id=curation.id,
+            at=curation.created_at,
+            source="person",
+        )
+        change.files.append(edit.name)
+
+
+def _read_edit(response: str) -> _Resolution | _FileEdit | int:
+    """What an edit in the log says: an int is the extraction that took over, which changes nothing by itself.
+
+    ValueError, KeyError or TypeError if it says nothing that can be done.
+    """
+    edit = json.loads(response)
+    if "generation" in edit:
+        return int(edit["generation"])
+    if "action_id" in edit:
+        action_id, status = edit["action_id"], edit["status"]
+        if not isinstance(action_id, int) or not 0 <= action_id < 2**63 or status not in ACTION_STATUSES:
+            raise ValueError(f"no action {action_id!r} can be {status!r}")
+        return _Resolution(action_id, status)
+    name, content = edit["name"], edit["content"]
+    if name not in CURATED:
+        raise ValueError(f"{name!r} is no curated file")
+    if not isinstance(content, str):
+        raise TypeError("the content is no text")
+    content.encode()
+    return _FileEdit(name, content)

@@ -1,0 +1,53 @@
+"""A workspace with a curated memory of nine turns, and a search over every byte below its `.os/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bridge.offline.model import OfflineModel
+from tests.harness import running_sprite
+from tests.inspection import chat
+
+#: Said in the first session, turn by turn (1 to 6), and in the second (7 to 9).
+FIRST = [
+    "My name is Ada.",
+    "My codename is Quibblewort.",
+    "I prefer tables.",
+    "Make a table of snorgle 3, pears 5",
+    "Remember to water the ficus.",
+    "What is my codename?",
+]
+SECOND = ["My sister is Belzoni.", "run `echo Frobnitz`", "Who is my sister?"]
+TYPED = "<!-- pin -->\n- Never call before ten.\n<!-- /pin -->\n- Keeps three llamas."
+
+
+async def curate_workspace(workspace: Path) -> None:
+    """Fills a workspace with two sessions, curated, and a person's edit with a pin."""
+    workspace.mkdir()
+    async with (
+        OfflineModel() as model,
+        running_sprite(workspace, model.url) as sprite,
+        sprite.client() as client,
+    ):
+        await chat(client, *FIRST)
+        await client.ask("system", {"action": "new_session"})
+        content = (workspace / ".os/memory/user.md").read_text() + f"{TYPED}\n"
+        await client.ask("memory", {"op": "edit", "name": "user.md", "content": content})
+        await chat(client, *SECOND)
+        await client.ask("system", {"action": "flush"})
+
+
+def files_containing(workspace: Path, *words: str) -> list[tuple[str, str]]:
+    """Every file below `.os/` that holds one of the words in its bytes, whatever their case."""
+    found = []
+    for path in sorted((workspace / ".os").rglob("*")):
+        if path.is_file():
+            content = path.read_bytes().lower()
+            found += [(str(path.relative_to(workspace)), word) for word in words if word.lower().encode() in content]
+    return found
+
+
+def without_marks(dumped: dict[str, Any]) -> dict[str, Any]:
+    """A dump of memory.db without what it knows of the disk, which is no memory."""
+    return {name: rows for name, rows in dumped.items() if name != "written_files"}

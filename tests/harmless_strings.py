@@ -1,0 +1,207 @@
+"""Strings that look like secrets and are none: hashes, ids, images, code, configuration and prose."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import uuid
+from collections.abc import Callable
+
+#: Written as people and programs write them; none may be changed.
+WRITTEN = (
+    # Python
+    "password = getpass()",
+    "password = getpass.getpass('Password: ')",
+    "token: str",
+    "token: str | None = None",
+    "def login(user: str, password: str, token: Optional[str] = None) -> bool:",
+    "api_key = os.environ['OPENAI_API_KEY']",
+    "api_key=os.getenv('API_KEY', '')",
+    "self.token = token",
+    "self._password: SecretStr = settings.db_password",
+    "token = request.headers['Authorization'].removeprefix('Bearer ')",
+    "headers = {'Authorization': f'Bearer {token}'}",
+    "secret = secrets.token_urlsafe(32)",
+    "if password != confirm_password: raise ValueError('Passwords do not match')",
+    "client = Anthropic(api_key=settings.api_key.get_secret_value())",
+    "tokens = tokenizer.encode(text, max_length=512, truncation=True)",
+    "assert hashlib.sha256(password.encode()).hexdigest() == user.password_hash",
+    "access_token = create_access_token(identity=user.id, expires_delta=timedelta(hours=1))",
+    "PASSWORD_MIN_LENGTH = 12",
+    "for key, value in config.items(): cache_key = f'{prefix}:{key}:{value}'",
+    "password_field = page.locator('#password-input-2')",
+    "SECRET_NAME = 'prod/db/credentials-2'",
+    "private_key: ed25519.Ed25519PrivateKey,",
+    "from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey",
+    "token = match.group(1)",
+    "auth = HTTPBasicAuth(username, password)",
+    "TOKEN_RE = re.compile(r'[A-Za-z0-9_-]{20,64}')",
+    "secret_key = Fernet.generate_key()",
+    "password=password, token=token, secret=None",
+    # JavaScript, TypeScript, others
+    "const token = jwt.sign({ id: user.id }, process.env.JWT_SECRET, { expiresIn: '1h' });",
+    "interface Credentials { username: string; password: string; apiKey?: string }",
+    "const { data: session, token } = await getSession(req);",
+    'const [password, setPassword] = useState("");',
+    "type: 'password', autoComplete: 'current-password', placeholder: 'Enter your password'",
+    '<input type="password" name="password" id="password1" required>',
+    '<label for="password">Password (at least 12 characters)</label>',
+    "export const AUTH_TOKEN_KEY = 'auth_token';",
+    "localStorage.setItem('token', response.data.token)",
+    "this.accessToken = accessToken ?? this.config.accessToken;",
+    'String password = System.getenv("DB_PASSWORD");',
+    'val token: String = call.request.header("X-Auth-Token")',
+    'password := os.Getenv("PASSWORD")',
+    "if (!crypto.timingSafeEqual(Buffer.from(token), Buffer.from(expected))) return res.sendStatus(401);",
+    "let key = KeyPair::generate(&mut OsRng);",
+    # SQL
+    "CREATE TABLE users (id SERIAL PRIMARY KEY, password VARCHAR(255) NOT NULL, token UUID)",
+    "SELECT id, password_hash, token_count FROM users WHERE token = $1 AND password = ?",
+    "UPDATE accounts SET password = :password WHERE id = :id",
+    "INSERT INTO sessions (user_id, token) VALUES (%s, %s)",
+    # Configuration
+    "DB_PASSWORD=${DB_PASSWORD}",
+    "password: ${{ secrets.NPM_TOKEN }}",
+    "API_KEY=your-api-key-here",
+    "OPENAI_API_KEY=sk-...",
+    "password: <your password>",
+    "secretName: tls-cert-2024",
+    "secretKeyRef: { name: db-credentials, key: password }",
+    "PASSWORD=changeme",
+    "max_tokens: 4096",
+    '"token_type": "Bearer", "expires_in": 3600',
+    '"usage": {"input_tokens": 12045, "output_tokens": 883, "cache_read_input_tokens": 10240}',
+    "password_file: /run/secrets/db_password",
+    "SSL_KEY_FILE=/etc/ssl/private/server.key",
+    "key: 'user-profile-v2'",
+    "tokenizer: bert-base-uncased",
+    "token_url: https://login.example.com/oauth2/v2.0/token",
+    "auth: oauth2",
+    "PWD=/home/ada/projects/shop2",
+    "ssh_authorized_keys: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8Xv3bq8m0kq2 ada@laptop",
+    "--mount=type=secret,id=npm_token",
+    # Shell
+    "read -s -p 'Password: ' password",
+    "docker run -u 1000:1000 -e TOKEN=$TOKEN image:1.2.3",
+    'curl -H "Authorization: Bearer $TOKEN" https://api.example.com/v1/items',
+    "export GITHUB_TOKEN=$(gh auth token)",
+    "openssl rand -hex 32 > secret.key",
+    "ssh-keygen -t ed25519 -C ada@example.com -f ~/.ssh/id_ed25519",
+    "git clone ssh://git@github.com:22/ada/shop.git && git clone git@github.com:ada/shop.git",
+    "kubectl create secret generic db-pass --from-file=password=./password.txt",
+    "-rw------- 1 ada ada 2602 Mar  1 10:00 id_rsa",
+    # URLs
+    "https://example.com/reset-password?step=2&lang=en",
+    "https://user@example.com/path",
+    "http://localhost:8080/@vite/client",
+    "https://cdn.example.com/assets/index-4f9d1c2b.js?v=1700000000",
+    "postgres://$USER:$PASSWORD@localhost:5432/app",
+    "https://example.com/a:b@c/d",
+    "https://fonts.gstatic.com/s/inter/v13/UcCO3FwrK3iLTeHuS_fvQtMwCp50KnMw2boKoduKmMEVuLyfAZ9hiA.woff2",
+    "npm:@types/node@20.11.30, eslint@^8.57.0, sk-animation-fade-in-out-loading-spinner",
+    # Logs
+    "2026-03-01T10:00:00.123Z INFO auth: user 4711 logged in, token refreshed in 35 ms",
+    "ERROR [auth-service-7d9f8b6c5-x2x9q] invalid token: expired at 1700000000",
+    "WARN password for user 'ada' expires in 14 days",
+    "POST /oauth/token 200 - 12.345 ms - trace_id=4bf92f3577b34da6a3ce929d0e0e4736",
+    "fatal: Authentication failed for 'https://github.com/ada/shop.git/'",
+    "sudo: 1 incorrect password attempt",
+    'nginx: cannot load certificate key "/etc/ssl/key.pem": PEM_read_bio_PrivateKey() failed',
+    # Prose
+    "The password must be at least 12 characters long and contain a digit.",
+    "Your password is stored as a bcrypt hash; the token is base64-encoded and lasts 15 minutes.",
+    "Password is case-sensitive. The secret is to start early.",
+    "I forgot my password: can you reset it for account 4711?",
+    "Their key idea (section 3.2) is that tokens are merged pairwise; see Table 2.",
+    "My password manager is 1Password, and I use YubiKey 5C for 2FA.",
+    "The key is SHA-256 of the file; the pass was 30 yards; he passed 2 exams in 2024.",
+    "Turn on passkeys: a passkey is safer than a password, said the author in chapter 12.",
+    "Das Passwort ist falsch. Le mot de passe est incorrect. La contraseña es obligatoria.",
+    "token is v2, secret is level-3, password is utf-8 encoded, key is 256-bit",
+    "Bearer authentication is described in RFC 6750; basic authentication in RFC 7617.",
+    "Begin with `-----BEGIN PRIVATE KEY-----` and end with `-----END PRIVATE KEY-----`.",
+    "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQ\n-----END CERTIFICATE-----",
+    "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE4f5wg2l2hKsTeN\n-----END PUBLIC KEY-----",
+    # Other languages
+    "パスワードを入力してください、8文字以上。 كلمة المرور مطلوبة. Пароль: минимум 8 символов",
+)
+
+_Maker = Callable[[random.Random], str]
+
+
+def _hex(rng: random.Random, size: int) -> str:
+    return rng.randbytes(size).hex()
+
+
+def _base64(rng: random.Random, size: int) -> str:
+    return base64.b64encode(rng.randbytes(size)).decode()
+
+
+def _uuid(rng: random.Random) -> str:
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+
+
+def _minified(rng: random.Random) -> str:
+    names = [rng.choice("abcdefghijklmnopqrstuvwxyz") + rng.choice("abcdefgxyz01234") for _ in range(8)]
+    a, b, c, d, e, f, g, h = names
+    return (
+        f"function {a}({b},{c}){{return {b}.{d}?{b}.{d}({c}.token,{e}.key):void 0}}var {f}=s.{g}ElementsByTagNameNS9,"
+        f"{h}={{key:{a},secret:!0,token:{b}.token,password:{c}.value}};!function(){{{a}.auth={f}({h})}}();"
+    )
+
+
+MADE: dict[str, _Maker] = {
+    "git hash": lambda r: f"{_hex(r, 20)} fix the login form",
+    "short hash": lambda r: f"index {_hex(r, 4)[:7]}..{_hex(r, 4)[:7]} 100644",
+    "git log": lambda r: f"commit {_hex(r, 20)}\nAuthor: Ada <ada@example.com>\n\n    Rotate the token key\n",
+    "sha256": lambda r: f"{hashlib.sha256(r.randbytes(8)).hexdigest()}  dist/app-1.2.3.tar.gz",
+    "docker digest": lambda r: f"image: python@sha256:{_hex(r, 32)}",
+    "md5": lambda r: f'ETag: "{_hex(r, 16)}"',
+    "uuid": _uuid,
+    "uuid in a log": lambda r: f"request_id={_uuid(r)} user_id={_uuid(r)} status=200",
+    "uuid in json": lambda r: json.dumps({"id": _uuid(r), "session_id": _uuid(r), "tokens": r.randint(1, 9999)}),
+    "base64 image": lambda r: f"data:image/png;base64,iVBORw0KGgo{_base64(r, r.randint(100, 1400))}",
+    "bare base64": lambda r: _base64(r, r.randint(30, 1500)),
+    "base64 lines": lambda r: "\n".join(_base64(r, 57) for _ in range(12)),
+    "npm lock": lambda r: f'"node_modules/a": {{"version": "1.2.3", "integrity": "sha512-{_base64(r, 64)}"}}',
+    "pip lock": lambda r: f"requests==2.32.3 \\\n    --hash=sha256:{_hex(r, 32)} \\\n    --hash=sha256:{_hex(r, 32)}",
+    "cargo lock": lambda r: f'[[package]]\nname = "rand"\nchecksum = "{_hex(r, 32)}"',
+    "go sum": lambda r: f"golang.org/x/crypto v0.21.0 h1:{_base64(r, 32)}",
+    "yarn lock": lambda r: f'  resolved "https://registry.yarnpkg.com/a/-/a-1.0.0.tgz#{_hex(r, 20)}"',
+    "minified": _minified,
+    "css": lambda r: f".sk-circle-{r.randint(1, 99)}{{color:#{_hex(r, 3)};background:url(a-{_hex(r, 8)}.png)}}",
+    "asset": lambda r: f'<script src="/static/js/main.{_hex(r, 10)}.chunk.js"></script>',
+    "blob url": lambda r: f"https://example.com/blob/{_hex(r, 20)}/token_{r.randint(1, 99)}.py#L{r.randint(1, 500)}",
+    "trace": lambda r: f"traceparent: 00-{_hex(r, 16)}-{_hex(r, 8)}-01",
+    "hexdump": lambda r: f"{r.randint(0, 9999):08x}  {r.randbytes(16).hex(' ')}  |................|",
+    "ssh public key": lambda r: f"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ{_base64(r, 250)} ada@laptop",
+    "fingerprint": lambda r: f"256 SHA256:{_base64(r, 32).rstrip('=')} ada@laptop (ED25519)",
+    "password hash": lambda r: f'"password_hash": "$2b$12${_base64(r, 39).replace("+", ".").rstrip("=")}"',
+    "numbers": lambda r: ", ".join(f"{r.random():.6f}" for _ in range(20)),
+    "timestamp": lambda r: f"{r.randint(10**9, 2 * 10**9)}:{_hex(r, 6)} tokens={r.randint(1, 9999)} cost=0.41",
+    "ulid": lambda r: "01HQ" + "".join(r.choice("0123456789ABCDEFGHJKMNPQRSTVWXYZ") for _ in range(22)),
+    "object id": lambda r: f'{{"_id": {{"$oid": "{_hex(r, 12)}"}}, "key": "user:{r.randint(1, 9999)}:profile"}}',
+    "model": lambda r: f"model=claude-opus-4-2026{r.randint(1, 12):02d}01 max_tokens={r.randint(1, 9)}000 tool=toolu_01"
+    + "".join(r.choice("ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz123456789") for _ in range(22)),
+    "notebook": lambda r: json.dumps({"outputs": [{"data": {"image/png": _base64(r, 900)}}], "execution_count": 3}),
+    "csv": lambda r: f"{r.randint(1, 999)},Ada,{_uuid(r)},2026-03-01,{r.random():.4f},token_{r.randint(1, 9)}",
+    "assembly": lambda r: f"  4005{r.randint(10, 99)}:\t48 89 e5 \tmov %rsp,%rbp ; 0x{_hex(r, 8)}",
+}  # fmt: skip
+
+
+def harmless_strings(count: int = 1000, seed: int = 1) -> list[str]:
+    """So many harmless strings: all that are written above, then made ones of each kind in turn."""
+    rng = random.Random(seed)  # noqa: S311 - made-up data, the same each time
+    makers = list(MADE.values())
+    made = [makers[number % len(makers)](rng) for number in range(max(0, count - len(WRITTEN)))]
+    return [*WRITTEN, *made][:count]
+
+
+#: Repeated many thousand times, these would make a careless pattern backtrack for ever.
+BACKTRACKING_BAIT = (
+    "password=", "password: ", "key:", "secret_", "eyJ", "://a:", "-----BEGIN PRIVATE KEY-----", "AKIA" + "A" * 16,
+    "PuTTY-User-Key-File-2", "authorization: ", "<private>", "</private>", "a1", "sk-", "sk-a-", "mysql -p", "\\n",
+    "pwd:'", "name: password value: ", "M" * 24 + ".", "1234567890:",
+)  # fmt: skip

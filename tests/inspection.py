@@ -1,0 +1,148 @@
+"""Looks at a sprite from outside: its databases, the events on disk, the model's requests, its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridge.offline.model import OfflineModel, RecordedRequest
+from tests.harness import PATIENCE, Client, SpriteProcess, observations, rows, running_sprite
+
+ENDINGS = frozenset({"complete", "interrupted", "error"})
+
+
+def transcript(workspace: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
+    """Rows of the log."""
+    return rows(workspace / ".os/memory/transcript.db", sql, parameters)
+
+
+def memory(workspace: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
+    """Rows of the projection."""
+    return rows(workspace / ".os/memory/memory.db", sql, parameters)
+
+
+def workspace_db(workspace: Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
+    """Rows of workspace.db."""
+    return rows(workspace / ".os/workspace.db", sql, parameters)
+
+
+def curations(workspace: Path) -> list[dict[str, Any]]:
+    return transcript(workspace, "SELECT * FROM curations ORDER BY id")
+
+
+def journal(workspace: Path) -> list[dict[str, Any]]:
+    return transcript(workspace, "SELECT * FROM turn_journal ORDER BY id")
+
+
+def learnings(workspace: Path) -> list[str]:
+    return [row["content"] for row in memory(workspace, "SELECT content FROM learnings ORDER BY id")]
+
+
+def memory_file(workspace: Path, name: str) -> str:
+    return (workspace / ".os/memory" / name).read_text()
+
+
+def durable_events(workspace: Path) -> list[dict[str, Any]]:
+    """Every event kept for replay, in order."""
+    return [json.loads(row["frame"]) for row in workspace_db(workspace, "SELECT frame FROM events ORDER BY seq")]
+
+
+def endings(workspace: Path) -> dict[str, list[str]]:
+    """The ending events of each mission."""
+    found: dict[str, list[str]] = {}
+    for event in durable_events(workspace):
+        payload = event["payload"]
+        if event["type"] == "agent_event" and payload["mission_id"] and payload["event"] in ENDINGS:
+            found.setdefault(payload["mission_id"], []).append(payload["event"])
+    return found
+
+
+def observation_of(workspace: Path, mission_id: str) -> dict[str, Any]:
+    """The one observation of a mission, its tool calls decoded."""
+    (found,) = [o for o in observations(workspace) if o["mission_id"] == mission_id]
+    return {**found, "tool_calls": json.loads(found["tool_calls_json"])}
+
+
+async def request_seen(model: OfflineModel, wanted: Callable[[RecordedRequest], bool]) -> RecordedRequest:
+    """Waits, with a bound, for a request that matches."""
+    async with asyncio.timeout(PATIENCE):
+        return await model.seen(wanted)
+
+
+def prompts(model: OfflineModel, text: str) -> list[RecordedRequest]:
+    """The agent's requests in which a person has just said this."""
+    return [r for r in model.requests if r.kind == "main" and text in r.user_text]
+
+
+async def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Polls, with a bound: only where nothing says when it has happened."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
+            await asyncio.sleep(0.02)
+    assert condition(), what
+
+
+async def chat(client: Client, *texts: str) -> list[str]:
+    """Missions one after another, each complete; returns their ids."""
+    ids = []
+    for text in texts:
+        mission_id = client.send("mission", {"text": text})
+        end = await client.end_of(mission_id)
+        assert end["event"] == "complete", end
+        ids.append(mission_id)
+    return ids
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def agent_process(sprite: SpriteProcess) -> int:
+    """The process id of the CLI."""
+    (pid,) = children(sprite.process.pid)
+    return pid
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSprite:
+    """A sprite that a file's tests share, each with a client and missions of its own: starting one takes seconds."""
+
+    model: OfflineModel
+    workspace: Path
+    sprite: SpriteProcess
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """A client for one test; at its end no turn may have left anything in the journal."""
+        async with self.sprite.client() as client:
+            yield client
+            assert journal(self.workspace) == []
+
+
+@asynccontextmanager
+async def shared_sprite(folder: Path, *, permissions: str = "bypass") -> AsyncIterator[SharedSprite]:
+    """A model and a sprite that talks to it."""
+    workspace = folder / "workspace"
+    workspace.mkdir()
+    async with OfflineModel() as model, running_sprite(workspace, model.url, permissions=permissions) as sprite:
+        yield SharedSprite(model, workspace, sprite)
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below one."""
+    found = []
+    with contextlib.suppress(OSError):
+        for child in children(pid):
+            found += [child, *descendants(child)]
+    return found

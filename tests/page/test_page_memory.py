@@ -1,0 +1,491 @@
+"""The page's memory: files, learnings, timeline, search, to-dos and forgetting, in a real browser on the real stack."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Locator, Page, WebSocketRoute, expect
+
+from tests.bridge_harness import PageClient
+from tests.harness import observations, rows
+from tests.memory_stores import open_stores
+from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
+
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+
+#: More turns than two pages of the timeline have.
+SMALL_TALK = 110
+USER_MD = "# User\n\n## Preferences\n- Prefers tea to coffee.\n\n## Facts\n- Lives in Porto.\n"
+MARKED = "() => [...(CSS.highlights.get('evidence') ?? [])].map(r => r.toString())"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
+    folder = tmp_path_factory.mktemp("memory")
+    await _live(folder / "data" / "workspaces" / "local" / ".os" / "memory")
+    async with page_stack(folder, "--permissions", "bypass") as found:
+        yield found
+
+
+async def _live(memory: Path) -> None:
+    """A memory with a past: small talk, learnings of every kind, a correction, a to-do."""
+    memory.mkdir(parents=True)
+    async with open_stores(memory) as stores:
+        began = time.time() - 3 * 86_400
+        first = 1
+        for number in range(SMALL_TALK):
+            last = await stores.turn(f"How is station {number}?", f"Station {number} is fine.", at=began + 60 * number)
+            if (number + 1) % 25 == 0 or number == SMALL_TALK - 1:
+                await stores.batch("NONE", first, last)
+                first = last + 1
+        taught = [
+            (
+                "I prefer tea to coffee",
+                "Well, I  prefer tea\nto coffee, always.",
+                "PREFERENCE [t]: Prefers tea to coffee.",
+            ),
+            ("I live in Lisbon", "I live in Lisbon.", "FACT [t]: Lives in Lisbon."),
+            ("I live in Porto now", "I live in Porto now.", "CORRECTION [t] supersedes L2: Lives in Porto."),
+            ("water the ficus", "Remind me to water the ficus.", "ACTION [t]: Water the ficus."),
+            ("call Zoltan", "And remind me to call Zoltan.", "ACTION [t]: Call Zoltan."),
+            (
+                "my locker word is Quibblewort",
+                "My locker word is Quibblewort.",
+                "FACT [t]: The locker word is Quibblewort.",
+            ),
+        ]
+        for number, (quote, said, answer) in enumerate(taught):
+            update = f"\nUSER_MD_UPDATE:\n{USER_MD}" if number == 2 else ""
+            await stores.learn(f'{answer} | "{quote}"{update}', said, "Noted.", at=began + 86_400 + 60 * number)
+
+
+async def memory(page: Page, tab: str = "Files") -> Locator:
+    """Opens the memory panel at one of its views; the panel."""
+    await page.get_by_role("tab", name="Memory").locator("visible=true").click()
+    panel = page.get_by_role("region", name="Memory")
+    await panel.get_by_role("tab", name=tab).click()
+    return panel
+
+
+async def edited(client: PageClient, content: str) -> None:
+    """Another page, or a terminal, writes user.md."""
+    answer = await client.ask("memory", {"op": "edit", "name": "user.md", "content": content})
+    assert answer["type"] == "memory_result", answer
+
+
+def turn_of(stack: PageStack, words: str) -> int:
+    return next(int(row["id"]) for row in observations(stack.workspace) if words in row["user_message"])
+
+
+# --- learning ---
+
+
+async def test_what_a_person_says_is_learned_and_the_page_shows_what_and_where(stack: PageStack) -> None:
+    async with stack.page() as page, stack.page() as second:
+        panel = await memory(page)
+        other = await memory(second, "Learned")
+        await ask(page, "My cat is called Turing.")
+        await panel.get_by_role("button", name="Learn now").click()
+        await page.locator(".toast").get_by_role("button", name="Show").click()
+        for each in (panel, other):
+            learned = each.get_by_role("article").filter(has_text="cat is called Turing")
+            await expect(learned.get_by_text("Just learned")).to_be_visible()
+            await expect(learned).to_contain_text("you said it")
+        await panel.get_by_role("tab", name="Files").click()
+        await expect(panel.get_by_role("article", name="user.md")).to_contain_text("Turing")
+        await expect(panel.get_by_text("waiting")).to_have_count(0)
+    assert stack.complaints == []
+
+
+async def test_evidence_opens_the_very_turn_and_marks_the_words(stack: PageStack) -> None:
+    async with stack.page() as page:
+        panel = await memory(page, "Learned")
+        learned = panel.get_by_role("article").filter(has_text="Prefers tea")
+        await learned.get_by_role("button", name="I prefer tea to coffee").click()
+        turn = page.get_by_role("dialog")
+        await expect(turn).to_contain_text(f"Turn {turn_of(stack, 'always')}")
+        await expect(turn).to_contain_text("Noted.")
+        # As it was said, with its own spaces.
+        await page.wait_for_function(f"() => ({MARKED})().length === 1")
+        assert await page.evaluate(MARKED) == ["I  prefer tea\nto coffee"]
+        await shoot(page, "memory-evidence")
+        assert await violations(page) == []
+        await turn.get_by_role("button", name="Later").click()
+        await expect(turn).to_contain_text("I live in Lisbon.")
+
+
+async def test_a_learning_that_no_longer_holds_says_so_and_names_what_replaced_it(stack: PageStack) -> None:
+    async with stack.page() as page:
+        panel = await memory(page, "Learned")
+        old = panel.get_by_role("article").filter(has_text="Lives in Lisbon")
+        await expect(old).to_contain_text("No longer holds")
+        await old.get_by_role("button", name="learning 3").click()
+        await expect(panel.get_by_role("article", name="Learning 3")).to_be_focused()
+        await panel.get_by_role("button", name="Preference").click()
+        await expect(panel.get_by_role("article")).to_have_count(1)
+
+
+# --- search ---
+
+
+async def test_search_as_one_types_ranks_like_the_agent_and_opens_the_turn(stack: PageStack) -> None:
+    async with stack.page() as page, stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        panel = await memory(page)
+        await page.keyboard.press("Escape")
+        await page.locator(".thread").focus()
+        await page.keyboard.press("/")
+        await page.keyboard.type("tea or coffee", delay=15)
+        found = (await client.ask("memory", {"op": "search", "query": "tea or coffee", "limit": 20}))["payload"]["hits"]
+        hits = panel.locator(".hit")
+        await expect(hits).to_have_count(len(found))
+        texts = [" ".join(text.split()) for text in await hits.locator(".hit-text").all_inner_texts()]
+        assert texts == [" ".join(hit["text"].split()) for hit in found]
+        assert await violations(page) == []
+        await shoot(page, "memory-search")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog")).to_contain_text(f"Turn {found[0]['turn_id']}")
+        await page.keyboard.press("Escape")
+        await panel.get_by_role("searchbox").fill("zzyzx")
+        await expect(panel).to_contain_text("Neither a learning nor a turn fits “zzyzx”")
+
+
+async def test_a_late_answer_to_earlier_words_is_not_shown(stack: PageStack) -> None:
+    held: list[str] = []
+    first: list[str] = []
+
+    def late(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+
+        def up(frame: str | bytes) -> None:
+            message = json.loads(frame)
+            if message["payload"].get("query") == "ficus":
+                first.append(message["id"])
+            server.send(frame)
+
+        def down(frame: str | bytes) -> None:
+            # The answer to the first words comes after the one to the second.
+            if json.loads(frame).get("reply_to") in first:
+                held.append(str(frame))
+                return
+            route.send(frame)
+            if '"op":"search"' in str(frame):
+                for each in held:
+                    route.send(each)
+
+        route.on_message(up)
+        server.on_message(down)
+
+    async with stack.context() as context:
+        await context.route_web_socket("**/ws", late)
+        page = await stack.open(context)
+        panel = await memory(page)
+        await panel.get_by_role("searchbox").fill("ficus")
+        async with asyncio.timeout(20):
+            while not held:
+                await page.wait_for_timeout(20)
+        await panel.get_by_role("searchbox").fill("Zoltan")
+        await expect(panel).to_contain_text("for “Zoltan”")
+        await expect(panel.locator(".hit").first).to_contain_text("Zoltan")
+        await expect(panel.locator(".hit", has_text="ficus")).to_have_count(0)
+    assert stack.complaints == []
+
+
+async def test_the_palette_has_what_memory_finds_and_enter_opens_what_is_marked(stack: PageStack) -> None:
+    async with stack.page() as page:
+        panel = await memory(page)
+        await page.keyboard.press("Control+k")
+        await expect(page.get_by_role("combobox")).to_be_focused()
+        await page.keyboard.type("ficus")
+        found = page.get_by_role("option", name="Water the ficus. To do")
+        await expect(found).to_be_visible()
+        while await found.get_attribute("aria-selected") != "true":
+            await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await expect(panel.get_by_role("article").filter(has_text="Water the ficus.")).to_be_focused()
+
+
+# --- files ---
+
+
+async def test_a_file_is_edited_compared_and_restored(stack: PageStack) -> None:
+    async with stack.page() as page:
+        panel = await memory(page)
+        file = panel.get_by_role("article", name="user.md")
+        await expect(panel.get_by_role("navigation")).to_contain_text("of 200 lines")
+        await file.get_by_role("button", name="Edit").click()
+        content = file.get_by_role("textbox")
+        before = await content.input_value()
+        await content.fill(before.replace("Lives in Porto.", "Lives in Faro."))
+        lines = len(before.rstrip("\n").split("\n"))
+        await expect(file).to_contain_text(f"{lines} of 200 lines")
+        await file.get_by_role("button", name="Save").click()
+        await expect(file.locator(".prose")).to_contain_text("Lives in Faro.")
+        assert "Lives in Faro." in (stack.workspace / ".os/memory/user.md").read_text()
+        await expect(panel.get_by_role("navigation")).to_contain_text(f"{lines} of 200 lines")
+        await file.get_by_role("button", name="Versions").click()
+        difference = file.get_by_role("region", name="What version")
+        await expect(difference.locator("ins")).to_contain_text("Lives in Faro.")
+        await expect(difference.locator("del mark")).to_have_text("Porto")
+        await expect(file).to_contain_text("You wrote it here.")
+        await shoot(page, "memory-versions")
+        assert await violations(page) == []
+        # The newest is first; the one below it is what was there before.
+        await file.locator(".version-item").nth(1).click()
+        await file.get_by_role("button", name="Restore version").click()
+        await expect(file.locator(".prose")).to_contain_text("Lives in Porto.")
+        assert (stack.workspace / ".os/memory/user.md").read_text() == before
+    assert stack.complaints == []
+
+
+async def test_a_file_that_changed_meanwhile_is_not_overwritten_unseen_and_nothing_typed_is_lost(
+    stack: PageStack,
+) -> None:
+    async with stack.page() as page, stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        panel = await memory(page)
+        file = panel.get_by_role("article", name="user.md")
+        await file.get_by_role("button", name="Edit").click()
+        before = await file.get_by_role("textbox").input_value()
+        await file.get_by_role("textbox").fill(f"{before}- Mine.\n")
+        await edited(client, f"{before}- Theirs.\n")
+        await expect(file.get_by_role("alert")).to_contain_text("has changed while you were writing")
+        await expect(file.get_by_role("textbox")).to_have_value(f"{before}- Mine.\n")
+        await expect(file.get_by_role("button", name="Save", exact=True)).to_be_disabled()
+        await file.get_by_role("button", name="Compare").click()
+        await expect(file.locator("ins")).to_contain_text("Mine.")
+        await expect(file.locator("del")).to_contain_text("Theirs.")
+        assert await violations(page) == []
+        # It outlives a reload, and so does the question.
+        await page.reload()
+        panel = await memory(page)
+        await file.get_by_role("button", name="Go on editing").click()
+        await expect(file.get_by_role("textbox")).to_have_value(f"{before}- Mine.\n")
+        await file.get_by_role("button", name="Save mine").click()
+        await expect(file.locator(".prose")).to_contain_text("Mine.")
+        await expect(file.locator(".prose")).not_to_contain_text("Theirs.")
+        await edited(client, before)
+        await expect(file.locator(".prose")).not_to_contain_text("Mine.")
+
+
+async def test_a_save_that_comes_second_is_refused_by_the_server_and_may_be_given_up(stack: PageStack) -> None:
+    def deaf(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+        route.on_message(server.send)
+        # The news of the other edit is still on its way when this page saves.
+        server.on_message(lambda frame: None if '"type":"memory_update"' in str(frame) else route.send(frame))
+
+    async with stack.context() as context, stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        await context.route_web_socket("**/ws", deaf)
+        page = await stack.open(context)
+        panel = await memory(page)
+        file = panel.get_by_role("article", name="user.md")
+        await file.get_by_role("button", name="Edit").click()
+        before = await file.get_by_role("textbox").input_value()
+        await file.get_by_role("textbox").fill(f"{before}- Mine.\n")
+        await edited(client, f"{before}- Theirs.\n")
+        await file.get_by_role("button", name="Save", exact=True).click()
+        await expect(file.get_by_role("alert")).to_contain_text("has changed while you were writing")
+        assert "Theirs." in (stack.workspace / ".os/memory/user.md").read_text()
+        await file.get_by_role("button", name="Take theirs").click()
+        await page.get_by_role("button", name="Drop it").click()
+        await expect(file.locator(".prose")).to_contain_text("Theirs.")
+        await edited(client, before)
+
+
+async def test_hostile_words_in_memory_run_nowhere(stack: PageStack) -> None:
+    evil = '<img src=x onerror="window.ran=1"> <script>window.ran=1</script> [x](javascript:window.ran=1)'
+    async with stack.page() as page, stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        panel = await memory(page)
+        file = panel.get_by_role("article", name="user.md")
+        await expect(file.locator(".prose")).to_contain_text("Prefers tea")
+        before = (stack.workspace / ".os/memory/user.md").read_text()
+        await edited(client, f"{before}- {evil}\n")
+        await expect(file.locator(".prose")).to_contain_text("<img src=x")
+        await file.get_by_role("button", name="Versions").click()
+        await expect(file.locator("ins")).to_contain_text("<script>")
+        await ask(page, f"I like {evil}")
+        await panel.get_by_role("tab", name="Timeline").click()
+        await panel.locator(".timeline-asked", has_text="<script>").first.click()
+        await expect(page.get_by_role("dialog")).to_contain_text("<script>")
+        await page.keyboard.press("Escape")
+        await panel.get_by_role("searchbox").fill("onerror window.ran")
+        await expect(panel.locator(".hit").first).to_contain_text("onerror")
+        assert await panel.locator("img, script, [href^=javascript]").count() == 0
+        assert await page.evaluate("() => window.ran") is None
+        await edited(client, before)
+    assert stack.complaints == []
+
+
+async def test_a_file_over_its_limit_cannot_be_saved_and_the_page_says_why(stack: PageStack) -> None:
+    async with stack.page() as page:
+        panel = await memory(page)
+        file = panel.get_by_role("article", name="user.md")
+        await file.get_by_role("button", name="Edit").click()
+        await file.get_by_role("textbox").fill("- a line\n" * 201)
+        await expect(file).to_contain_text("201 of 200 lines")
+        await expect(file).to_contain_text("too long to save")
+        await expect(file.get_by_role("button", name="Save")).to_be_disabled()
+        await file.get_by_role("button", name="Cancel").click()
+        await page.get_by_role("button", name="Drop them").click()
+        await expect(file.locator(".prose")).to_be_visible()
+        await panel.get_by_role("button", name="soul.md").click()
+        soul = panel.get_by_role("article", name="soul.md")
+        await expect(soul).to_contain_text("memory never writes it")
+        await expect(soul.get_by_role("button", name="Edit")).to_have_count(0)
+
+
+# --- timeline ---
+
+
+async def test_the_timeline_pages_and_grows_without_doubles(stack: PageStack) -> None:
+    async with stack.page() as page:
+        panel = await memory(page, "Timeline")
+        shown = "() => [...document.querySelectorAll('[data-row]')].map(e => e.dataset.row)"
+        await expect(panel).to_contain_text("Learned from turn")
+        await expect(panel.locator(".lessons", has_text="Lives in Porto.")).to_be_visible()
+        await panel.get_by_role("button", name="Older").click()
+        await ask(page, "What is new?")
+        turn = turn_of(stack, "What is new?")
+        await expect(panel.locator(f"[data-row=turn-{turn}]")).to_contain_text("waits to be looked through")
+        while await panel.get_by_role("button", name="Older").count():
+            before = len(await page.evaluate(shown))
+            await panel.get_by_role("button", name="Older").click()
+            await page.wait_for_function(
+                "n => document.querySelectorAll('[data-row]').length > n || "
+                "![...document.querySelectorAll('.older')].some(b => b.checkVisibility())",
+                arg=before,
+            )
+        listed = await page.evaluate(shown)
+        assert len(listed) == len(set(listed))
+        turns = [int(row.removeprefix("turn-")) for row in listed if row.startswith("turn-")]
+        assert turns == sorted((row["id"] for row in observations(stack.workspace)), reverse=True)
+        curations = rows(stack.workspace / ".os/memory/transcript.db", "SELECT id FROM curations")
+        assert sum(row.startswith("curation-") for row in listed) == len(curations)
+        assert await violations(page) == []
+        await panel.locator(f"[data-row=turn-{turn}] button").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("What is new?")
+
+
+# --- actions ---
+
+
+async def test_an_action_is_completed_dismissed_and_taken_up_again(stack: PageStack) -> None:
+    async with stack.page() as page, stack.page() as second:
+        panel, other = await memory(page, "To do"), await memory(second, "To do")
+        await panel.get_by_role("button", name="Complete: Water the ficus.").click()
+        await expect(panel.get_by_role("button", name="Complete: Water the ficus.")).to_have_count(0)
+        await expect(other.get_by_role("button", name="Complete: Water the ficus.")).to_have_count(0)
+        await page.locator(".toast").get_by_role("button", name="Undo").click()
+        await expect(panel.get_by_role("button", name="Complete: Water the ficus.")).to_be_visible()
+        await panel.get_by_role("button", name="Dismiss: Call Zoltan.").click()
+        await panel.get_by_text("1 thing done or dismissed").click()
+        await expect(panel.locator(".closed-actions")).to_contain_text("Dismissed")
+        assert await violations(page) == []
+        await shoot(page, "memory-actions")
+
+
+# --- forgetting ---
+
+
+async def test_a_forget_shows_every_place_first_then_what_remains_and_the_words_are_gone(stack: PageStack) -> None:
+    async with stack.page() as page:
+        panel = await memory(page, "Health")
+        await expect(panel).to_contain_text("What memory has cost")
+        assert await violations(page) == []
+        await shoot(page, "memory-health")
+        await panel.get_by_role("button", name="Forget…").click()
+        await page.get_by_role("dialog").get_by_role("textbox").fill("Quibblewort")
+        await page.keyboard.press("Enter")
+        preview = page.get_by_role("dialog", name="Forget this for good?")
+        await expect(preview).to_contain_text("1 turn")
+        await expect(preview).to_contain_text("1 learning")
+        await expect(preview).to_contain_text("1 entry in the history of memory")
+        await expect(preview).to_contain_text(f"Turns: {turn_of(stack, 'Quibblewort')}")
+        await shoot(page, "memory-forget")
+        await preview.get_by_role("button", name="Forget").click()
+        done = page.get_by_role("dialog", name="Forgotten")
+        await expect(done).to_contain_text("the words stand nowhere in memory any more")
+        await expect(done).to_contain_text("What remains")
+        assert await violations(page) == []
+        await done.get_by_role("button", name="Close").click()
+        await panel.get_by_role("searchbox").fill("Quibblewort")
+        await expect(panel).to_contain_text("Nothing found")
+        assert all("Quibblewort" not in row["user_message"] for row in observations(stack.workspace))
+    assert stack.complaints == []
+
+
+async def test_a_forget_can_be_thought_over(stack: PageStack) -> None:
+    async with stack.page() as page:
+        panel = await memory(page)
+        await panel.get_by_role("button", name="Edit").click()
+        await panel.get_by_role("textbox").fill("- Half a thought")
+        await panel.get_by_role("tab", name="Learned").click()
+        learned = panel.get_by_role("article").filter(has_text="Lives in Porto")
+        await learned.get_by_role("button", name="Forget learning").click()
+        preview = page.get_by_role("dialog", name="Forget this for good?")
+        await expect(preview).to_contain_text("1 learning")
+        await preview.get_by_role("button", name="Cancel").click()
+        await expect(learned).to_be_visible()
+        # What was being written is still there.
+        await panel.get_by_role("tab", name="Files").click()
+        await expect(panel.get_by_role("textbox")).to_have_value("- Half a thought")
+
+
+# --- how it stands ---
+
+
+async def test_unreachable_is_not_empty_and_comes_back_by_a_click(stack: PageStack) -> None:
+    down = True
+
+    def broken(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+        server.on_message(route.send)
+
+        def pass_on(frame: str | bytes) -> None:
+            message = json.loads(frame)
+            if message["type"] != "memory" or not down:
+                server.send(frame)
+                return
+            refusal = {"code": "unavailable", "message": "Your sprite is restarting."}
+            route.send(json.dumps({"type": "error", "id": "e", "reply_to": message["id"], "payload": refusal}))
+
+        route.on_message(pass_on)
+
+    async with stack.context() as context:
+        await context.route_web_socket("**/ws", broken)
+        page = await stack.open(context)
+        panel = await memory(page, "Learned")
+        await expect(panel).to_contain_text("Memory cannot be reached")
+        await expect(panel).to_contain_text("Your sprite is restarting.")
+        await expect(panel).not_to_contain_text("Nothing learned yet")
+        down = False
+        await panel.get_by_role("button", name="Try again").click()
+        await expect(panel).to_contain_text("Prefers tea to coffee.")
+
+
+async def test_on_a_phone_the_list_of_files_and_a_file_take_turns(stack: PageStack) -> None:
+    async with stack.page(viewport={"width": 390, "height": 780}, has_touch=True, color_scheme="dark") as page:
+        panel = await memory(page)
+        await expect(panel.get_by_role("button", name="user.md")).to_be_visible()
+        await panel.get_by_role("button", name="user.md").click()
+        file = panel.get_by_role("article", name="user.md")
+        await expect(file).to_contain_text("Prefers tea")
+        await expect(panel.get_by_role("button", name="context.md")).to_be_hidden()
+        assert await page.evaluate("() => document.documentElement.scrollWidth") == 390
+        await shoot(page, "memory-phone")
+        await file.get_by_role("button", name="All files").click()
+        await expect(panel.get_by_role("button", name="context.md")).to_be_visible()
+        for tab in ("Files", "Learned", "Timeline", "To do", "Health"):
+            await panel.get_by_role("tab", name=tab).click()
+            await expect(panel.locator(".memory-view:visible")).to_have_count(1)
+            assert await violations(page) == [], tab

@@ -1,0 +1,160 @@
+"""Deploys and updates that go wrong: rolled back, said in words people understand, repaired the next time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bridge.hosts.archive import Archive
+from bridge.hosts.bootstrap import UpdateFailedError
+from tests.emulator import Emulator, Fault
+from tests.harness import ROOT
+from tests.inspection import eventually
+from tests.vms import Disk, Heard, Tokens, another_version, checkout, greeting, host_of, version_of
+
+ARCHIVE = Archive.of(ROOT)
+
+
+async def test_an_update_that_is_not_well_is_rolled_back_said_and_not_tried_at_every_wake(
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    version = version_of(machine)
+    emulator.longest_watch = 10.0
+    broken = checkout(
+        tmp_path / "new",
+        another_version(),
+        ("sprite/server.py", lambda text: text + "\nraise SystemExit('planted: it does not start')\n"),
+    )
+    heard = Heard()
+    async with host_of(emulator, broken, tokens) as host:
+        assert (await greeting(await host.reach("ada", heard))).server_version == "0.1.0"
+        assert "planted: it does not start" in heard.words
+        assert "earlier version runs again" in heard.words
+        assert version_of(machine) == version
+        assert "earlier version" in (await host.state("ada")).detail
+
+        swaps = emulator.counted("POST", "stop")
+        await machine.sleep("cold")
+        assert (await greeting(await host.reach("ada", Heard()))).server_version == "0.1.0"
+        assert emulator.counted("POST", "stop") == swaps
+        with pytest.raises(UpdateFailedError, match="planted"):
+            await host.deploy("ada", Heard())
+    assert "an update failed" in caplog.text
+    assert "planted" not in caplog.text
+    # With the code that is well, all is well at once.
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        await greeting(await host.reach("ada", Heard()))
+
+
+async def test_an_update_that_listens_and_does_not_greet_is_rolled_back(
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+) -> None:
+    await disk.put_into(emulator, tokens)
+    rude = checkout(
+        tmp_path / "new",
+        ("sprite/clients/connection.py", lambda text: text.replace("async def serve(self) -> None:", _RUDE)),
+    )
+    async with host_of(emulator, rude, tokens) as host:
+        with pytest.raises(UpdateFailedError, match=r"earlier version runs again.*greet"):
+            await host.deploy("ada", Heard())
+        await greeting(await host.reach("ada", Heard()))
+
+
+_RUDE = '''async def serve(self) -> None:
+        """Hangs up."""
+        self._writer.close()
+
+    async def serve_politely(self) -> None:'''
+
+
+async def test_packages_that_cannot_be_had_are_said_in_pips_words_and_the_earlier_version_runs_on(
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    machine.environment["PIP_NO_INDEX"] = "1"
+    version = version_of(machine)
+    new = checkout(tmp_path / "new", ("sprite/requirements.txt", lambda text: text + "no-such-package-of-ours==9.9\n"))
+    async with host_of(emulator, new, tokens) as host:
+        with pytest.raises(UpdateFailedError, match=r"(?s)No matching distribution.*no-such-package-of-ours"):
+            await host.deploy("ada", Heard())
+        await greeting(await host.reach("ada", Heard()))
+    assert version_of(machine) == version
+    assert emulator.counted("POST", "stop") == 0
+    assert tokens.minted == 1
+
+
+async def test_a_full_disk_of_the_vm_is_said_by_its_files_and_by_its_commands(
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    new = checkout(tmp_path / "new", another_version())
+    machine.is_disk_full = True
+    async with host_of(emulator, new, tokens) as host:
+        with pytest.raises(UpdateFailedError, match="The VM's disk is full") as caught:
+            await host.deploy("ada", Heard())
+        assert not caught.value.retryable
+        machine.is_disk_full = False
+        full = 'case "$*" in *xzf*) echo "tar: write error: No space left on device" >&2; exit 2;; esac'
+        machine.put_tool("tar", f'#!/bin/sh\n{full}\nexec /usr/bin/env PATH="${{PATH#*:}}" tar "$@"\n')
+        with pytest.raises(UpdateFailedError, match="The VM's disk is full"):
+            await host.deploy("ada", Heard())
+        (machine.root / "bin/tar").unlink()
+        await host.deploy("ada", Heard())
+    assert version_of(machine).startswith("0.2.0+")
+
+
+async def test_a_damaged_environment_is_made_anew_by_the_self_check(
+    emulator: Emulator, tokens: Tokens, disk: Disk
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    (machine.workspace / ".os/VERSION").unlink()
+    for packages in (machine.workspace / ".os/venvs").rglob("image.pth"):
+        packages.unlink()
+    heard = Heard()
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        await host.deploy("ada", heard)
+        await greeting(await host.reach("ada", heard))
+    assert "installing the packages anew" in heard.words
+
+
+async def test_where_services_are_not_to_be_had_the_sprite_is_a_process_that_is_replaced_and_revived(
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    machine.services.clear()
+    machine.has_services = False
+    (machine.workspace / ".os/VERSION").unlink()
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        await greeting(await host.reach("ada", Heard()))
+    fallback = [call for call in emulator.calls if "max_run_after_disconnect=0" in call.query]
+    assert len(fallback) == 1
+    process = int((machine.workspace / ".os/run/lock").read_text())
+    new = checkout(tmp_path / "new", another_version())
+    async with host_of(emulator, new, tokens) as host:
+        await machine.sleep("warm")
+        assert (await greeting(await host.reach("ada", Heard()))).server_version == "0.2.0"
+        await eventually(lambda: process not in machine.processes(), "the earlier process has ended")
+
+
+async def test_a_service_whose_start_was_done_and_refused_all_the_same_ends_in_a_sprite_that_lets_us_in(
+    emulator: Emulator, tokens: Tokens, disk: Disk
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    (machine.workspace / ".os/VERSION").unlink()
+    await machine.wake()
+    service = machine.services["sprite"]
+
+    def start() -> None:
+        starting.append(asyncio.ensure_future(machine.start(service)))
+
+    starting: list[asyncio.Future[None]] = []
+    emulator.faults += [
+        Fault("PUT", "/services/", then=start, status=400, body="planted"),
+        Fault("PUT", "/services/", times=9, status=400, body="planted"),
+    ]
+    async with host_of(emulator, ARCHIVE, tokens) as host:
+        await greeting(await host.reach("ada", Heard()))
+    await asyncio.gather(*starting)

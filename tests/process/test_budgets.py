@@ -1,0 +1,384 @@
+"""What a sprite may spend: reserved, settled, written down, and right again after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.llm.budgets import BudgetError, Budgets, Hold, Limits
+from bridge.llm.models import Models
+from bridge.llm.rate_limits import RateLimits
+from sprite.prices import (
+    PRICES,
+    TABLE,
+    Usage,
+    cost_usd,
+)
+from tests.harness import PATIENCE, ROOT, rows
+from tests.model_proxy import BODY, DELTA, END, MODEL, START, ScriptedUpstream, begun, proxy, upstream
+
+NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
+HOUR = 3600.0
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ScriptedUpstream]:
+    async with upstream() as scripted:
+        yield scripted
+
+
+def refused(budgets: Budgets, least: float = 0.1, most: float = 0.1) -> BudgetError:
+    with pytest.raises(BudgetError) as caught:
+        budgets.reserve("ada", least, most)
+    return caught.value
+
+
+# --- reservations ---
+
+
+def test_a_budget_begins_anew_each_utc_day_and_month() -> None:
+    now = [NOON]
+    budgets = Budgets(Limits(daily_usd=1.0, monthly_usd=1.5), lambda: now[0])
+    budgets.settle(budgets.reserve("ada", 1.0, 1.0), 1.0)
+    words = refused(budgets)
+    assert words.retry_after is None
+    assert "2026-12-01" in str(words)
+    assert "$1.00" in str(words)
+    budgets.reserve("bob", 1.0, 1.0)
+    now[0] += 12 * HOUR  # December
+    budgets.settle(budgets.reserve("ada", 1.0, 1.0), 1.0)
+    now[0] += 24 * HOUR
+    budgets.settle(budgets.reserve("ada", 0.5, 0.5), 0.5)
+    assert "2027-01-01" in str(refused(budgets)), "the month's"
+    now[0] -= 24 * HOUR
+    assert refused(budgets).retry_after is None, "a clock that is set back gives nothing back"
+
+
+def test_a_call_over_midnight_counts_for_the_day_it_began_on() -> None:
+    now = [NOON]
+    budgets = Budgets(Limits(daily_usd=1.0), lambda: now[0])
+    hold = budgets.reserve("ada", 0.2, 0.2)
+    now[0] += 13 * HOUR
+    budgets.settle(hold, 0.9)
+    assert budgets.spent("ada").today == budgets.held("ada") == 0
+
+
+def test_a_long_answer_does_not_close_a_small_budget_to_the_next_call() -> None:
+    budgets = Budgets(Limits(daily_usd=0.40))
+    holds = [budgets.reserve("ada", 0.01, 0.64) for _ in range(4)]
+    assert [hold.usd for hold in holds] == pytest.approx([0.1] * 4)
+    waits = refused(budgets, 0.01, 0.64)
+    assert waits.retry_after, "once those are settled there is room"
+    budgets.settle(holds[0], 0.02)
+    assert budgets.reserve("ada", 0.01, 0.64).usd == pytest.approx(0.08)
+
+
+def test_the_last_cents_can_be_spent() -> None:
+    budgets = Budgets(Limits(daily_usd=1.0))
+    budgets.settle(budgets.reserve("ada", 0.1, 0.1), 0.985)
+    assert budgets.reserve("ada", 0.01, 0.64).usd == pytest.approx(0.015)
+
+
+def test_what_costs_nothing_is_never_refused_and_a_budget_of_nothing_refuses_the_rest() -> None:
+    budgets = Budgets(Limits(daily_usd=0.0))
+    assert budgets.reserve("ada", 0.0, 0.0).usd == 0
+    assert refused(budgets, 0.0, 0.01).retry_after is None
+
+
+@given(
+    st.floats(0.001, 10),
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2), st.floats(0, 1), st.booleans()), max_size=60),
+)
+def test_spent_and_held_together_never_pass_the_budget(
+    limit: float, steps: list[tuple[float, float, float, bool]]
+) -> None:
+    """Each step is a call (least, most above it), settled later for a share of what it holds, or a settlement."""
+    budgets = Budgets(Limits(daily_usd=limit))
+    open_: list[tuple[Hold, float]] = []
+    for least, more, share, is_settlement in steps:
+        if is_settlement and open_:
+            hold, part = open_.pop(0)
+            budgets.settle(hold, hold.usd * part)
+        else:
+            try:
+                hold = budgets.reserve("ada", least, least + more)
+            except BudgetError:
+                continue
+            assert hold.usd <= least + more
+            open_.append((hold, share))
+        assert budgets.spent("ada").today + budgets.held("ada") <= limit * (1 + 1e-9)
+        assert budgets.held("ada") == pytest.approx(sum(hold.usd for hold, _ in open_), abs=1e-9)
+
+
+# --- through the proxy ---
+
+
+async def test_fifty_calls_at_once_never_hold_more_than_the_budget(api: ScriptedUpstream, tmp_path: Path) -> None:
+    may_end = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START)
+        await may_end.wait()
+        await response.write(DELTA + END)
+        return response
+
+    api.answer = answer
+    worst = Models().price(MODEL)
+    assert worst is not None
+    asked = {**BODY, "max_tokens": 2000}
+    one = worst.most(len(json.dumps(asked)) // 4, 2000)
+    async with proxy(
+        tmp_path, api.url, limits=Limits(daily_usd=8.7 * one), rate_limits=RateLimits(at_once=100)
+    ) as running:
+        statuses = []
+
+        async def ask() -> None:
+            async with running.post(asked) as response:
+                statuses.append(response.status)
+                if len(statuses) == 50:
+                    may_end.set()
+                await response.read()
+
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+            for _ in range(50):
+                group.create_task(ask())
+            while len(statuses) < 50:
+                await asyncio.sleep(0.01)
+                held = running.budgets.held("ada") + running.budgets.spent("ada").today
+                assert held <= 8.7 * one * (1 + 1e-9)
+        # Eight whole reservations, and one that took what was left.
+        assert sorted(statuses) == [200] * 9 + [429] * 41
+        calls = await running.calls()
+        assert len(calls) == 9
+        assert running.budgets.held("ada") == pytest.approx(0)
+        assert running.budgets.spent("ada").today == pytest.approx(sum(call["usd"] for call in calls))
+
+
+async def test_a_call_costs_what_its_usage_says_at_the_models_price(api: ScriptedUpstream, tmp_path: Path) -> None:
+    said = {
+        "input_tokens": 1000,
+        "output_tokens": 500,
+        "cache_read_input_tokens": 2000,
+        "cache_creation_input_tokens": 300,
+        "cache_creation": {"ephemeral_1h_input_tokens": 100},
+        "server_tool_use": {"web_search_requests": 3},
+    }
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        body = {"type": "message", "model": MODEL, "usage": said}
+        return web.json_response(body, headers={"request-id": "req_011"})
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post() as response:
+            assert response.status == 200
+        call = await running.call()
+        (spend,) = await running.ledger.spend("ada")
+    usd = (1000 * 1 + 500 * 5 + 2000 * 0.1 + 200 * 1.25 + 100 * 2) / 1e6 + 3 * 0.01
+    assert call["usd"] == spend.today == spend.month == spend.total == pytest.approx(usd)
+    assert (call["sprite"], call["model"], call["status"], call["request_id"]) == ("ada", MODEL, 200, "req_011")
+    assert (call["outcome"], call["is_estimate"], call["web_searches"]) == ("complete", 0, 3)
+    assert (call["cache_read_tokens"], call["cache_write_tokens"], call["cache_write_1h_tokens"]) == (2000, 300, 100)
+
+
+async def test_a_spent_budget_is_said_once_and_not_asked_again(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=0.0055)) as running:
+        async with running.post() as response:
+            assert response.status == 200  # it costs 0.002
+        async with running.post({**BODY, "max_tokens": 100_000}) as response:
+            assert response.status == 402
+            assert response.headers["x-should-retry"] == "false"
+            said = (await response.json())["error"]
+            assert said["type"] == "billing_error"
+            assert "$0.0055" in said["message"]
+        async with running.post({**BODY, "max_tokens": 10}, path="/v1/messages/count_tokens") as response:
+            assert response.status == 200, "counting costs nothing"
+    assert [asked.path for asked in api.asked] == ["/v1/messages", "/v1/messages/count_tokens"]
+
+
+@pytest.mark.parametrize("more", [{"model": "gpt-5"}, {"speed": "fast"}])
+async def test_an_unknown_price_is_refused_with_a_budget_and_said_to_be_unknown_without(
+    api: ScriptedUpstream, tmp_path: Path, more: dict[str, str]
+) -> None:
+    models = Models(allowed=("*",))
+    async with (
+        proxy(tmp_path, api.url, limits=Limits(monthly_usd=5.0), models=models) as running,
+        running.post({**BODY, **more}) as response,
+    ):
+        assert response.status == 403
+        assert "price" in (await response.json())["error"]["message"]
+    assert api.asked == []
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"model": "gpt-5", "usage": {"input_tokens": 5, "output_tokens": 6}})
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url, models=models) as running:
+        async with running.post({**BODY, **more}) as response:
+            assert response.status == 200
+        call = await running.call()
+        (spend,) = await running.ledger.spend()
+    assert (call["usd"], call["output_tokens"]) == (None, 6)
+    assert (spend.calls, spend.unpriced, spend.total) == (1, 1, 0)
+
+
+async def test_an_answer_that_says_no_usage_counts_with_all_it_held(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"type": "message"})
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=10.0)) as running:
+        async with running.post() as response:
+            assert response.status == 200
+        call = await running.call()
+    price = Models().price(MODEL)
+    assert price is not None
+    assert call["usd"] == pytest.approx(price.most(len(json.dumps(BODY)) // 4, 1000))
+    assert call["is_estimate"] == 1
+
+
+# --- the ledger ---
+
+
+async def test_what_was_spent_is_known_after_a_restart(api: ScriptedUpstream, tmp_path: Path) -> None:
+    now = [NOON]
+    async with proxy(tmp_path, api.url, clock=lambda: now[0]) as running:
+        for _ in range(3):
+            async with running.post() as response:
+                assert response.status == 200
+            now[0] += 8 * HOUR  # the third is in December
+        expected = [row["usd"] for row in await running.calls()]
+    now[0] = NOON + 16 * HOUR
+    async with proxy(tmp_path, api.url, clock=lambda: now[0]) as running:
+        spent = running.budgets.spent("ada")
+        assert (spent.today, spent.month) == pytest.approx((expected[2], expected[2]))
+        (spend,) = await running.ledger.spend()
+        assert spend.total == pytest.approx(sum(expected))
+        assert await running.ledger.spend("bob") == []
+
+
+CRASHING = """
+import asyncio, pathlib, sys
+from bridge.llm.budgets import Limits
+from tests.model_proxy import proxy
+
+async def main():
+    limits = Limits(daily_usd=1.0)
+    async with proxy(pathlib.Path(sys.argv[1]), sys.argv[2], limits=limits) as running:
+        async with running.post() as response:
+            await response.content.readany()
+            await running.ledger.flush()
+            print("open", running.budgets.held("ada"), flush=True)
+            await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_call_in_flight_when_the_bridge_is_killed_counts_with_all_it_held(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START)
+        await asyncio.Event().wait()
+        return response
+
+    api.answer = answer
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", CRASHING, str(tmp_path), api.url),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        held = float((await process.stdout.readline()).split()[1])
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    assert held > 0
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running:
+        assert running.budgets.spent("ada").today == pytest.approx(held)
+        assert (await running.call())["outcome"] == "lost"
+
+
+async def test_a_disk_that_refuses_closes_the_door_and_loses_no_row(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url, disk_patience=0.0) as running:
+        pages = rows(running.path, "PRAGMA page_count")[0]["page_count"]
+        await running.database.write(lambda tx: tx.execute(f"PRAGMA max_page_count = {pages}"))
+        for number in range(2000):
+            running.ledger.note(running.ledger.open("bob", "m" * 100, number))
+        await running.ledger.flush()
+        assert rows(running.path, "SELECT * FROM model_calls") == []
+        async with running.post() as response:
+            assert response.status == 503
+            assert (await response.json())["error"]["type"] == "api_error"
+        assert api.asked == []
+        await running.database.write(lambda tx: tx.execute("PRAGMA max_page_count = 1000000"))
+        await running.ledger.flush()
+        assert len(rows(running.path, "SELECT * FROM model_calls")) == 2000
+        async with running.post() as response:
+            assert response.status == 200
+
+
+async def test_rows_are_written_while_calls_go_on_without_anyones_asking(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post() as response:
+            assert response.status == 200
+        async with asyncio.timeout(PATIENCE):
+            # Another process's view of the file, which has no events.
+            while not rows(running.path, "SELECT 1 FROM model_calls WHERE outcome = 'complete'"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+# --- prices ---
+
+
+def test_bridge_and_sprite_count_alike_by_one_table() -> None:
+    models = Models()
+    assert set(models.names()) == set(PRICES) == set(json.loads(TABLE.read_text())["models"])
+    for model in PRICES:
+        for prompt in (1000, 150_000):
+            usage = Usage(prompt, 100, 5000, 600, 60)
+            said = {
+                "input_tokens": prompt,
+                "output_tokens": 100,
+                "cache_read_input_tokens": 5000,
+                "cache_creation_input_tokens": 600,
+                "cache_creation": {"ephemeral_1h_input_tokens": 60},
+            }
+            price = models.price(f"{model}-20261001")
+            assert price is not None
+            assert price.cost(usage) == pytest.approx(cost_usd(model, said))
+            assert price.least(usage.prompt_tokens, 100) <= price.cost(usage) <= price.most(usage.prompt_tokens, 100)
+
+
+def test_a_long_prompt_costs_its_own_price_and_answers_kept_in_one_country_more() -> None:
+    price = Models().price("claude-haiku-5-5")
+    assert price is not None
+    assert price.cost(Usage(input=100_000)) == pytest.approx(0.01)
+    assert price.cost(Usage(input=100_001)) == pytest.approx(0.05, rel=1e-3)
+    assert price.cost(Usage(input=100_000, is_us_only=True)) == pytest.approx(0.011)
+
+
+def test_the_stand_in_is_free_by_any_name_and_an_unknown_price_is_none() -> None:
+    assert Models().price("gpt-5") is None
+    free = Models(is_free=True).price("gpt-5")
+    assert free is not None
+    assert free.cost(Usage(10**6, 10**6, 0, 0, 0, 5)) == 0
+    assert Models().allows("offline")
+    assert not Models().allows("gpt-5")
+    assert Models(allowed=("gpt-*",)).allows("gpt-5")
+    assert not Models(allowed=("gpt-*",)).allows("offline")

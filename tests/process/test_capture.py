@@ -1,0 +1,268 @@
+"""Every turn is exactly one observation, however it ends and whoever began it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.harness import Client, observations
+from tests.inspection import SharedSprite, eventually, observation_of, prompts, request_seen, shared_sprite
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("capture")) as home:
+        yield home
+
+
+#: The CLI refuses a bare `sleep`.
+LONG_COMMAND = "run `python3 -c 'import time; time.sleep(30)'`"
+
+
+async def test_a_reply_a_tool_call_and_a_failed_tool_call_are_kept_whole(home: SharedSprite) -> None:
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        said = await _end(client, "Hello there")
+        ran = await _end(client, "run `echo out; echo err >&2`")
+        failed = await _end(client, "run `ls /nowhere`")
+        plain = observation_of(home.workspace, said)
+        assert plain["outcome"] == "complete"
+        assert plain["user_message"] == "Hello there"
+        assert "stand-in" in plain["agent_response"]
+        assert plain["tool_calls"] == []
+        (call,) = observation_of(home.workspace, ran)["tool_calls"]
+        assert (call["name"], call["is_error"]) == ("Bash", False)
+        assert call["input"]["command"] == "echo out; echo err >&2"
+        assert call["result"].split() == ["out", "err"]
+        (call,) = observation_of(home.workspace, failed)["tool_calls"]
+        assert call["is_error"] is True
+        assert "No such file" in call["result"]
+        assert observation_of(home.workspace, failed)["outcome"] == "complete"
+        turns = observations(home.workspace)[before:]
+        assert [o["mission_id"] for o in turns] == [said, ran, failed]
+        numbers = [o["sequence_num"] for o in turns]
+        assert numbers == list(range(numbers[0], numbers[0] + 3))
+
+
+async def test_a_refusal_by_the_model_ends_the_mission_with_its_code_and_the_next_one_runs(home: SharedSprite) -> None:
+    refusals = {
+        400: ("invalid_request", False),
+        401: ("unauthorized_model", False),
+        429: ("rate_limited", True),
+        529: ("overloaded", True),
+    }
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        for status, (code, retryable) in refusals.items():
+            home.model.script.agent({"match": f"refuse {status}", "error": status, "times": -1})
+            mission = client.send("mission", {"text": f"refuse {status}"})
+            end = await client.end_of(mission)
+            assert (end["event"], end["code"], end["retryable"]) == ("error", code, retryable)
+            assert str(status) in end["message"]
+            kept = observation_of(home.workspace, mission)
+            assert (kept["outcome"], kept["user_message"], kept["agent_response"]) == ("error", f"refuse {status}", "")
+            assert "scripted error" in kept["notice"]
+            assert (await client.mission("Hello again"))["event"] == "complete"
+        assert len(observations(home.workspace)[before:]) == 2 * len(refusals)
+
+
+async def test_a_mission_that_never_finishes_is_ended_after_250_steps_and_keeps_every_step(home: SharedSprite) -> None:
+    step = {"tool": "mcp__sprite__search_memory", "input": {"query": "anything"}, "times": -1}
+    home.model.script.agent({"match": "go in circles", **step})
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "go in circles"})
+        end = await client.end_of(mission)
+        assert (end["event"], end["code"], end["retryable"]) == ("error", "max_turns", False)
+        kept = observation_of(home.workspace, mission)
+        assert kept["outcome"] == "max_turns"
+        assert len(kept["tool_calls"]) == 250
+        assert (await client.mission("Hello again"))["event"] == "complete"
+
+
+async def test_an_interrupt_ends_the_turn_at_once_and_keeps_the_tool_that_it_cut_off(home: SharedSprite) -> None:
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        during_tool = client.send("mission", {"text": LONG_COMMAND})
+        await client.event("tool_use")
+        assert (await client.ask("interrupt", {"mission_id": during_tool}))["payload"]["mission_id"] == during_tool
+        assert (await client.end_of(during_tool))["event"] == "interrupted"
+        kept = observation_of(home.workspace, during_tool)
+        assert kept["outcome"] == "interrupted"
+        (call,) = kept["tool_calls"]
+        assert "time.sleep(30)" in call["input"]["command"]
+        assert call["result"]
+
+        at_once = client.send("mission", {"text": "Hello, and stop"})
+        client.send("interrupt")
+        assert (await client.end_of(at_once))["event"] in {"interrupted", "complete"}
+        first = await client.ask("interrupt")
+        assert first["payload"]["code"] == "not_running"
+
+        home.model.script.agent({"match": "think for ever", "hang": True})
+        in_thought = client.send("mission", {"text": "think for ever"})
+        await request_seen(home.model, lambda r: "think for ever" in r.user_text)
+        await client.ask("interrupt")
+        assert (await client.end_of(in_thought))["event"] == "interrupted"
+        assert observation_of(home.workspace, in_thought)["outcome"] == "interrupted"
+
+        assert (await client.mission("Hello after all"))["event"] == "complete"
+        assert len(observations(home.workspace)[before:]) == 4
+
+
+async def test_what_a_background_agent_does_is_an_observation_and_never_the_persons_words(
+    home: SharedSprite,
+) -> None:
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        mission = await _end(client, "use a subagent to run `echo from below`")
+        await client.until(
+            lambda m: (
+                m["type"] == "agent_event"
+                and m["payload"]["mission_id"] is None
+                and m["payload"]["event"] == "text"
+                and "from below" in m["payload"]["text"]
+            )
+        )
+        await eventually(lambda: len(observations(home.workspace)[before:]) == 2, "the background turn is kept")
+        assert [call["name"] for call in observation_of(home.workspace, mission)["tool_calls"]] == ["Agent"]
+        task = observations(home.workspace)[before:][1]
+        assert (task["trigger"], task["user_message"], task["mission_id"]) == ("task", "", None)
+        assert task["outcome"] == "complete"
+        assert "<task-notification>" in task["notice"]
+        assert "from below" in task["agent_response"]
+        assert '"agent_id"' in task["tool_calls_json"]
+        assert "echo from below" in task["tool_calls_json"]
+        assert (await client.mission("Hello again"))["event"] == "complete"
+
+
+async def test_a_background_agents_calls_are_told_by_its_report_whichever_turn_was_under_way_meanwhile(
+    home: SharedSprite,
+) -> None:
+    agent = {"description": "a job", "prompt": "a long job", "subagent_type": "general-purpose"}
+    home.model.script.agent(
+        {"match": "begin the job", "on": "prompt", "blocks": [_call("Agent", **agent), _bash(_wait_for("one"))]},
+        {"match": "go on with it", "on": "prompt", "blocks": [_bash(f"touch go-two; {_wait_for('two')}")]},
+    )
+    of_the_job = {"match": "a long job", "for": "subagent"}
+    # Each call is made when the hook of the one before it has been answered.
+    home.model.script.agent(
+        {**of_the_job, "blocks": [_bash("echo while its own turn runs")]},
+        {**of_the_job, "blocks": [_bash(f"touch one; {_wait_for('go-two')}; echo in another turn")]},
+        {**of_the_job, "blocks": [_bash(f"touch two; {_wait_for('go-three')}; echo in no turn")]},
+    )
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        began = await _end(client, "begin the job")
+        went_on = await _end(client, "go on with it")
+        (home.workspace / "go-three").touch()
+        await eventually(lambda: len(observations(home.workspace)[before:]) == 3, "the agent has reported")
+        assert [call["name"] for call in observation_of(home.workspace, began)["tool_calls"]] == ["Agent", "Bash"]
+        assert [call["name"] for call in observation_of(home.workspace, went_on)["tool_calls"]] == ["Bash"]
+        report = observations(home.workspace)[before:][2]
+        assert (report["trigger"], report["mission_id"]) == ("task", None)
+        calls = json.loads(report["tool_calls_json"])
+        assert [call["result"] for call in calls] == ["while its own turn runs", "in another turn", "in no turn"]
+        assert len({call["agent_id"] for call in calls}) == 1
+
+
+async def test_what_an_agent_in_the_foreground_did_belongs_to_the_mission_also_if_it_failed_or_was_cut_off(
+    home: SharedSprite,
+) -> None:
+    agent = {"description": "a job", "subagent_type": "general-purpose", "run_in_background": False}
+    jobs = ["a sound job", "a bad job", "an endless job"]
+    home.model.script.agent(
+        *({"match": f"do {job}", "on": "prompt", "blocks": [_call("Agent", prompt=job, **agent)]} for job in jobs)
+    )
+    home.model.script.agent(
+        *({"match": job, "for": "subagent", "blocks": [_bash("echo from below")]} for job in jobs),
+        {"match": "a bad job", "for": "subagent", "error": 400, "times": -1},
+        {"match": "an endless job", "for": "subagent", "hang": True},
+    )
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        done = [await _end(client, "do a sound job"), await _end(client, "do a bad job")]
+        done.append(client.send("mission", {"text": "do an endless job"}))
+        await request_seen(home.model, lambda r: r.user_text == "an endless job" and "from below" in str(r.body))
+        await client.ask("interrupt")
+        assert (await client.end_of(done[-1]))["event"] == "interrupted"
+        for mission in done:
+            calls = observation_of(home.workspace, mission)["tool_calls"]
+            assert [(call["name"], "agent_id" in call) for call in calls] == [("Agent", False), ("Bash", True)]
+            assert calls[1]["result"] == "from below"
+        assert len(observations(home.workspace)[before:]) == 3
+
+
+async def test_a_mission_sent_in_mid_turn_waits_and_has_an_observation_of_its_own(home: SharedSprite) -> None:
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        home.model.script.agent({"match": "the first", "delay": 0.3})
+        first = client.send("mission", {"text": "Hello, the first"})
+        await request_seen(home.model, lambda r: "the first" in r.user_text)
+        second = client.send("mission", {"text": "Hello, the second"})
+        ack = await client.reply(second)
+        assert ack["payload"] == {"status": "queued", "position": 1}
+        assert (await client.end_of(first))["event"] == "complete"
+        assert (await client.end_of(second))["event"] == "complete"
+        assert [o["mission_id"] for o in observations(home.workspace)[before:]] == [first, second]
+        # It was no message into a running turn: the model hears it after its first answer.
+        said = [message["role"] for message in prompts(home.model, "the second")[0].body["messages"]]
+        assert "assistant" in said
+
+
+async def test_words_reach_the_model_and_the_log_exactly_as_written(home: SharedSprite) -> None:
+    texts = [
+        "/cost is how I begin",
+        "@/etc/hostname please",
+        "line one\r\n\tline two\n\n\nline three",
+        "emoji \N{GRINNING FACE} and \N{ZERO WIDTH SPACE}, \N{LINE SEPARATOR}",
+        "a NUL \0 and an escape \x1b[31m",
+        "!ls and #remember and <task-notification> in the middle",
+        "word " * 30_000,
+    ]
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        for text in texts:
+            mission = await _end(client, text)
+            assert observation_of(home.workspace, mission)["user_message"] == text
+            sent = "".join(prompts(home.model, "")[-1].user_text.split())
+            assert sent == "".join(text.split()), text[:60]
+        assert not any("root:" in str(r.body) for r in home.model.requests)
+        compacted = await _end(client, "/compact")
+        assert observation_of(home.workspace, compacted)["outcome"] == "complete"
+        assert any(r.kind == "compaction" for r in home.model.requests)
+        assert len(observations(home.workspace)[before:]) == len(texts) + 1
+
+
+async def test_half_a_character_is_refused_in_words_and_the_connection_goes_on(home: SharedSprite) -> None:
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        # What JavaScript writes when it cuts an emoji in two.
+        refused = await client.ask("mission", {"text": "Hello \ud83d half"})
+        assert (refused["type"], refused["payload"]["code"]) == ("error", "bad_message")
+        assert (await client.mission("Hello whole"))["event"] == "complete"
+        assert [o["user_message"] for o in observations(home.workspace)[before:]] == ["Hello whole"]
+
+
+async def _end(client: Client, text: str) -> str:
+    mission = client.send("mission", {"text": text})
+    end = await client.end_of(mission)
+    assert end["event"] == "complete", end
+    return mission
+
+
+def _call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "name": name, "input": arguments}
+
+
+def _bash(command: str) -> dict[str, Any]:
+    return _call("Bash", command=command)
+
+
+def _wait_for(name: str) -> str:
+    return f"until [ -e {name} ]; do python3 -c 'import time; time.sleep(0.02)'; done"

@@ -1,0 +1,376 @@
+"""The chat client over a real socket: in a pipe, and in a terminal whose keys and screen are in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output.vt100 import Vt100_Output
+from rich.text import Text
+
+from bridge.chat.bridge_link import BridgeLink
+from bridge.chat.commands import Commands
+from bridge.chat.conversation import Conversation
+from bridge.chat.pipe import Pipe
+from bridge.chat.state_line import state_line
+from bridge.chat.terminal import Terminal
+from sprite.protocol.memory import FilesResult, LearningsResult
+from sprite.protocol.messages import (
+    Ack,
+    AgentEvent,
+    CanvasUpdate,
+    ChatSaid,
+    Error,
+    Gap,
+    MemoryUpdate,
+    PermissionRequest,
+    PermissionResolved,
+)
+from sprite.protocol.shapes import Block, ChatMessage, FileState
+from tests.chat_stand_in import StandIn, Visitor, learned, state_sync
+from tests.relay_stage import Street, stage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from prompt_toolkit.input import PipeInput
+
+    from bridge.chat.screen import Screen
+    from sprite.protocol.messages import StateSync
+
+
+class Watched(io.StringIO):
+    """What is written, and the news that something was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = asyncio.Event()
+
+    def write(self, text: str) -> int:
+        self.written.set()
+        return super().write(text)
+
+
+class Chat:
+    """A conversation under way: `type` is what a person enters, `seen` what they see."""
+
+    def __init__(self, sprite: StandIn, visitor: Visitor, out: Watched, keys: int | PipeInput) -> None:
+        self.sprite = sprite
+        self.visitor = visitor
+        self._out = out
+        self._keys = keys
+        self._seq = 0
+        self.conversation: Conversation
+        self.talking: asyncio.Task[None]
+
+    def type(self, text: str) -> None:
+        if isinstance(self._keys, int):
+            os.write(self._keys, text.encode())
+        else:
+            self._keys.send_text(text)
+
+    def end_input(self) -> None:
+        """Close the pipe the person writes into."""
+        assert isinstance(self._keys, int)
+        os.close(self._keys)
+        self._keys = -1
+
+    @property
+    def seen(self) -> str:
+        return self._out.getvalue()
+
+    async def until_seen(self, words: str) -> None:
+        async with asyncio.timeout(30):
+            while words not in self.seen:
+                self._out.written.clear()
+                await self._out.written.wait()
+
+    async def event(self, kind: Any, mission_id: str | None, **fields: Any) -> None:
+        self._seq += 1
+        await self.visitor.send(AgentEvent(mission_id, kind, **fields), seq=self._seq)
+
+    async def mission(self, text: str) -> str:
+        """The person says something, and the sprite takes it."""
+        self.type(f"{text}\n" if isinstance(self._keys, int) else f"{text}\r")
+        message = await self.visitor.receive("mission")
+        assert message["payload"]["text"] == text
+        mission_id: str = message["id"]
+        await self.visitor.send(Ack(status="accepted", position=0), reply_to=mission_id)
+        await self.event("started", mission_id)
+        return mission_id
+
+    async def answer(self, mission_id: str, *deltas: str) -> None:
+        for delta in deltas:
+            await self.event("text_delta", mission_id, text=delta)
+        await self.event("text", mission_id, text="".join(deltas))
+        await self.event("complete", mission_id, text="".join(deltas))
+
+
+@asynccontextmanager
+async def _chat(screen: Screen, out: Watched, keys: int | PipeInput, sync: StateSync) -> AsyncIterator[Chat]:
+    assert isinstance(screen, Pipe | Terminal)
+    async with (
+        StandIn() as sprite,
+        stage(Street(sprite.port)) as bridge,
+        BridgeLink(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local")) as link,
+        asyncio.TaskGroup() as group,
+    ):
+        conversation = Conversation(link, screen, banner=lambda: Text("Welcome"))
+        following = group.create_task(conversation.follow())
+        talking = group.create_task(screen.talk(conversation, Commands(conversation, screen, link)))
+        visitor = await sprite.visitor()
+        await visitor.welcome(sync=sync)
+        chat = Chat(sprite, visitor, out, keys)
+        chat.conversation, chat.talking = conversation, talking
+        yield chat
+        talking.cancel()
+        following.cancel()
+
+
+@asynccontextmanager
+async def in_a_pipe(sync: StateSync | None = None) -> AsyncIterator[Chat]:
+    read, write = os.pipe()
+    out = Watched()
+    async with _chat(Pipe(out, fd=read), out, write, sync or state_sync()) as chat:
+        yield chat
+        if not chat.talking.done():
+            chat.end_input()
+
+
+@asynccontextmanager
+async def in_a_terminal(sync: StateSync | None = None) -> AsyncIterator[Chat]:
+    out = Watched()
+    with create_pipe_input() as keys:
+        output = Vt100_Output(out, lambda: Size(rows=40, columns=100), term="xterm")
+        with create_app_session(input=keys, output=output):
+            screen = Terminal(source=keys, output=output)
+            async with _chat(screen, out, keys, sync or state_sync()) as chat:
+                await chat.until_seen("Welcome")
+                yield chat
+
+
+async def test_a_streamed_reply_is_printed_once() -> None:
+    async with in_a_pipe() as chat:
+        await chat.answer(await chat.mission("hello"), "Hel", "lo the", "re.\nSecond ", "line.")
+        await chat.until_seen("Second line.")
+    assert chat.seen.count("Hello there.") == 1
+    assert chat.seen.count("Second line.") == 1
+    assert chat.seen.index("Welcome") < chat.seen.index("hello") < chat.seen.index("Hello there.")
+
+
+async def test_a_reply_that_came_with_the_end_only_is_printed() -> None:
+    async with in_a_pipe() as chat:
+        mission = await chat.mission("hello")
+        await chat.event("complete", mission, text="All at once.")
+        await chat.until_seen("All at once.")
+
+
+async def test_lines_are_sent_one_by_one_and_the_end_of_input_waits_for_the_last_answer() -> None:
+    async with in_a_pipe() as chat:
+        chat.type("one\ntwo")
+        first = await chat.visitor.receive("mission")
+        await chat.visitor.send(Ack(status="accepted"), reply_to=first["id"])
+        await chat.answer(first["id"], "first answer")
+        chat.end_input()
+        second = await chat.visitor.receive("mission")
+        assert second["payload"]["text"] == "two"
+        assert not chat.talking.done()
+        await chat.answer(second["id"], "second answer")
+        async with asyncio.timeout(30):
+            await chat.talking
+    assert chat.seen.index("first answer") < chat.seen.index("two")
+
+
+async def test_tools_cards_and_memory_are_shown_as_they_happen() -> None:
+    async with in_a_pipe() as chat:
+        mission = await chat.mission("do it")
+        await chat.event("tool_use", mission, tool_use_id="t1", name="Bash", input={"command": "ls"})
+        await chat.event("tool_result", mission, tool_use_id="t1", is_error=False, summary="a.txt")
+        await chat.event("tool_use", mission, tool_use_id="t2", name="Bash", input={"command": "false"})
+        await chat.event("tool_use", mission, tool_use_id="t3", name="Read", input={"file_path": "/x"})
+        await chat.event("tool_result", mission, tool_use_id="t2", is_error=True, summary="exit 1")
+        table = Block("b", "table", {"columns": ["Item", "Price"], "rows": [["Tea", 3]]})
+        await chat.visitor.send(CanvasUpdate("create_card", "c1", "s1", "Shopping", "table", [table]))
+        await chat.visitor.send(MemoryUpdate(["user.md"], [learned(1, "FACT", "Likes tea")], curation_id=1))
+        await chat.event("tool_use", mission, tool_use_id="t4", name="mcp__sprite__create_card", input={})
+        await chat.event("tool_result", mission, tool_use_id="t4", is_error=False, summary='{"card_id":1}')
+        await chat.answer(mission, "Done.")
+        await chat.until_seen("Done.")
+    assert "card_id" not in chat.seen
+    for words in ("▸ Bash  ls", "✓ a.txt", "✗ Bash  exit 1", "Shopping", "Tea", "remembered 1 thing"):
+        assert words in chat.seen
+
+
+async def test_errors_are_told_with_what_to_do() -> None:
+    async with in_a_pipe() as chat:
+        mission = await chat.mission("hello")
+        await chat.event("error", mission, code="overloaded", message="The model is busy.", retryable=True)
+        await chat.until_seen("Sending it again may work.")
+        chat.type("again\n")
+        refused = await chat.visitor.receive("mission")
+        await chat.visitor.send(Error(code="storage", message="The disk is full."), reply_to=refused["id"])
+        await chat.until_seen("The disk is full.")
+        await chat.mission("a line after a refused one")
+
+
+async def test_in_a_pipe_the_next_line_answers_a_question_and_no_answer_is_a_no() -> None:
+    async with in_a_pipe() as chat:
+        chat.type("run it\ny\nnext\n")
+        mission = await chat.visitor.receive("mission")
+        for request_id, decision in (("r1", "allow"), ("r2", "deny")):
+            await chat.visitor.send(PermissionRequest(request_id, mission["id"], "Bash", {"command": "ls"}))
+            answer = await chat.visitor.receive("permission")
+            assert answer["payload"] == {"request_id": request_id, "decision": decision}
+        await chat.answer(mission["id"], "Done.")
+        assert (await chat.visitor.receive("mission"))["payload"]["text"] == "next"
+
+
+async def test_an_unknown_command_is_not_sent_to_the_agent() -> None:
+    async with in_a_pipe() as chat:
+        chat.type("/memroy\n")
+        await chat.until_seen("Did you mean /memory?")
+        await chat.mission("the first thing that is sent")
+
+
+async def test_memory_shows_files_and_what_was_learned() -> None:
+    async with in_a_pipe() as chat:
+        chat.type("/memory\n")
+        files = [FileState("user.md", 12, 200, "curated", None)]
+        asked = await chat.visitor.receive("memory")
+        await chat.visitor.send(FilesResult(files), reply_to=asked["id"])
+        asked = await chat.visitor.receive("memory")
+        assert asked["payload"]["op"] == "learnings"
+        rows = [learned(1, "FACT", "Likes coffee", superseded_by=2), learned(2, "CORRECTION", "Likes tea")]
+        await chat.visitor.send(LearningsResult(rows), reply_to=asked["id"])
+        await chat.until_seen("Likes coffee")
+        assert chat.seen.index("Likes tea") < chat.seen.index("Likes coffee")
+        chat.type("/memory nope.md\n")
+        asked = await chat.visitor.receive("memory")
+        assert asked["payload"] == {"op": "file", "name": "nope.md"}
+        await chat.visitor.send(Error("not_found", "There is no file nope.md."), reply_to=asked["id"])
+        await chat.until_seen("There is no file nope.md.")
+    assert "12/200" in chat.seen
+
+
+async def test_after_a_gap_the_answer_that_was_missed_is_shown_and_the_wait_is_over() -> None:
+    async with in_a_pipe() as chat:
+        mission = await chat.mission("hello")
+        await chat.event("text_delta", mission, text="I was say")
+        chat.visitor.cut()
+        chat.visitor = await chat.sprite.visitor()
+        await chat.visitor.welcome(last_seq=50)
+        await chat.visitor.send(Gap(oldest_seq=40))
+        told = [
+            ChatMessage(1, "user", "hello", 1.0, mission),
+            ChatMessage(2, "assistant", "I was saying hello.", 2.0, mission),
+        ]
+        await chat.visitor.send(state_sync(chat=told))
+        await chat.until_seen("I was saying hello.")
+        chat.type("more\n")
+        assert (await chat.visitor.receive("mission"))["payload"]["text"] == "more"
+
+
+async def test_plain_text_carries_no_control_sequences() -> None:
+    async with in_a_pipe() as chat:
+        mission = await chat.mission("hello")
+        await chat.event("tool_use", mission, tool_use_id="t", name="Bash", input={"command": "\x1b[2Jls"})
+        await chat.answer(mission, "\x1b]0;title\x07", "[bold]text[/bold]\x1b[", "31m")
+        await chat.until_seen("[bold]text[/bold]")
+        chat.type("/help\n")
+        await chat.until_seen("/search QUERY")
+    assert "\x1b" not in chat.seen
+
+
+async def test_the_history_of_the_conversation_is_shown_at_the_start() -> None:
+    told = [ChatMessage(1, "user", "my name is Ada", 1.0, "m0")]
+    async with in_a_pipe(state_sync(chat=told)) as chat:
+        await chat.until_seen("my name is Ada")
+
+
+async def test_ctrl_c_stops_the_running_turn_and_hints_when_nothing_runs() -> None:
+    async with in_a_terminal() as chat:
+        chat.type("\x03")
+        await chat.until_seen("Ctrl-D or /quit to leave")
+        mission = await chat.mission("hello")
+        chat.type("\x03")
+        await chat.visitor.receive("interrupt")
+        await chat.event("interrupted", mission)
+        await chat.until_seen("■ stopped")
+        await chat.conversation.until(lambda: chat.conversation.turn is None)
+
+
+async def test_a_message_typed_while_a_turn_runs_is_queued() -> None:
+    async with in_a_terminal() as chat:
+        await chat.mission("first")
+        chat.type("second\r")
+        message = await chat.visitor.receive("mission")
+        await chat.visitor.send(Ack(status="queued", position=1), reply_to=message["id"])
+        await chat.until_seen("queued, position 1")
+
+
+async def test_a_letter_answers_a_question_and_a_message_that_begins_with_it_does_not() -> None:
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("run it")
+        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
+        await chat.until_seen("May the agent use")
+        chat.type("and then rest\r")
+        assert (await chat.visitor.receive("mission"))["payload"]["text"] == "and then rest"
+        chat.type("n\r")
+        answer = await chat.visitor.receive("permission")
+        assert answer["payload"] == {"request_id": "r1", "decision": "deny"}
+        await chat.until_seen("denied")
+
+
+async def test_a_question_that_is_over_is_not_asked_any_more() -> None:
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("run it")
+        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
+        await chat.until_seen("May the agent use")
+        await chat.event("interrupted", mission)
+        await chat.conversation.until(lambda: "idle" in state_line(chat.conversation))
+
+
+async def test_a_reply_grows_on_the_screen_before_it_is_complete() -> None:
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("tell me")
+        await chat.event("text_delta", mission, text="Growing")
+        await chat.until_seen("Growing")
+        await chat.event("text_delta", mission, text=" text")
+        await chat.event("text", mission, text="Growing text")
+        await chat.event("complete", mission, text="Growing text")
+        await chat.until_seen("Growing text")
+
+
+@pytest.mark.parametrize("leaving", ["/quit\r", "/exit\r", "\x04"])
+async def test_quit_exit_and_ctrl_d_leave(leaving: str) -> None:
+    async with in_a_terminal() as chat:
+        chat.type(leaving)
+        async with asyncio.timeout(30):
+            await asyncio.wait([chat.talking])
+
+
+async def test_what_is_said_on_another_page_is_shown_once_and_our_own_words_are_not_repeated() -> None:
+    async with in_a_pipe() as chat:
+        mission = await chat.mission("ours")
+        await chat.visitor.send(ChatSaid(mission, "user", "ours", 1.0), seq=50)
+        await chat.visitor.send(ChatSaid("other", "user", "from the page", 1.0), seq=51)
+        await chat.until_seen("from the page")
+    assert chat.seen.count("ours") == 1
+
+
+async def test_a_question_that_is_open_at_the_start_is_asked_and_one_that_another_page_answered_is_taken_down() -> None:
+    question = PermissionRequest("r1", "m1", "Bash", {"command": "make"})
+    async with in_a_terminal(state_sync(permissions=[question])) as chat:
+        await chat.until_seen("May the agent use")
+        # The live stream may bring it again.
+        await chat.visitor.send(question, seq=50)
+        await chat.visitor.send(PermissionResolved("r1", "allow"), seq=51)
+        await chat.conversation.until(lambda: not chat.conversation.questions)
+    assert chat.seen.count("May the agent use") == 1

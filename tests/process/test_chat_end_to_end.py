@@ -1,0 +1,118 @@
+"""`python -m bridge chat` as people run it: real bridge, sprite, SDK and CLI on the offline model, over a pipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness import ROOT
+
+#: A first turn starts the CLI, and the end of a session curates: seconds each, more on a busy machine.
+_PATIENCE_SECONDS = 180
+
+
+def environment() -> dict[str, str]:
+    """No key: the offline model answers. The sprite may act: what runs here is a throw-away workspace."""
+    names = ("ANTHROPIC_", "SPRITE", "CLAUDE", "BRIDGE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(names)} | {"IS_SANDBOX": "1"}
+
+
+def chat(data: Path, *lines: str, options: Sequence[str] = ("--permissions", "bypass"), **extra: str) -> str:
+    """What a conversation of these lines prints; it must end well, and in time."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bridge", "chat", "--data", data, *options],
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        cwd=ROOT,
+        env={**environment(), **extra},
+        text=True,
+        timeout=_PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    return done.stdout
+
+
+@contextmanager
+def serving(data: Path) -> Iterator[str]:
+    """A bridge that runs on the data already; yields its address."""
+    command = [sys.executable, "-m", "bridge", "serve", "--port", "0", "--data", str(data), "--permissions", "bypass"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment(), text=True) as bridge:
+        try:
+            assert bridge.stdout is not None
+            yield bridge.stdout.readline().split()[-1].partition("/login")[0]
+        finally:
+            bridge.terminate()
+            assert bridge.wait(_PATIENCE_SECONDS) == 0
+
+
+@pytest.fixture(name="data")
+def _data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def test_a_message_gets_a_reply_and_the_stand_in_says_what_it_is(data: Path) -> None:
+    printed = chat(data, "hello there")
+    banner, _, rest = printed.partition("hello there")
+    assert "offline stand-in" in banner
+    assert rest.strip()
+
+
+def test_a_card_is_drawn_as_a_table(data: Path) -> None:
+    printed = chat(data, "make a table card of apples 3, pears 5")
+    after = printed.partition("▸ create_card")[2]
+    cells = [line.strip("│ ").split() for line in after.splitlines() if line.startswith("│")]
+    assert ["apples", "3"] in cells
+    assert ["pears", "5"] in cells
+
+
+def test_a_tool_runs_and_is_seen(data: Path) -> None:
+    printed = chat(data, "run `echo seen-by-a-person`")
+    assert "▸ Bash  echo seen-by-a-person" in printed
+    assert "✓ seen-by-a-person" in printed
+
+
+def test_memory_shows_its_files(data: Path) -> None:
+    printed = chat(data, "hello", "/memory", "/memory user.md", "/status")
+    for name in ("soul.md", "os.md", "tools.md", "files.md", "user.md", "context.md"):
+        assert name in printed
+
+
+def test_a_second_run_remembers_the_first(data: Path) -> None:
+    chat(data, "my name is Wilhelmina")
+    printed = chat(data, "what is my name?", "/search Wilhelmina")
+    answer = printed.partition("what is my name?")[2].partition("/search")[0]
+    assert "Wilhelmina" in answer
+    assert "Nothing found" not in printed
+
+
+def test_a_bridge_that_runs_is_joined_and_left_running(data: Path) -> None:
+    with serving(data):
+        assert "the bridge that runs on" in chat(data, "my name is Wilhelmina")
+        printed = chat(data, "what is my name?")
+        assert "Wilhelmina" in printed.partition("what is my name?")[2]
+        assert "stopping the sprite" not in printed
+
+
+def test_a_bridge_elsewhere_is_talked_to_with_a_persons_token(data: Path) -> None:
+    adding = [sys.executable, "-m", "bridge", "users", "add", "ada", "--data", str(data)]
+    added = subprocess.run(adding, capture_output=True, cwd=ROOT, env=environment(), text=True, check=True).stdout
+    token = next(line.split()[1] for line in added.splitlines() if line.split()[:1] == ["token"])
+    with serving(data) as url:
+        printed = chat(data, "hello there", options=("--url", url), BRIDGE_TOKEN=token)
+        assert f"connected to {url}" in printed
+        assert "Hello!" in printed
+        command = [sys.executable, "-m", "bridge", "chat", "--url", url, "--token", "wrong"]
+        done = subprocess.run(
+            command, input="hi\n", capture_output=True, cwd=ROOT, env=environment(), text=True, check=False
+        )
+        assert done.returncode == 1
+        assert "does not know this token" in done.stdout

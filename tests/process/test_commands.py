@@ -1,0 +1,392 @@
+"""The command line, as a person and as a program meet it: status, memory, restore, doctor, help, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.offline.model import OfflineModel
+from sprite.__main__ import main
+from sprite.memory.files import template
+from sprite.memory.last_error import note_error
+from sprite.protocol.frames import json_schema
+from tests.command_line import command
+from tests.curated_workspace import TYPED
+from tests.harness import running_sprite
+from tests.inspection import curations, memory_file
+from tests.memory_stores import open_stores
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def workspace(curated: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(curated, tmp_path / "workspace")
+
+
+@pytest.fixture
+def run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command on the workspace: (exit code, stdout, stderr)."""
+
+    def run(*arguments: str, at: Path = workspace) -> tuple[int, str, str]:
+        given = list(arguments)
+        if "--help" not in given:
+            place = given.index("--") if "--" in given else len(given)
+            given[place:place] = ["--workspace", str(at)]
+        try:
+            code = main(given)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def as_json(result: tuple[int, str, str]) -> Any:
+    code, out, err = result
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+COMMANDS = [
+    [], ["serve"], ["status"], ["memory"], ["rebuild"], ["import"], ["mcp"], ["doctor"], ["schema"],
+    *(["memory", name] for name in ("search", "file", "history", "diff", "learnings", "restore", "forget")),
+]  # fmt: skip
+
+
+def test_the_schema_is_printed_for_programs_and_needs_no_workspace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json_schema()
+
+
+@pytest.mark.parametrize("name", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(name: list[str], run: Run) -> None:
+    code, out, err = run(*name, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: python -m sprite {' '.join(name)}".rstrip())
+    assert max(map(len, out.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        [],
+        ["memory"],
+        ["memory", "nonsense"],
+        ["memory", "diff", "user.md", "x", "1"],
+        ["memory", "forget"],
+    ],
+    ids=" ".join,
+)
+def test_a_call_that_makes_no_sense_is_refused_with_its_usage(arguments: list[str], run: Run) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["memory", "search", "x"],
+        ["memory", "file", "user.md"],
+        ["memory", "history", "user.md"],
+        ["memory", "diff", "user.md", "0", "1"],
+        ["memory", "learnings"],
+        ["memory", "restore", "user.md", "1"],
+        ["memory", "forget", "--turn", "1"],
+        ["rebuild"],
+        ["rebuild", "--re-extract", "--dry-run"],
+    ],
+    ids=" ".join,
+)
+def test_where_no_sprite_has_run_yet_every_command_says_so(arguments: list[str], run: Run, tmp_path: Path) -> None:
+    code, out, err = run(*arguments, at=tmp_path / "nowhere")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"sprite: There is no .*: no sprite has run there yet\.\n", err)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["memory", "file", "evil.md"], "There is no memory file 'evil.md'"),
+        (["memory", "history", "../x"], "There is no memory file"),
+        (["memory", "diff", "evil.md", "0", "0"], "There is no memory file"),
+        (["memory", "diff", "user.md", "0", "99"], "user.md has no version 99."),
+        (["memory", "diff", "user.md", "0", str(2**70)], "user.md has no version "),
+        (["memory", "diff", "user.md", "-1", "0"], "user.md has no version -1."),
+        (["memory", "restore", "evil.md", "0"], "There is no memory file"),
+        (["memory", "restore", "user.md", "99"], "user.md has no version 99."),
+        (["memory", "restore", "user.md", str(2**70)], "user.md has no version "),
+        (["memory", "restore", "soul.md", "0"], "'soul.md' cannot be edited here"),
+        (["memory", "file", "user.md", "--as-of", "yesterday"], "'yesterday' is neither a time"),
+        (["memory", "forget", "--turn", str(2**70)], "There is no such turn."),
+        (["memory", "forget", "--turn", "-1"], "There is no such turn."),
+        (["memory", "forget", "--learning", str(2**70)], "There is no learning "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_not_there_is_said_in_words(arguments: list[str], words: str, run: Run) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "Traceback" not in err
+
+
+# status
+
+
+def test_status_shows_at_a_glance_that_memory_is_well(run: Run, workspace: Path) -> None:
+    code, out, err = run("status")
+    assert (code, err) == (0, "")
+    first, *lines = out.splitlines()
+    assert first == f"Memory of {workspace}: well"
+    said = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
+    assert said["sprite"] == "not running"
+    assert said["sessions"] == "2"
+    assert said["turns"] == "9, all curated"
+    assert said["learnings"] == "5, 1 open action(s)"
+    assert said["curations"].startswith("2, the last 2")
+    assert said["user.md"].endswith("of 200 lines")
+    assert "█" in said["user.md"]
+    assert re.fullmatch(r"\$0\.\d{4} today, \$0\.\d{4} in all, \$0\.\d{4} per 100 turns", said["spend"])
+    assert said["last"] == "error none"
+    assert len(re.findall(r"\n    session [0-9a-f]{8}, .* UTC  [36] turn\(s\)  \$0", out)) == 2
+
+
+def test_status_says_the_same_to_programs(run: Run) -> None:
+    facts = as_json(run("status", "--json"))
+    wanted: dict[str, Any] = {
+        "sessions": 2,
+        "turns": 9,
+        "waiting": 0,
+        "learnings": 5,
+        "unverified": 0,
+        "open_actions": 1,
+        "curations": 2,
+        "running": None,
+        "calls_of_unknown_price": 0,
+        "daily_cap_usd": None,
+        "refusals": [],
+        "last_error": None,
+    }
+    assert {key: facts[key] for key in wanted} == wanted
+    assert [file["name"] for file in facts["files"]] == [
+        "soul.md",
+        "os.md",
+        "tools.md",
+        "user.md",
+        "files.md",
+        "context.md",
+    ]
+    (day,) = facts["spend_by_day"]
+    assert day["calls"] == 2
+    assert day["usd"] == pytest.approx(facts["spend_usd"])
+    assert sum(session["usd"] for session in facts["spend_by_session"]) == pytest.approx(facts["spend_usd"])
+    assert [session["turns"] for session in facts["spend_by_session"]] == [3, 6]
+    assert facts["usd_per_100_turns"] == pytest.approx(facts["spend_usd"] / 9 * 100)
+    assert facts["tokens_read"] > facts["tokens_written"] > 0
+
+
+def test_status_says_what_needs_attention_and_what_was_refused(run: Run, workspace: Path) -> None:
+    note_error(workspace / ".os/run", "the curator's model refused the call: 401")
+    connection = sqlite3.connect(workspace / ".os/memory/memory.db")
+    with connection:
+        connection.execute(
+            "INSERT INTO reports (curation_id, kind, detail) VALUES (1, 'x', 'user.md: it drops 3 of 8 lines')"
+        )
+    connection.close()
+    _, out, _ = run("status")
+    assert out.startswith(f"Memory of {workspace}: needs attention\n")
+    assert "refused     curation 1: user.md: it drops 3 of 8 lines\n" in out
+    assert "last error  the curator's model refused the call: 401\n" in out
+
+
+async def test_an_unknown_price_is_said_to_be_unknown_and_counts_as_nothing(
+    workspace: Path, model: OfflineModel
+) -> None:
+    async with (
+        running_sprite(workspace, model.url, SPRITE_CURATOR_MODEL="nobody-knows-1") as sprite,
+        sprite.client() as client,
+    ):
+        await client.mission("My parrot is Zebedee.")
+        await client.ask("system", {"action": "flush"})
+        code, out, _ = await command(workspace, "status")
+        assert code == 0
+        assert f"sprite      running on 127.0.0.1:{sprite.port}" in out
+        assert "and 1 call(s) to a model whose price is not known" in out
+        _, out, _ = await command(workspace, "status", "--json")
+    facts = json.loads(out)
+    assert facts["calls_of_unknown_price"] == 1
+    assert curations(workspace)[-1]["cost_usd"] is None
+    assert facts["spend_usd"] == pytest.approx(sum(c["cost_usd"] or 0 for c in curations(workspace)))
+
+
+# memory
+
+
+def test_a_search_prints_hits_and_how_far_learnings_reach(run: Run) -> None:
+    code, out, err = run("memory", "search", "what", "is", "my", "codename?")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert re.match(r"L2 +FACT .*The user's codename is Quibblewort\.$", lines[0])
+    assert lines[-1].endswith("hit(s). Learnings reach up to turn 9; 0 newer turn(s) wait to be curated.")
+    found = as_json(run("memory", "search", "codename type:FACT", "--json", "--limit", "1"))
+    assert (found["indexed_through"], found["waiting"]) == (9, 0)
+    (hit,) = found["hits"]
+    assert (hit["kind"], hit["id"], hit["turn_id"], hit["origin"]) == ("learning", 2, 2, "user")
+    code, out, _ = run("memory", "search", "xylophone")
+    assert (code, out.splitlines()[-1][:10]) == (1, "No hit(s).")
+
+
+@pytest.mark.parametrize(
+    "query", ['"', "AND OR NOT", "*", "a" * 10_000, "😀", "你好", "مرحبا", "NEAR(a b)", "-- '; DROP", "\\"]
+)
+def test_whatever_is_searched_for_is_no_error(query: str, run: Run) -> None:
+    code, _, err = run("memory", "search", "--", query)
+    assert code in {0, 1}
+    assert err == ""
+
+
+def test_a_file_is_shown_as_it_is_and_as_it_was(run: Run, workspace: Path) -> None:
+    assert run("memory", "file", "user.md")[1] == memory_file(workspace, "user.md")
+    assert run("memory", "file", "user.md", "--as-of", "0")[1] == template("user.md")
+    first, edit, second = curations(workspace)
+    one = run("memory", "file", "user.md", "--as-of", str(first["id"]))[1]
+    assert "Quibblewort" in one
+    assert "llamas" not in one
+    two = run("memory", "file", "user.md", "--as-of", str(edit["id"]))[1]
+    assert two == one + TYPED + "\n"
+    assert "Belzoni" in run("memory", "file", "user.md", "--as-of", str(second["id"]))[1]
+    moment = datetime.fromtimestamp(first["created_at"], UTC) + timedelta(milliseconds=1)
+    assert run("memory", "file", "user.md", "--as-of", moment.isoformat())[1] == one
+    assert run("memory", "file", "user.md", "--as-of", moment.replace(tzinfo=None).isoformat())[1] == one
+    assert run("memory", "file", "user.md", "--as-of", "2001-01-01")[1] == template("user.md")
+    shown = as_json(run("memory", "file", "user.md", "--as-of", str(edit["id"]), "--json"))
+    assert shown == {"name": "user.md", "version": 2, "content": two}
+    assert run("memory", "file", "soul.md")[1] == template("soul.md")
+
+
+def test_the_history_of_a_file_is_told(run: Run) -> None:
+    code, out, _ = run("memory", "history", "user.md")
+    assert code == 0
+    assert [re.sub(r" +", " ", re.sub(r"\d{4}-\S+ \S+ UTC", "WHEN", line)) for line in out.splitlines()] == [
+        "version 1 WHEN 13 lines by curator (curation 1)",
+        "version 2 WHEN 17 lines by person (curation 2)",
+        "version 3 WHEN 18 lines by curator (curation 3)",
+    ]
+    versions = as_json(run("memory", "history", "user.md", "--json"))
+    assert [version["source"] for version in versions] == ["curator", "person", "curator"]
+    assert run("memory", "history", "files.md")[1] == "files.md is as shipped.\n"
+    assert as_json(run("memory", "history", "soul.md", "--json")) == []
+
+
+def test_a_diff_shows_what_changed(run: Run) -> None:
+    code, out, _ = run("memory", "diff", "user.md", "1", "2")
+    assert code == 0
+    assert out.startswith("--- user.md version 1\n+++ user.md version 2\n")
+    assert [line for line in out.splitlines() if line.startswith("+")][1:] == [
+        f"+{line}" for line in TYPED.splitlines()
+    ]
+    assert "+- The user's name is Ada." in run("memory", "diff", "user.md", "0", "1")[1]
+    assert run("memory", "diff", "user.md", "2", "2")[1] == "The two versions are the same.\n"
+    assert as_json(run("memory", "diff", "user.md", "1", "2", "--json"))["diff"][0] == "--- user.md version 1"
+
+
+def test_learnings_are_listed_page_by_page(run: Run) -> None:
+    lines = run("memory", "learnings")[1].splitlines()
+    assert [line.split()[0] for line in lines] == ["L1", "L2", "L3", "L4", "L5"]
+    assert re.fullmatch(r"L1 +FACT +\S+ \S+ UTC t1 \(user\)  The user's name is Ada\.", lines[0])
+    rows = as_json(run("memory", "learnings", "--after", "3", "--limit", "1", "--json"))
+    assert [(row["id"], row["content"], row["evidence"]) for row in rows] == [
+        (4, "Water the ficus.", "Remember to water the ficus")
+    ]
+    assert run("memory", "learnings", "--after", "99")[1] == "Nothing has been learned yet.\n"
+    assert run("memory", "learnings", "--after", str(2**70))[0] == 0
+
+
+def test_any_version_can_be_restored_and_those_in_between_are_kept(run: Run, workspace: Path) -> None:
+    one = run("memory", "file", "user.md", "--as-of", "1")[1]
+    code, out, err = run("memory", "restore", "user.md", "1")
+    assert (code, err) == (0, "")
+    assert out == "user.md is as it was in version 1; the versions in between are kept.\n"
+    assert memory_file(workspace, "user.md") == one
+    assert run("memory", "restore", "user.md", "0")[0] == 0
+    assert memory_file(workspace, "user.md") == template("user.md")
+    versions = as_json(run("memory", "history", "user.md", "--json"))
+    assert [v["source"] for v in versions] == ["curator", "person", "curator", "person", "person"]
+    assert run("rebuild")[0] == 0
+    assert memory_file(workspace, "user.md") == template("user.md")
+
+
+async def test_beside_a_running_sprite_everything_can_be_asked_and_restored(
+    workspace: Path, model: OfflineModel
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        results = await asyncio.gather(
+            command(workspace, "status"),
+            command(workspace, "memory", "search", "codename"),
+            command(workspace, "memory", "history", "user.md"),
+            command(workspace, "memory", "learnings"),
+        )
+        assert [(code, err) for code, _, err in results] == [(0, "")] * 4
+        code, out, err = await command(workspace, "memory", "restore", "user.md", "1")
+        assert (code, err) == (0, "")
+        changed = await client.until(lambda m: m["type"] == "memory_update")
+        assert changed["payload"]["files"] == ["user.md"]
+        assert "llamas" not in memory_file(workspace, "user.md")
+        code, out, err = await command(workspace, "memory", "restore", "user.md", "99")
+        assert (code, out) == (2, "")
+        assert "no version 99" in err
+        await sprite.kill()
+    # Its address is still on disk, and nobody listens there.
+    assert (workspace / ".os/run/address").exists()
+    assert (await command(workspace, "memory", "restore", "user.md", "2"))[0] == 0
+    assert "llamas" in memory_file(workspace, "user.md")
+
+
+# doctor
+
+
+async def test_a_doctor_finds_everything_well_or_says_what_to_do(workspace: Path, model: OfflineModel) -> None:
+    code, out, err = await command(workspace, "doctor", model_url=model.url)
+    assert (code, err) == (0, ""), out
+    assert out.endswith("All is well.\n")
+    names = [line.split()[1] for line in out.splitlines()[:-1]]
+    assert names == ["python", "sqlite", "agent", "agent", "workspace", "databases", "token", "model"]
+
+    path = workspace / ".os/memory/memory.db"
+    path.write_bytes(path.read_bytes()[:5000])
+    (workspace / ".os/run/token").chmod(0o644)
+    code, out, _ = await command(workspace, "doctor", "--json")
+    wrong = {finding["check"]: finding["detail"] for finding in json.loads(out) if not finding["ok"]}
+    assert code == 1
+    assert sorted(wrong) == ["databases", "model", "token"]
+    assert "run rebuild" in wrong["databases"]
+    assert "chmod 600" in wrong["token"]
+    assert "ANTHROPIC_API_KEY" in wrong["model"]
+
+
+async def test_learnings_whose_evidence_is_not_in_their_turn_are_counted(tmp_path: Path) -> None:
+    folder = tmp_path / ".os/memory"
+    folder.mkdir(parents=True)
+    async with open_stores(folder) as stores:
+        await stores.projection.settle()
+        await stores.learn('PREFERENCE [t] Ada owns nine purple llamas. | "nine purple llamas"', "Hello there")
+    code, shown, _ = await command(tmp_path, "status")
+    assert code == 0
+    assert "unverified  1 learning(s) whose evidence is not in the turn they name" in shown
+    _, machine, _ = await command(tmp_path, "status", "--json")
+    assert json.loads(machine)["unverified"] == 1

@@ -1,0 +1,68 @@
+"""Databases and their lock where processes end: a disk that refuses to grow, an owner that is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sprite.database.lock import workspace_lock
+from sprite.errors import WorkspaceLockedError
+from tests.harness import ROOT
+
+FULL_DISK = """
+import asyncio, resource, sys
+from pathlib import Path
+from sprite.errors import StorageError
+from tests.memory_stores import open_stores
+
+async def main(folder):
+    async with open_stores(folder) as stores:
+        await stores.turn("before")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+        failed = 0
+        for _ in range(5):
+            try:
+                await stores.turn("x" * 200_000)
+            except StorageError as error:
+                failed += 1
+                print("refused:", error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        await stores.turn("after")
+        print(failed, len(await stores.observations()))
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_a_disk_that_refuses_to_grow_is_a_storage_error_and_what_fits_later_is_written(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    *refused, last = done.stdout.splitlines()
+    failed, written = map(int, last.split())
+    assert failed >= 1
+    assert written == 7 - failed, "every turn is there that was not refused"
+    assert all(line.startswith("refused: The disk refuses") for line in refused)
+
+
+def test_a_killed_owner_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    hold = (
+        "import sys, pathlib\nfrom sprite.database.lock import workspace_lock\n"
+        "with workspace_lock(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(lock)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"held\n"
+        with pytest.raises(WorkspaceLockedError, match=f"process {owner.pid}"), workspace_lock(lock):
+            pass
+        owner.kill()
+        owner.wait()
+    with workspace_lock(lock):
+        pass

@@ -1,0 +1,137 @@
+"""What a client hears: durable events without a gap, replayed from where it left off, and answers in their turn."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from bridge.offline.model import OfflineModel
+from sprite.database.workspace import EVENTS_KEPT
+from tests.harness import Client, running_sprite
+from tests.inspection import chat, durable_events, observation_of, prompts, request_seen
+
+
+async def test_a_client_that_resumes_gets_exactly_what_it_missed_also_after_a_restart(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite:
+        async with sprite.client() as witness:
+            async with sprite.client() as client:
+                await chat(client, "Hello there", "run `echo one`")
+                left_at = _seqs(client)[-1]
+                epoch = client.received[0]["payload"]["epoch"]
+            await chat(witness, "run `echo two`")
+            all_seqs = _seqs(witness)
+        assert all_seqs == list(range(1, len(all_seqs) + 1))
+        async with sprite.client(resume={"epoch": epoch, "last_seq": left_at}) as client:
+            await chat(client, "Hello again")
+            replayed = _durable(client)
+        assert [m["seq"] for m in replayed] == list(range(left_at + 1, left_at + 1 + len(replayed)))
+        missed = [m for m in replayed if m["seq"] <= all_seqs[-1]]
+        assert missed == [m for m in _durable(witness) if m["seq"] > left_at]
+        assert not [m for m in client.received if m["type"] in {"state_sync", "gap"}]
+        assert await sprite.stop() == 0
+    written = durable_events(workspace)
+    assert [m["seq"] for m in written] == list(range(1, len(written) + 1))
+    async with running_sprite(workspace, model.url) as sprite:
+        async with sprite.client(resume={"epoch": epoch, "last_seq": left_at}) as client:
+            await client.ask("heartbeat")
+            assert _durable(client) == written[left_at:]
+        async with sprite.client(resume={"epoch": epoch, "last_seq": len(written)}) as client:
+            await client.ask("heartbeat")
+            assert _durable(client) == []
+            assert not [m for m in client.received if m["type"] in {"state_sync", "gap"}]
+
+
+async def test_a_client_of_another_epoch_or_from_the_future_gets_the_whole_state(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite:
+        async with sprite.client() as client:
+            await chat(client, "Hello there")
+            epoch = client.received[0]["payload"]["epoch"]
+        strange: list[dict[str, Any]] = [
+            {"epoch": "another", "last_seq": 1},
+            {"epoch": epoch, "last_seq": 10_000},
+            {"epoch": epoch, "last_seq": -1},
+        ]
+        for resume in strange:
+            async with sprite.client(resume=resume) as client:
+                sync = await client.until(lambda m: m["type"] == "state_sync")
+                assert [line["role"] for line in sync["payload"]["chat"]] == ["user", "assistant"]
+                assert sync["payload"]["session"]["turns"] == 1
+                assert not [m for m in client.received if m["type"] == "gap"]
+
+
+async def test_a_client_whose_events_are_pruned_is_told_of_the_gap_and_gets_the_whole_state(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "Hello there")
+        epoch = client.received[0]["payload"]["epoch"]
+        newest = _seqs(client)[-1]
+    with contextlib.closing(sqlite3.connect(workspace / ".os/workspace.db")) as db, db:
+        frames = [
+            (
+                seq,
+                json.dumps({"type": "agent_event", "id": "x", "timestamp": 0, "payload": {}, "seq": seq}).encode()
+                + b"\n",
+            )
+            for seq in range(newest + 100, newest + 100 + EVENTS_KEPT + 7)
+        ]
+        db.executemany("INSERT INTO events VALUES (?, ?)", frames)
+    last = frames[-1][0]
+    async with running_sprite(workspace, model.url) as sprite:
+        async with sprite.client(resume={"epoch": epoch, "last_seq": newest}) as client:
+            gap = await client.until(lambda m: m["type"] == "gap")
+            assert gap["payload"]["oldest_seq"] == last - EVENTS_KEPT + 1
+            await client.until(lambda m: m["type"] == "state_sync")
+            await client.ask("heartbeat")
+            assert _durable(client) == []
+        async with sprite.client(resume={"epoch": epoch, "last_seq": last - EVENTS_KEPT}) as client:
+            await client.ask("heartbeat")
+            assert _seqs(client) == list(range(last - EVENTS_KEPT + 1, last + 1))
+            await chat(client, "Hello again")
+            assert _seqs(client) == list(range(last - EVENTS_KEPT + 1, _seqs(client)[-1] + 1))
+
+
+async def test_a_heartbeat_is_answered_in_its_turn_and_a_slow_turn_holds_up_nothing_else(
+    model: OfflineModel, workspace: Path
+) -> None:
+    model.script.agent({"match": "slowly", "delay": 0.3})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": "Hello, slowly"})
+        await request_seen(model, lambda r: "slowly" in r.user_text)
+        heartbeat = client.send("heartbeat")
+        status = client.send("system", {"action": "status"})
+        search = client.send("memory", {"op": "search", "query": "anything"})
+        stack = client.send("canvas_interaction", {"action": "create_stack", "name": "Beside"})
+        await client.reply(heartbeat)
+        answered = [m["reply_to"] for m in client.received if m.get("reply_to")]
+        assert set(answered) == {mission, status, search, stack, heartbeat}
+        assert answered[-1] == heartbeat
+        assert [e["event"] for e in client.events(mission)][-1] == "complete"
+
+
+async def test_a_mission_that_is_interrupted_before_the_agent_is_awake_is_interrupted(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": "Hello, and stop"})
+        await client.event("started")
+        client.send("interrupt")
+        assert (await client.end_of(mission))["event"] == "interrupted"
+        assert observation_of(workspace, mission)["outcome"] == "interrupted"
+        assert not prompts(model, "Hello, and stop")
+        assert (await client.mission("Hello again"))["event"] == "complete"
+
+
+def _durable(client: Client) -> list[dict[str, Any]]:
+    return [m for m in client.received if "seq" in m]
+
+
+def _seqs(client: Client) -> list[int]:
+    return [m["seq"] for m in _durable(client)]

@@ -1,0 +1,347 @@
+"""`import` as people run it: a process, real logs, real databases."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.offline.model import OfflineModel
+from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
+from tests.inspection import curations, eventually, learnings
+from tests.session_logs import Recorded, write_many
+
+#: A log is left alone for a moment after it was written; the fixture's are older than that when they are read.
+HOUR = 3600.0
+
+
+def run(workspace: Path, *arguments: str | Path, command: str = "import") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sprite", command, "--workspace", workspace, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=sprite_environment(None),
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def facts(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(done.stdout)
+    return parsed
+
+
+def sessions(workspace: Path) -> list[dict[str, Any]]:
+    return rows(workspace / ".os/memory/transcript.db", "SELECT * FROM sessions ORDER BY started_at")
+
+
+@pytest.fixture
+def logs(recorded: Recorded, tmp_path: Path) -> Recorded:
+    """Real logs that a test may change."""
+    shutil.copytree(recorded.projects, tmp_path / "projects")
+    return Recorded(tmp_path / "projects", recorded.ids)
+
+
+@pytest.fixture(scope="module")
+def many(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """4,000 turns in 40 logs."""
+    folder = tmp_path_factory.mktemp("many")
+    write_many(recorded.log("everyday"), folder, sessions=40, turns=100)
+    return folder
+
+
+# --- what arrives ---
+
+
+def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Recorded, tmp_path: Path) -> None:
+    workspace = tmp_path / "new/workspace"
+    done = run(workspace, logs.projects, "--json")
+    assert done.returncode == 0, done.stderr
+    found = facts(done)
+    assert (found["files"], found["sessions"], found["turns"]) == (11, 8, 27)
+    assert (found["still_open"], found["damaged_lines"], found["refused"]) == (1, 0, [])
+    turns = observations(workspace)
+    assert len(turns) == found["waiting"] == 27
+    assert {turn["processed"] for turn in turns} == {0}
+    assert {turn["mission_id"] for turn in turns} == {None}
+    kept = {session["id"]: session for session in sessions(workspace)}
+    assert set(kept) == set(logs.ids.values())
+    for identity, session in kept.items():
+        own = [turn for turn in turns if turn["session_id"] == identity]
+        assert [turn["sequence_num"] for turn in own] == list(range(1, len(own) + 1))
+        assert own == sorted(own, key=lambda turn: turn["timestamp"])
+        assert session["started_at"] < own[0]["timestamp"]
+        assert session["ended_at"] == session["last_active_at"] == own[-1]["timestamp"]
+        assert session["observation_count"] == len(own)
+        assert session["message_count"] == len([turn for turn in own if turn["trigger"] == "user"])
+    assert run(workspace, command="status").returncode == 0
+
+
+def test_a_second_import_adds_nothing(logs: Recorded, workspace: Path) -> None:
+    assert run(workspace, logs.projects).returncode == 0
+    before = observations(workspace), sessions(workspace)
+    again = run(workspace, logs.projects, logs.log("everyday"), "--json")
+    assert again.returncode == 0
+    assert (facts(again)["turns"], facts(again)["sessions"]) == (0, 0)
+    assert facts(again)["already_imported"] > 27
+    assert (observations(workspace), sessions(workspace)) == before
+
+
+def test_what_was_forgotten_is_not_imported_again(logs: Recorded, workspace: Path) -> None:
+    assert run(workspace, logs.log("everyday")).returncode == 0
+    forgotten = subprocess.run(
+        [sys.executable, "-m", "sprite", "memory", "forget", "--workspace", workspace, "--turn", "5", "--yes"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=sprite_environment(None),
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert facts(run(workspace, logs.projects, "--json"))["turns"] == 19
+    assert not any("prefer tea" in turn["user_message"] for turn in observations(workspace))
+
+
+@pytest.mark.parametrize("name", ["everyday", "troubled", "delegating", "commands"])
+def test_of_a_log_that_has_grown_only_what_is_new_is_added(logs: Recorded, workspace: Path, name: str) -> None:
+    log = logs.log(name)
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+    added = 0
+    for share in (0.3, 0.5, 0.51, 0.8, 1.0):
+        end = int(len(lines) * share)
+        # The last line is half written: the CLI is at work.
+        log.write_text("".join(lines[:end]) + "".join(lines[end : end + 1])[:40], encoding="utf-8")
+        done = run(workspace, log, "--json")
+        assert done.returncode == 0, done.stderr
+        added += facts(done)["turns"]
+    at_once = workspace.with_name("at-once")
+    assert run(at_once, log).returncode == 0
+    assert observations(workspace) == observations(at_once)
+    assert sessions(workspace) == sessions(at_once)
+    assert added == len(observations(at_once))
+
+
+def test_one_log_alone_brings_its_subagents_and_an_agents_log_its_session(logs: Recorded, workspace: Path) -> None:
+    log = logs.log("delegating")
+    (*_, agent) = (log.parent / log.stem / "subagents").glob("*.jsonl")
+    for path in (log, agent):
+        found = workspace / path.stem
+        assert facts(run(found, path, "--json"))["files"] == 4
+        assert [turn["tool_calls_json"].count('"agent_id"') for turn in observations(found)] == [0, 1, 1, 1, 0]
+
+
+def test_a_session_that_was_forked_brings_only_what_it_added(logs: Recorded, workspace: Path) -> None:
+    assert run(workspace, logs.log("troubled")).returncode == 0
+    done = facts(run(workspace, logs.log("forked"), "--json"))
+    assert (done["turns"], done["already_imported"]) == (1, 7)
+    assert observations(workspace)[-1]["user_message"] == "Hello, forked"
+    assert observations(workspace)[-1]["session_id"] == logs.ids["forked"]
+
+
+def test_a_dry_run_says_what_an_import_would_do_and_writes_nothing(logs: Recorded, workspace: Path) -> None:
+    found = facts(run(workspace, logs.projects, "--dry-run", "--json"))
+    assert (found["turns"], found["already_imported"]) == (27, 7)
+    assert not (workspace / ".os").exists()
+    assert run(workspace, logs.log("everyday")).returncode == 0
+    before = (workspace / ".os/memory/transcript.db").read_bytes()
+    assert facts(run(workspace, logs.projects, "--dry-run", "--json"))["turns"] == 19
+    assert (workspace / ".os/memory/transcript.db").read_bytes() == before
+
+
+async def test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search(
+    model: OfflineModel, logs: Recorded, workspace: Path
+) -> None:
+    assert run(workspace, logs.log("everyday")).returncode == 0
+    model.script.curator({"raw_text": 'PREFERENCE [t5]: Ada prefers tea | "I prefer tea"\n'})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await eventually(lambda: bool(curations(workspace)), "the import is curated")
+        await eventually(lambda: learnings(workspace) == ["Ada prefers tea"], "something was learned")
+        found = await client.ask("memory", {"op": "search", "query": "who prefers tea"})
+        assert any("tea" in hit["text"] for hit in found["payload"]["hits"]), found
+        assert (await client.mission("Hello"))["event"] == "complete"
+    assert {turn["processed"] for turn in observations(workspace)} == {0, 1} or len(curations(workspace)) > 1
+    newest = observations(workspace)[-1]
+    assert newest["session_id"] not in logs.ids.values()
+    assert newest["user_message"] == "Hello"
+
+
+async def test_what_the_sprite_had_itself_is_not_imported_again(model: OfflineModel, workspace: Path) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.mission("Hello there")
+    before = observations(workspace)
+    own = workspace / ".os/run/claude/projects"
+    elsewhere = workspace.with_name("copied")
+    shutil.copytree(own, elsewhere)
+    for folder in (own, elsewhere):
+        done = run(workspace, folder, "--json")
+        assert done.returncode == 0
+        assert (facts(done)["turns"], len(facts(done)["own_sessions"])) == (0, 1)
+    assert observations(workspace) == before
+
+
+async def test_a_workspace_with_a_sprite_on_it_is_left_alone_and_the_sprite_is_named(
+    model: OfflineModel, logs: Recorded, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite:
+        done = run(workspace, logs.log("everyday"))
+        assert done.returncode == 2
+        assert f"process {sprite.process.pid}" in done.stderr
+        assert str(workspace) in done.stderr
+    assert observations(workspace) == []
+
+
+# --- killed ---
+
+
+def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path, workspace: Path) -> None:
+    at_once = workspace.with_name("at-once")
+    assert facts(run(at_once, many, "--json"))["turns"] == 4000
+    log = workspace / ".os/memory/transcript.db"
+    wanted = [1, 900, 1700, 3100]
+    for turns in wanted:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sprite", "import", "--workspace", workspace, many],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None and _count(log) < turns:
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert 0 < _count(log) < 4000
+    assert run(workspace, many).returncode == 0
+    assert observations(workspace) == observations(at_once)
+    assert sessions(workspace) == sessions(at_once)
+    hit = run(workspace, "search", "parallel", "--json", command="memory")
+    assert hit.returncode in {0, 2}
+
+
+def _count(log: Path) -> int:
+    try:
+        return int(rows(log, "SELECT count(*) AS n FROM observations")[0]["n"])
+    except Exception:  # noqa: BLE001 - the database is being made
+        return 0
+
+
+# --- bad input ---
+
+
+def test_damaged_lines_are_named_and_everything_around_them_is_imported(logs: Recorded, workspace: Path) -> None:
+    log = logs.log("everyday")
+    lines = log.read_text(encoding="utf-8").splitlines()
+    first = next(n for n, line in enumerate(lines) if "run `ls /nowhere`" in line and '"promptSource"' in line)
+    lines[first] = lines[first][:100]
+    lines.insert(3, "not a line of a log")
+    lines.append('{"type":"user","uuid":"x","sessionId":"s","timestamp":"never"}')
+    log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    done = run(workspace, log)
+    assert done.returncode == 0
+    for number, problem in ((4, "not JSON"), (first + 2, "not JSON"), (len(lines), "wrong shape")):
+        assert f"skipped: {log}:{number}: {problem}" in done.stderr
+    assert len(observations(workspace)) == 8
+    assert observations(workspace)[2]["trigger"] == "task"
+
+
+def test_a_log_of_damaged_lines_names_some_and_counts_the_rest(logs: Recorded, workspace: Path) -> None:
+    with logs.log("everyday").open("a") as stream:
+        stream.write("damage\n" * 1000)
+    done = run(workspace, logs.log("everyday"))
+    assert done.returncode == 0
+    assert done.stderr.count("skipped: ") == 51
+    assert "and 950 more damaged line(s)" in done.stderr
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A folder of everything that is no session log."""
+    folder = tmp_path / "odd"
+    (folder / "inside").mkdir(parents=True)
+    (folder / "prose.jsonl").write_text("Dear diary,\n\ntoday I wrote no JSON.\n")
+    (folder / "other.jsonl").write_text('{"prompt": "a", "completion": "b"}\n' * 10)
+    (folder / "history.jsonl").write_text('{"display": "hello", "timestamp": 1, "sessionId": "s"}\n')
+    (folder / "binary.jsonl").write_bytes(os.urandom(200_000))
+    (folder / "one-line.jsonl").write_bytes(b"x" * 5_000_000)
+    (folder / "circle.jsonl").symlink_to(folder / "circle.jsonl")
+    (folder / "gone.jsonl").symlink_to(folder / "nothing")
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "inside/up").symlink_to(folder)
+    return folder
+
+
+ODD = {"prose", "other", "history", "binary", "one-line", "circle", "gone", "pipe"}
+
+
+def test_what_is_no_session_log_is_refused_by_name_and_the_others_go_on(
+    logs: Recorded, odd: Path, workspace: Path
+) -> None:
+    shutil.copy(logs.log("everyday"), odd / "inside/a-copy.jsonl")
+    (odd / "empty.jsonl").touch()
+    done = run(workspace, odd, workspace / "not-there.jsonl", "--json")
+    assert done.returncode == 1
+    refused = facts(done)["refused"]
+    assert {Path(refusal["path"]).stem for refusal in refused} == ODD | {"not-there"}
+    assert all(refusal["reason"] for refusal in refused)
+    assert (facts(done)["files"], facts(done)["turns"]) == (2, 8)
+    words = run(workspace, odd).stderr
+    assert f"refused: {odd / 'prose.jsonl'}: is no session log of Claude Code's" in words
+    assert f"refused: {odd / 'pipe.jsonl'}: is no file" in words
+    assert f"refused: {odd / 'circle.jsonl'}: cannot be read: Too many levels of symbolic links" in words
+
+
+def test_where_nothing_can_be_read_the_exit_code_says_so_and_no_workspace_is_made(odd: Path, workspace: Path) -> None:
+    for paths in ([odd], [odd / "prose.jsonl"], [workspace / "nothing"], [workspace], [Path("/proc/self/mem")]):
+        done = run(workspace, *paths)
+        assert done.returncode == 2, paths
+        assert "refused: " in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (workspace / ".os").exists()
+
+
+def test_an_empty_log_is_a_session_without_turns(tmp_path: Path, workspace: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "summary.jsonl").write_text('{"type":"summary","summary":"About tea","leafUuid":"x"}\n')
+    done = run(workspace, tmp_path / "empty.jsonl", tmp_path / "summary.jsonl", "--json")
+    assert done.returncode == 0
+    assert (facts(done)["files"], facts(done)["turns"]) == (2, 0)
+
+
+def test_a_folder_linked_into_another_is_followed_and_read_once(logs: Recorded, workspace: Path) -> None:
+    (logs.projects / "again").symlink_to(logs.log("everyday").parent)
+    (logs.projects / "up").symlink_to(logs.projects)
+    done = facts(run(workspace, logs.projects, "--json"))
+    assert (done["files"], done["turns"]) == (11, 27)
+
+
+def test_a_file_of_100_megabytes_is_read_as_a_stream(recorded: Recorded, tmp_path: Path, workspace: Path) -> None:
+    folder = tmp_path / "large"
+    size = write_many(recorded.log("everyday"), folder, sessions=1, turns=2)
+    (log,) = folder.iterdir()
+    noise = json.dumps({"type": "api-request-shape", "sessionId": "s", "shape": "x" * 1_000_000}) + "\n"
+    with log.open("a") as stream:
+        for _ in range((100_000_000 - size) // len(noise) + 1):
+            stream.write(noise)
+    program = (
+        "import re, sys; from sprite.__main__ import main; code = main(sys.argv[1:]); "
+        "print(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())[1], file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "import", "--workspace", workspace, log],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(observations(workspace)) == 2
+    assert int(done.stderr.split()[-1]) < 100_000

@@ -1,0 +1,126 @@
+"""Killed at random moments, over and over, rebuild, forget, import and re-extract lose nothing and do nothing twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.offline.model import OfflineModel
+from sprite.errors import PeerError
+from sprite.memory.files import CURATED
+from tests.command_line import KillableCommands, forget, killable_commands, rebuild, restart_server
+from tests.curated_workspace import TYPED, files_containing
+from tests.harness import dump, observations, rows
+from tests.inspection import curations, journal, learnings, memory_file, transcript
+from tests.memory_stores import open_stores
+from tests.session_logs import write_many
+
+LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4 or 30
+BATCH_TURNS = 4
+#: Turns in the logs that are imported.
+SESSIONS, TURNS = 2, 30
+LONGEST_SECONDS = {"rebuild": 0.15, "forget": 0.15, "import": 0.3, "re-extract": 0.6}
+
+
+@pytest.fixture
+async def killable(model: OfflineModel) -> AsyncIterator[KillableCommands]:
+    async with killable_commands(model, SPRITE_BATCH_TURNS=str(BATCH_TURNS)) as killable:
+        yield killable
+
+
+async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
+    curated: Path, tmp_path: Path, model: OfflineModel, killable: KillableCommands
+) -> None:
+    seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
+    print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    workspace = shutil.copytree(curated, tmp_path / "workspace")
+    (log,) = [path for path in workspace.rglob("*.jsonl") if "Quibblewort" in path.read_text()][:1]
+    write_many(log, tmp_path / "logs", sessions=SESSIONS, turns=TURNS)
+    model.script.curator(lambda _body: {"delay": rng.choice([0.0, 0.0, 0.02])})
+    deaths: dict[str, int] = {}
+    toys: dict[str, bool] = {}
+    for life in range(LIVES):
+        toy = f"Zorblat{life}x"
+        await _play_with(workspace, toy)
+        toys[toy] = False
+        errand = rng.choice(list(LONGEST_SECONDS))
+        arguments = {
+            "rebuild": ["rebuild"],
+            "re-extract": ["rebuild", "--re-extract"],
+            "import": ["import", str(tmp_path / "logs")],
+            "forget": ["memory", "forget", "--text", unlucky := rng.choice(list(toys))],
+        }[errand]
+        code, _ = await killable.run(workspace, *arguments, seconds=rng.uniform(0.0, LONGEST_SECONDS[errand]))
+        deaths[errand] = deaths.get(errand, 0) + (code < 0)
+        if rng.random() < 0.3:
+            for path in (workspace / ".os/memory").glob("memory.db*"):
+                path.unlink()
+        await restart_server(workspace, model)
+        if errand == "forget":
+            toys[unlucky] |= code == 0
+        _check(workspace, toys)
+
+    assert sum(deaths.values()) > LIVES // 4, deaths
+    for toy in toys:
+        if rng.random() < 0.5:
+            with contextlib.suppress(PeerError):  # it was forgotten before
+                await forget(workspace, text=toy)
+            toys[toy] = True
+    assert (await killable.run(workspace, "import", str(tmp_path / "logs")))[0] == 0
+    await restart_server(workspace, model)
+    _check(workspace, toys)
+    assert transcript(workspace, "SELECT count(*) AS n FROM observations WHERE import_key IS NOT NULL") == [
+        {"n": SESSIONS * TURNS}
+    ]
+    before = _memory_of(workspace)
+    await rebuild(workspace)
+    assert _memory_of(workspace) == before
+    assert len(learnings(workspace)) > 5
+    assert TYPED in memory_file(workspace, "user.md")
+
+
+async def _play_with(workspace: Path, toy: str) -> None:
+    """A turn, as a sprite would have logged it."""
+    async with open_stores(workspace / ".os/memory") as stores:
+        session = await stores.transcript.start_session(f"session {toy[7:-1]}")
+        await stores.turn(f"My toy number {toy[7:-1]} is {toy}.", f"Noted: {toy}", session=session.id)
+        await stores.transcript.end_sessions()
+
+
+def _check(workspace: Path, toys: dict[str, bool]) -> None:
+    """Nothing is lost, nothing is twice, what is gone is gone from everywhere."""
+    for path in (".os/memory/transcript.db", ".os/memory/memory.db", ".os/workspace.db"):
+        assert rows(workspace / path, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
+    turns = observations(workspace)
+    assert len([turn for turn in turns if turn["import_key"] is None]) == 9 + len(toys)
+    keys = [turn["import_key"] for turn in turns if turn["import_key"] is not None]
+    assert len(keys) == len(set(keys))
+    assert all(turn["processed"] == 1 for turn in turns)
+    batches: dict[int, list[int]] = {}
+    for batch in [c for c in curations(workspace) if c["kind"] == "batch"]:
+        span = range(batch["first_observation_id"], batch["last_observation_id"] + 1)
+        batches.setdefault(batch["generation"], []).extend(span)
+    for generation, curated in batches.items():
+        assert len(curated) == len(set(curated)), f"generation {generation} curated something twice"
+    sql = "SELECT coalesce(max(json_extract(response, '$.generation')), 0) AS n FROM curations WHERE kind = 'edit'"
+    assert batches[transcript(workspace, sql)[0]["n"]] == [turn["id"] for turn in turns]
+    assert journal(workspace) == []
+    said = " ".join(turn["user_message"] + turn["agent_response"] for turn in turns)
+    for toy, gone in toys.items():
+        if gone or toy not in said:
+            assert files_containing(workspace, toy) == []
+    assert TYPED in memory_file(workspace, "user.md")
+
+
+def _memory_of(workspace: Path) -> dict[str, Any]:
+    folder = workspace / ".os/memory"
+    return {**dump(folder / "memory.db"), **{name: (folder / name).read_bytes() for name in CURATED}}

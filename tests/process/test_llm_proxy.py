@@ -1,0 +1,784 @@
+"""The model proxy: what passes through it unchanged, who may use it, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import json
+import logging
+import random
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anthropic
+import pytest
+from aiohttp import web
+
+from bridge.llm import upload
+from bridge.llm.budgets import Limits
+from bridge.llm.call import Patience
+from bridge.llm.models import Models
+from bridge.llm.rate_limits import RateLimits
+from bridge.llm.upload import MAX_BODY_BYTES
+from bridge.llm.upstream import Upstream
+from tests.harness import PATIENCE
+from tests.model_proxy import BODY, DELTA, END, KEY, MODEL, START, ScriptedUpstream, begun, proxy, upstream
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ScriptedUpstream]:
+    async with upstream() as scripted:
+        yield scripted
+
+
+async def refusal(response: aiohttp.ClientResponse) -> tuple[int, str]:
+    """An error's status and type, once it is known to have the API's shape."""
+    body = await response.json()
+    assert body["type"] == "error"
+    assert body["error"]["message"]
+    return response.status, body["error"]["type"]
+
+
+def big_body(random_: random.Random, size: int, *, model_last: bool) -> bytes:
+    """A request of about `size` bytes with everything JSON has in it."""
+    pieces: list[Any] = []
+    left = size
+    while left > 0:
+        text = "".join(random_.choice('ab"\\{}[]:,\n é\u2028') for _ in range(random_.randrange(1, 400)))
+        pieces.append({"role": "user", "content": [{"type": "text", "text": text}, {"n": [1, -2.5e3, None, True, {}]}]})
+        left -= 2 * len(text)
+    asked = {"model": MODEL, "max_tokens": 5}
+    body = {"messages": pieces, **asked} if model_last else {**asked, "messages": pieces}
+    return json.dumps(body, ensure_ascii=random_.random() < 0.5).encode()
+
+
+# --- passing through ---
+
+
+@pytest.mark.parametrize("size", [10, 5000, 70_000, 300_000, 3_000_000])
+@pytest.mark.parametrize("model_last", [True, False])
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_a_request_arrives_byte_for_byte(
+    api: ScriptedUpstream, tmp_path: Path, size: int, *, model_last: bool, chunked: bool
+) -> None:
+    random_ = random.Random(size)  # noqa: S311 - bytes to compare, no secret
+    body = big_body(random_, size, model_last=model_last)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        rest = body
+        while rest:
+            cut = random_.randrange(1, 20_000)
+            yield rest[:cut]
+            rest = rest[cut:]
+
+    async with proxy(tmp_path, api.url) as running, running.post(pieces() if chunked else body) as response:
+        assert response.status == 200
+        await response.read()
+    (asked,) = api.asked
+    assert (asked.size, asked.sha256) == (len(body), hashlib.sha256(body).hexdigest())
+
+
+async def test_an_answer_arrives_byte_for_byte_however_it_is_cut(api: ScriptedUpstream, tmp_path: Path) -> None:
+    random_ = random.Random(4)  # noqa: S311 - same
+    noise = random_.randbytes(200_000)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        rest = noise
+        while rest:
+            cut = random_.choice([1, 2, 7, 1000, 60_000])
+            await response.write(rest[:cut])
+            rest = rest[cut:]
+        return response
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running, running.post() as response:
+        assert await response.read() == noise
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 500_000])
+@pytest.mark.parametrize("length_known", [True, False])
+async def test_an_answer_that_is_no_stream_arrives_byte_for_byte(
+    api: ScriptedUpstream, tmp_path: Path, size: int, *, length_known: bool
+) -> None:
+    noise = random.Random(size).randbytes(size)  # noqa: S311 - same
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if length_known:
+            return web.Response(body=noise, content_type="application/json")
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)
+        await response.write(noise) if noise else None
+        return response
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running, running.post() as response:
+        assert await response.read() == noise
+
+
+async def test_each_event_arrives_before_the_next_one_is_written(api: ScriptedUpstream, tmp_path: Path) -> None:
+    has_arrived = asyncio.Queue[None]()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        for piece in (START, DELTA[:10], DELTA[10:], END):
+            await response.write(piece)
+            await has_arrived.get()
+        return response
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running, running.post() as response, asyncio.timeout(PATIENCE):
+        for piece in (START, DELTA[:10], DELTA[10:], END):
+            assert await response.content.readexactly(len(piece)) == piece
+            has_arrived.put_nowait(None)
+
+
+async def test_headers_pass_but_credentials_cookies_and_those_of_one_connection(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        headers = {"request-id": "req_1", "retry-after": "7", "set-cookie": "a=b", "anthropic-ratelimit-x": "5"}
+        return web.json_response({"type": "error"}, status=529, headers=headers)
+
+    api.answer = answer
+    sent = {
+        "anthropic-version": "2023-06-01",
+        "anthropic-beta": "a-1,b-2",
+        "anthropic-dangerous-direct-browser-access": "true",
+        "user-agent": "claude-cli/2.1.329",
+        "x-app": "cli",
+        "cookie": "session=planted",
+        "x-forwarded-for": "10.1.2.3",
+        "connection": "keep-alive, x-mine",
+        "x-mine": "of this connection",
+        "accept-encoding": "gzip, br",
+    }
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post(headers=sent, path="/v1/messages?beta=true") as response:
+            assert response.status == 529
+            assert response.headers["retry-after"] == "7"
+            assert response.headers["request-id"] == "req_1"
+            assert response.headers["anthropic-ratelimit-x"] == "5"
+            assert "set-cookie" not in response.headers
+        token = running.token
+    (asked,) = api.asked
+    assert asked.path == "/v1/messages?beta=true"
+    assert asked.headers["x-api-key"] == KEY
+    assert asked.headers["accept-encoding"] == "identity"
+    assert asked.headers["host"] == api.url.removeprefix("http://")
+    for name in ("anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access", "x-app"):
+        assert asked.headers[name] == sent[name]
+    assert asked.headers["user-agent"] == sent["user-agent"]
+    assert not {"cookie", "x-forwarded-for", "x-mine", "authorization"} & set(asked.headers)
+    assert token not in str(asked.headers)
+
+
+async def test_a_gateway_below_a_path_gets_its_bearer_token(api: ScriptedUpstream, tmp_path: Path) -> None:
+    target = Upstream(api.url + "/team/anthropic/", auth_token="planted-gateway-token")
+    async with proxy(tmp_path, target) as running, running.post() as response:
+        assert response.status == 200
+    (asked,) = api.asked
+    assert asked.path == "/team/anthropic/v1/messages"
+    assert asked.headers["authorization"] == "Bearer planted-gateway-token"
+    assert "x-api-key" not in asked.headers
+
+
+async def test_a_compressed_answer_passes_unchanged_and_is_still_counted(api: ScriptedUpstream, tmp_path: Path) -> None:
+    packed = gzip.compress(START + DELTA + END)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request, **{"content-encoding": "gzip"})
+        for at in range(0, len(packed), 13):
+            await response.write(packed[at : at + 13])
+        return response
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post() as response:
+            assert await response.read() == packed
+        call = await running.call()
+    assert (call["input_tokens"], call["output_tokens"], call["is_estimate"]) == (1000, 200, 0)
+
+
+async def test_the_sdk_streams_and_counts_tokens_through_it(tmp_path: Path, model: Any) -> None:
+    target = Upstream(model.url)
+    async with proxy(tmp_path, target, models=Models(is_free=True)) as running:
+        client = anthropic.AsyncAnthropic(base_url=running.url, api_key=running.token, max_retries=0)
+        async with client:
+            async with client.messages.stream(**BODY) as stream:  # type: ignore[arg-type]
+                final = await stream.get_final_message()
+            counted = await client.messages.count_tokens(model=MODEL, messages=BODY["messages"])  # type: ignore[arg-type]
+        assert counted.input_tokens > 0
+        call = await running.call()
+    assert call["output_tokens"] == final.usage.output_tokens
+    assert (call["usd"], call["outcome"], call["status"]) == (0.0, "complete", 200)
+
+
+# --- who may ---
+
+
+async def test_only_a_sprites_current_token_opens_it(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url) as running:
+
+        async def status(token: str) -> int:
+            async with running.post(token=token) as response:
+                return response.status
+
+        old = running.token
+        assert await status(old) == 200
+        new = await running.tokens.rotate("ada")
+        assert await status(old) == 401
+        assert await status(new) == 200
+        await running.tokens.revoke("ada")
+        assert await status(new) == 401
+        for forged in ("x", "sprite-", "sprite-" + "a" * 43, KEY, new[:-1], new + "a", "sprite-" + "ü" * 10):
+            assert await status(forged) == 401
+    assert len(api.asked) == 2
+
+
+async def test_a_token_outlives_the_bridge_and_is_stored_hashed(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url) as first:
+        other = await first.tokens.rotate("bob")
+    async with proxy(tmp_path, api.url) as second, second.post(token=other) as response:
+        assert response.status == 200
+    everything = b"".join(path.read_bytes() for path in tmp_path.glob("bridge.db*"))
+    for token in (first.token, second.token, other):
+        assert token.encode() not in everything
+
+
+async def test_a_token_is_taken_as_a_key_or_as_a_bearer_token(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url) as running:
+        bearer = {"authorization": f"bearer {running.token}"}
+        async with running.post(token="offline", headers=bearer) as response:
+            assert response.status == 200
+        other = await running.tokens.rotate("bob")
+        async with running.post(token=other, headers=bearer) as response:
+            assert await refusal(response) == (401, "authentication_error")
+        async with running.http.post(running.url + "/v1/messages", json=BODY) as response:
+            assert await refusal(response) == (401, "authentication_error")
+
+
+async def test_a_model_that_is_not_allowed_is_refused_before_anything_is_sent(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with proxy(tmp_path, api.url, models=Models(allowed=("claude-haiku-*", "gpt-5"))) as running:
+        for model, status in (("claude-haiku-4-5-20251001", 200), ("claude-opus-5-5", 403), ("gpt-5", 200), ("", 403)):
+            async with running.post({**BODY, "model": model}) as response:
+                assert response.status == status, model
+            async with running.post({**BODY, "model": model}, path="/v1/messages/count_tokens") as response:
+                assert response.status == status, model
+        async with running.http.get(running.url + "/v1/models", headers={"x-api-key": running.token}) as response:
+            assert {m["id"] for m in (await response.json())["data"]} == {"claude-haiku-5-5", "claude-haiku-4-5"}
+    assert len(api.asked) == 4
+
+
+@pytest.mark.parametrize("again", [b"mod\\u0065l", b"Model"])
+async def test_two_readings_of_one_body_are_impossible(api: ScriptedUpstream, tmp_path: Path, again: bytes) -> None:
+    twice = b'{"model":"claude-haiku-4-5","max_tokens":1,"%b":"claude-opus-5-5","messages":[]}' % again
+    async with proxy(tmp_path, api.url) as running, running.post(twice) as response:
+        assert await refusal(response) == (400, "invalid_request_error")
+    assert api.asked == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'{"model":"claude-haiku-4-5"',
+        b'{"model":"claude-haiku-4-5","max_tokens":1}x',
+        b'{"model":"claude-haiku-4-5"}',
+        b'{"max_tokens":1}',
+        b'{"model":7,"max_tokens":1}',
+        b'{"model":"claude-haiku-4-5","max_tokens":"1"}',
+        b'{"model":"claude-haiku-4-5","max_tokens":-1}',
+        b'{"model":"claude-haiku-4-5","max_tokens":1e3}',
+        '{"model":"claude-haiku-4-5","max_tokens":1}'.encode("utf-16"),
+        b"\xef\xbb\xbf" + json.dumps(BODY).encode(),
+        b'{"a":' + b"[" * 1_000_000,
+        json.dumps({**BODY, "model": "m" * 5000}).encode(),
+        json.dumps({**BODY, "model": "m" * 50_000}).encode(),
+    ],
+    ids=lambda body: str(body[:40]),
+)
+async def test_a_body_that_cannot_be_judged_is_refused_and_not_sent(
+    api: ScriptedUpstream, tmp_path: Path, body: bytes
+) -> None:
+    async with proxy(tmp_path, api.url) as running, running.post(body) as response:
+        assert await refusal(response) == (400, "invalid_request_error")
+    assert all(asked.size < len(body) for asked in api.asked)
+
+
+async def test_only_so_many_calls_at_once_and_in_a_minute(api: ScriptedUpstream, tmp_path: Path) -> None:
+    now = [0.0]
+    may_end = asyncio.Event()
+    begun_ = asyncio.Event()
+    usual = api.answer
+    assert usual is not None
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        begun_.set()
+        await may_end.wait()
+        return await usual(request)
+
+    api.answer = answer
+    rate_limits = RateLimits(per_minute=3, at_once=1, clock=lambda: now[0])
+    async with proxy(tmp_path, api.url, rate_limits=rate_limits) as running:
+
+        async def ask() -> tuple[int, str | None]:
+            async with running.post() as response:
+                return response.status, response.headers.get("retry-after")
+
+        first = asyncio.create_task(ask())
+        await begun_.wait()
+        assert await ask() == (429, "1")
+        other = await running.tokens.rotate("bob")
+        may_end.set()
+        assert await first == (200, None)
+        assert await ask() == (200, None)
+        assert await ask() == (200, None)
+        assert await ask() == (429, "20")
+        async with running.post(token=other) as response:
+            assert response.status == 200, "another sprite's calls are its own"
+        now[0] += 20
+        assert await ask() == (200, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"model": "claude-opus-5-5", "max_tokens": 5}, 403),
+        ({"model": MODEL, "max_tokens": 90_000_000}, 402),
+        ({"model": MODEL}, 400),
+        ({"model": MODEL, "max_tokens": 5, "speed": "fast"}, 403),
+    ],
+)
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_a_large_call_that_is_refused_at_its_end_never_reaches_the_upstream_as_a_whole(
+    api: ScriptedUpstream, tmp_path: Path, asked: dict[str, Any], status: int, *, chunked: bool
+) -> None:
+    body = json.dumps({"messages": ["a" * 1000] * 3000, **asked}).encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(body), 50_000):
+            yield body[at : at + 50_000]
+
+    async with proxy(
+        tmp_path, api.url, limits=Limits(daily_usd=0.003), models=Models(allowed=("claude-haiku-*",))
+    ) as running:
+        async with running.post(pieces() if chunked else body) as response:
+            assert response.status == status
+            await refusal(response)
+        assert await running.calls() == []
+        assert running.budgets.held("ada") == 0
+    assert api.asked == []
+
+
+# --- what a stranger may try ---
+
+
+RAW = "Host: evil.example\r\nx-api-key: {token}\r\nContent-Type: application/json\r\n"
+
+
+async def raw_request(url: str, head: str, body: bytes = b"") -> bytes:
+    """What the proxy answers to bytes no HTTP library would send."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(head.encode() + body)
+    async with asyncio.timeout(PATIENCE):
+        answer = await reader.read(1 << 16)
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://evil.example/v1/messages", b"200"),
+        ("/v1/messages?beta=true", b"200"),
+        ("/v1/%6dessages", b"200"),
+        ("//evil.example/v1/messages", b"404"),
+        ("/v1//messages", b"404"),
+        ("/v1/messages/", b"404"),
+        ("/v1/messages/../../admin", b"404"),
+        ("/v1/messages/batches", b"404"),
+        ("/v1/messages%2f..%2fadmin", b"404"),
+        ("/v1/messages?x=%0d%0aHost:%20evil#f", b"200"),
+        ("/v1/messages?x=\\", b"400"),
+        ("/v1/files", b"404"),
+        ("/v1/", b"404"),
+    ],
+)
+async def test_whatever_address_is_asked_for_only_the_upstream_is_contacted(
+    api: ScriptedUpstream, tmp_path: Path, target: str, status: bytes
+) -> None:
+    body = json.dumps(BODY).encode()
+    async with proxy(tmp_path, api.url) as running:
+        head = f"POST {target} HTTP/1.1\r\n" + RAW.format(token=running.token)
+        head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        answer = await raw_request(running.url, head, body)
+    assert answer.split(b" ", 2)[1] == status or (target.startswith("//") and answer[9:10] == b"4"), answer
+    for asked in api.asked:
+        assert asked.path.partition("?")[0] == "/v1/messages"
+        assert asked.headers["host"] == api.url.removeprefix("http://")
+    assert len(api.asked) == (1 if status == b"200" else 0)
+
+
+async def test_a_body_of_100_mb_is_refused_at_its_head_or_at_32_mb(api: ScriptedUpstream, tmp_path: Path) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield b'{"model":"claude-haiku-4-5","max_tokens":1,"messages":"'
+        while sent < 100 << 20:
+            sent += 1 << 16
+            yield b"a" * (1 << 16)
+
+    async with proxy(tmp_path, api.url) as running:
+        head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 104857600\r\n\r\n"
+        answer = await raw_request(running.url, head)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"request_too_large" in answer
+        # The connection may be closed under a client that never stops sending.
+        with contextlib.suppress(aiohttp.ClientError):
+            async with running.post(endless()) as response:
+                assert await refusal(response) == (413, "request_too_large")
+        assert sent < 2 * MAX_BODY_BYTES
+        assert await running.calls() == []
+    assert api.asked == []
+
+
+async def test_a_body_that_stops_coming_takes_nobody_elses_turn(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url) as running:
+        head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 1000\r\n\r\n{"
+        host, port = running.url.removeprefix("http://").split(":")
+        slow = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
+        for _, writer in slow:
+            writer.write(head.encode())
+        async with running.post() as response:
+            assert response.status == 200
+        for _, writer in slow:
+            writer.close()
+        assert len(await running.calls()) == 1
+    assert len(api.asked) == 1
+
+
+async def test_a_body_that_comes_too_slowly_is_given_up(api: ScriptedUpstream, tmp_path: Path) -> None:
+    patience = Patience(body=upload.Patience(silent=0.2, whole=0.5))
+    async with proxy(tmp_path, api.url, patience=patience) as running:
+        head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 1000\r\n\r\n{"
+        answer = await raw_request(running.url, head)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"timeout_error" in answer
+
+        async def dripping() -> AsyncIterator[bytes]:
+            yield b'{"model":"claude-haiku-4-5","max_tokens":1,"messages":"'
+            for _ in range(100):
+                await asyncio.sleep(0.05)
+                yield b"a" * 1000
+
+        async with running.post(dripping()) as response:
+            assert await refusal(response) == (408, "timeout_error")
+        assert await running.calls() == []
+    assert api.asked == []
+
+
+async def test_a_client_that_reads_nothing_does_not_keep_its_call_for_ever(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START)
+        while True:
+            await response.write(DELTA * 1000)
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url, patience=Patience(between=0.5)) as running:
+        body = json.dumps(BODY).encode()
+        head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token)
+        host, port = running.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1000)
+        writer.write(head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        await asyncio.wait_for(api.given_up.wait(), PATIENCE)
+        call = await running.call()
+        writer.close()
+    assert (call["outcome"], call["is_estimate"]) == ("client_gone", 1)
+    assert call["output_tokens"] > 1000
+
+
+async def test_a_packed_body_is_refused(api: ScriptedUpstream, tmp_path: Path) -> None:
+    packed = gzip.compress(json.dumps(BODY).encode())
+    async with (
+        proxy(tmp_path, api.url) as running,
+        running.post(packed, headers={"content-encoding": "gzip"}) as response,
+    ):
+        assert await refusal(response) == (400, "invalid_request_error")
+
+
+async def test_other_addresses_are_refused_in_the_apis_shape_and_head_is_answered(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with proxy(tmp_path, api.url) as running:
+        async with running.http.head(running.url + "/") as response:
+            assert response.status == 200
+        async with running.http.get(running.url + "/v1/messages") as response:
+            assert await refusal(response) == (404, "not_found_error")
+        async with running.http.get(running.url + "/v1/models") as response:
+            assert await refusal(response) == (401, "authentication_error")
+    assert api.asked == []
+
+
+# --- an upstream in trouble ---
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 413, 429, 500, 529])
+async def test_the_apis_own_errors_pass_as_they_are_and_cost_nothing(
+    api: ScriptedUpstream, tmp_path: Path, status: int
+) -> None:
+    words = json.dumps({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}).encode()
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, body=words, content_type="application/json")
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running:
+        async with running.post() as response:
+            assert (response.status, await response.read()) == (status, words)
+        call = await running.call()
+        assert running.budgets.spent("ada").today == running.budgets.held("ada") == 0
+    assert (call["status"], call["outcome"], call["usd"], call["output_tokens"]) == (status, "refused", 0, 0)
+
+
+async def test_an_error_that_comes_before_the_body_is_through_is_passed_on(tmp_path: Path) -> None:
+    async def hasty(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        words = b'{"type":"error","error":{"type":"rate_limit_error","message":"not now"}}'
+        head = (
+            b"HTTP/1.1 429 Too Many\r\ncontent-type: application/json\r\nretry-after: 9\r\ncontent-length: %d\r\n\r\n"
+        )
+        writer.write(head % len(words) + words)
+        await writer.drain()
+        await _reader.read(1000)
+        writer.close()
+
+    body = json.dumps({"messages": ["a" * 1000] * 5000, "model": MODEL, "max_tokens": 5}).encode()
+    server = await asyncio.start_server(hasty, "127.0.0.1", 0)
+    async with server, proxy(tmp_path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as running:
+        async with running.post(body) as response:
+            assert response.headers["retry-after"] == "9"
+            assert await refusal(response) == (429, "rate_limit_error")
+        assert all(call["usd"] == 0 for call in await running.calls())
+
+
+async def test_a_refused_key_is_the_bridges_trouble_and_is_not_repeated(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=401, text=f"bad key {request.headers['x-api-key']}")
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running, running.post() as response:
+        assert KEY not in await response.text()
+        assert await refusal(response) == (502, "api_error")
+        assert response.headers["x-should-retry"] == "false"
+
+
+async def test_a_redirect_is_not_followed(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=307, headers={"location": f"{api.url}/elsewhere"})
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running, running.post() as response:
+        assert await refusal(response) == (502, "api_error")
+        assert "location" not in response.headers
+    assert len(api.asked) == 1
+
+
+async def test_an_upstream_that_is_not_there_is_said_and_costs_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        gone = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    async with proxy(tmp_path, gone) as running:
+        async with running.post() as response:
+            assert await refusal(response) == (502, "api_error")
+        call = await running.call()
+    assert (call["outcome"], call["usd"], call["is_estimate"]) == ("unreachable", 0, 0)
+
+
+async def test_an_upstream_that_hangs_up_without_a_word_may_have_cost_its_prompt(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post() as response:
+            assert await refusal(response) == (502, "api_error")
+        call = await running.call()
+    assert call["outcome"] == "cut"
+    assert call["usd"] > 0
+    assert call["is_estimate"] == 1
+
+
+async def test_a_stream_cut_between_events_ends_with_an_error_event(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START + DELTA)
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post() as response:
+            body = await response.read()
+        call = await running.call()
+    assert body.startswith(START + DELTA + b"event: error\n")
+    assert json.loads(body.split(b"data: ")[-1])["error"]["type"] == "api_error"
+    assert (call["outcome"], call["is_estimate"], call["input_tokens"]) == ("cut", 1, 1000)
+    assert call["output_tokens"] >= 20
+
+
+async def test_a_stream_cut_inside_an_event_is_cut_for_the_client_too(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START + DELTA[:30])
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post() as response:
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await response.read()
+        assert (await running.call())["outcome"] == "cut"
+
+
+async def test_an_upstream_that_is_silent_too_long_is_given_up(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async def never(_request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def stops(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START)
+        return await never(request)
+
+    async with proxy(tmp_path, api.url, patience=Patience(first_byte=0.3, between=0.3)) as running:
+        api.answer = never
+        async with running.post() as response:
+            assert await refusal(response) == (504, "timeout_error")
+        await asyncio.wait_for(api.given_up.wait(), PATIENCE)
+        api.given_up.clear()
+        api.answer = stops
+        async with running.post() as response:
+            assert (await response.read()).startswith(START + b"event: error\n")
+        await asyncio.wait_for(api.given_up.wait(), PATIENCE)
+        calls = await running.calls()
+    assert [call["outcome"] for call in calls] == ["timeout", "timeout"]
+    assert all(call["usd"] > 0 for call in calls)
+
+
+# --- a client that goes ---
+
+
+async def test_a_client_that_hangs_up_cancels_the_answer_and_is_counted(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START + DELTA * 10)
+        await asyncio.Event().wait()
+        return response
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running:
+        async with running.post() as response:
+            await response.content.readexactly(len(START + DELTA * 10))
+            response.close()
+        await asyncio.wait_for(api.given_up.wait(), PATIENCE)
+        call = await running.call()
+        assert running.budgets.held("ada") == 0
+        assert running.budgets.spent("ada").today == pytest.approx(call["usd"])
+    assert (call["outcome"], call["is_estimate"], call["input_tokens"]) == ("client_gone", 1, 1000)
+    assert 200 <= call["output_tokens"] <= 300, "1,000 letters are some 250 tokens"
+
+
+async def test_a_client_that_goes_while_the_model_thinks_cancels_it(api: ScriptedUpstream, tmp_path: Path) -> None:
+    has_begun = asyncio.Event()
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        has_begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running:
+
+        async def ask() -> None:
+            async with running.post():
+                pass
+
+        asking = asyncio.create_task(ask())
+        await has_begun.wait()
+        asking.cancel()
+        await asyncio.wait_for(api.given_up.wait(), PATIENCE)
+        call = await running.call()
+    assert (call["outcome"], call["is_estimate"]) == ("client_gone", 1)
+    assert call["input_tokens"] > 0
+
+
+async def test_a_client_that_goes_in_its_own_body_costs_nothing(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async with proxy(tmp_path, api.url) as running:
+        head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 900000\r\n\r\n"
+        body = b'{"model":"claude-haiku-4-5","max_tokens":1,"messages":"' + b"a" * 300_000
+        host, port = running.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        async with running.post() as response:
+            assert response.status == 200
+        assert len(await running.calls()) == 1
+        assert running.budgets.held("ada") == 0
+    assert [asked.size for asked in api.asked] == [len(json.dumps(BODY))]
+
+
+# --- what is written about it ---
+
+
+async def test_no_key_token_or_content_is_ever_logged(
+    api: ScriptedUpstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def cut(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START + b"planted-answer")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async def refused(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=401, text=request.headers["x-api-key"])
+
+    async with proxy(tmp_path, api.url) as running:
+        for answer in (api.answer, cut, refused):
+            api.answer = answer
+            async with running.post() as response:
+                with contextlib.suppress(aiohttp.ClientError):
+                    await response.read()
+        async with running.post({**BODY, "model": "planted-model"}) as response:
+            assert response.status == 403
+        token = running.token
+        await running.calls()
+    logged = caplog.text + "".join(str(vars(record)) for record in caplog.records)
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("bridge.db*"))
+    for secret in (KEY, token, "planted-content-4711", "planted-answer"):
+        assert secret not in logged
+        assert secret.encode() not in stored

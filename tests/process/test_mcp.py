@@ -1,0 +1,194 @@
+"""`mcp`: a real MCP client talks to the real process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import ClientSession
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.types import CallToolResult, TextContent
+
+from bridge.offline.model import OfflineModel
+from tests.harness import PATIENCE, ROOT, running_sprite, sprite_environment
+from tests.memory_stores import call, open_stores
+
+
+def arguments(workspace: Path) -> list[str]:
+    return ["-m", "sprite", "mcp", "--workspace", str(workspace)]
+
+
+@asynccontextmanager
+async def connected(workspace: Path) -> AsyncIterator[ClientSession]:
+    """A client of the process, past the handshake."""
+    server = StdioServerParameters(
+        command=sys.executable, args=arguments(workspace), cwd=ROOT, env=sprite_environment(None)
+    )
+    async with stdio_client(server) as (read, write), ClientSession(read, write) as client:
+        async with asyncio.timeout(PATIENCE):
+            await client.initialize()
+        yield client
+
+
+async def ask(client: ClientSession, **question: Any) -> tuple[bool, str]:
+    """(whether it was an error, the answer's text) of a call of the one tool."""
+    async with asyncio.timeout(PATIENCE):
+        result = await client.call_tool("search_memory", question)
+    assert isinstance(result, CallToolResult)
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    return bool(result.is_error), content.text
+
+
+@pytest.fixture
+async def remembering(workspace: Path) -> Path:
+    """A workspace in which something was said and learned."""
+    folder = workspace / ".os/memory"
+    folder.mkdir(parents=True)
+    async with open_stores(folder) as stores:
+        await stores.learn('PREFERENCE [t]: Ada prefers tea | "I prefer tea"', "I prefer tea")
+        await stores.turn("Where is the harbour?", "In the north.", calls=[call("Bash", "harbour.txt")])
+        for number in range(30):
+            await stores.turn(f"Ship number {number}", "Noted.")
+    return workspace
+
+
+async def test_it_offers_one_tool_which_only_reads(remembering: Path) -> None:
+    async with connected(remembering) as client:
+        (tool,) = (await client.list_tools()).tools
+        assert tool.name == "search_memory"
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is True
+        assert set(tool.input_schema["properties"]) == {"query", "limit"}
+        assert tool.input_schema["required"] == ["query"]
+
+
+async def test_it_answers_as_the_agents_own_tool_does(remembering: Path) -> None:
+    async with connected(remembering) as client:
+        failed, text = await ask(client, query="what does Ada prefer to drink, tea?")
+        assert not failed
+        assert "L1 PREFERENCE" in text
+        assert "Ada prefers tea" in text
+        assert text.endswith("Learnings exist up to turn 1; 31 newer turn(s) are not curated yet.")
+        _, text = await ask(client, query="harbour", limit=1)
+        assert text.startswith("- [turn 2, ")
+        assert "In the north." in text
+
+
+async def test_a_limit_out_of_range_is_brought_into_it(remembering: Path) -> None:
+    async with connected(remembering) as client:
+        for limit, least, most in ((-5, 1, 1), (1, 1, 1), (1000, 11, 100)):
+            failed, text = await ask(client, query="ship number", limit=limit)
+            assert not failed
+            assert least <= len([line for line in text.splitlines() if line.startswith("- ")]) <= most
+
+
+@pytest.mark.parametrize(
+    "query", ["", '" AND (NEAR* OR col:x', "NULL\0byte", "帮我找茶", "\N{HOT BEVERAGE}", "tea " * 5000, "around:99999"]
+)
+async def test_any_query_gets_results_or_an_honest_nothing(remembering: Path, query: str) -> None:
+    async with connected(remembering) as client:
+        failed, text = await ask(client, query=query)
+        assert not failed, text
+        assert "Learnings exist up to turn 1" in text
+
+
+async def test_a_call_that_is_wrong_is_answered_with_an_error_and_the_next_one_works(remembering: Path) -> None:
+    async with connected(remembering) as client:
+        assert (await ask(client))[0] is True
+        assert (await ask(client, query="tea", limit="many"))[0] is True
+        assert (await ask(client, query="tea"))[0] is False
+
+
+async def test_beside_a_running_sprite_it_finds_what_was_just_said(model: OfflineModel, workspace: Path) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.mission("Hello there")
+        async with connected(workspace) as other:
+            assert "Nothing found" in (await ask(other, query="zeppelin"))[1]
+            await client.mission("My zeppelin is called Hindenburg.")
+            assert "Hindenburg" in (await ask(other, query="zeppelin"))[1]
+
+
+async def test_memory_that_is_swapped_or_gone_is_seen_with_the_next_question(remembering: Path) -> None:
+    memory = remembering / ".os/memory"
+    memory.with_name("other").mkdir()
+    async with connected(remembering) as client:
+        assert "L1 " in (await ask(client, query="tea"))[1]
+        async with open_stores(memory.with_name("other")) as stores:
+            await stores.learn("FACT [t]: the tea is green", "my tea is green")
+        for name in ("memory.db", "transcript.db"):
+            (memory.with_name("other") / name).replace(memory / name)
+        assert "the tea is green" in (await ask(client, query="tea"))[1]
+        (memory / "memory.db").unlink()
+        failed, text = await ask(client, query="tea")
+        assert failed
+        assert "no sprite has run there yet" in text
+
+
+async def process(workspace: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments(workspace),
+        cwd=ROOT,
+        env=sprite_environment(None),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_without_memory_it_says_so_on_stderr_and_ends_with_2(workspace: Path) -> None:
+    started = await process(workspace)
+    async with asyncio.timeout(PATIENCE):
+        out, said = await started.communicate()
+    assert (started.returncode, out) == (2, b"")
+    assert b"no sprite has run there yet" in said
+    assert not (workspace / ".os").exists()
+
+
+async def test_it_ends_when_stdin_closes_and_stdout_has_carried_nothing_but_the_protocol(remembering: Path) -> None:
+    requests = [
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            },
+        },
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    ]
+    started = await process(remembering)
+    assert started.stdin is not None
+    assert started.stdout is not None
+    for request in requests:
+        started.stdin.write(json.dumps(request).encode() + b"\n")
+    async with asyncio.timeout(PATIENCE):
+        first = await started.stdout.readline()
+        out, said = await started.communicate(b"this is no JSON\n")
+    assert started.returncode == 0
+    assert b"Traceback" not in said
+    for line in (first + out).splitlines():
+        assert json.loads(line)["jsonrpc"] == "2.0"
+    assert json.loads(first)["result"]["serverInfo"]["name"] == "sprite-memory"
+
+
+async def test_sigterm_ends_it(remembering: Path) -> None:
+    started = await process(remembering)
+    assert started.stdin is not None
+    assert started.stdout is not None
+    started.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    async with asyncio.timeout(PATIENCE):
+        assert await started.stdout.readline()
+        started.send_signal(signal.SIGTERM)
+        await started.wait()
+    started.stdin.close()

@@ -1,0 +1,426 @@
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import msgspec
+import pytest
+from anthropic import AsyncAnthropic
+from claude_agent_sdk import (
+    AssistantMessage,
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    Message,
+    ResultMessage,
+    SystemMessage,
+    TaskNotificationMessage,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+    create_sdk_mcp_server,
+    tool,
+)
+
+from bridge.offline.model import OfflineModel
+from bridge.offline.script import Script
+from tests.harness import ROOT
+
+CARD_ID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+BOOT = """You are a sprite.
+<memory_file name="soul.md">
+- Tea is discussed with a name only here.
+</memory_file>
+<memory_file name="user.md">
+## Facts
+- The user's name is Ada.
+- Dates are written DD/MM/YYYY.
+</memory_file>
+<open_actions>
+- Send the report on Friday.
+</open_actions>
+"""
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[OfflineModel]:
+    async with OfflineModel() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(model: OfflineModel) -> AsyncIterator[AsyncAnthropic]:
+    async with AsyncAnthropic(base_url=model.url, api_key="offline", max_retries=0) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def agent(model: OfflineModel, tmp_path: Path) -> AsyncIterator[ClaudeSDKClient]:
+    """Start the real SDK and CLI against the model."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    boot = tmp_path / "boot.md"
+    boot.write_text(BOOT)
+
+    @tool("create_card", "Make a card", {"title": str, "card_type": str, "blocks": list})
+    async def create_card(_arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": f'{{"card_id": "{CARD_ID}"}}'}]}
+
+    @tool("close_card", "Close a card", {"card_id": str})
+    async def close_card(_arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": "closed"}]}
+
+    @tool("search_memory", "Search memory", {"query": str})
+    async def search_memory(arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": f"1 hit for {arguments['query']}: the boat is red"}]}
+
+    options = ClaudeAgentOptions(
+        cwd=workspace,
+        system_prompt={"type": "file", "path": str(boot)},
+        permission_mode="bypassPermissions",
+        setting_sources=[],
+        mcp_servers={"sprite": create_sdk_mcp_server("sprite", tools=[create_card, close_card, search_memory])},
+        env={
+            "ANTHROPIC_BASE_URL": model.url,
+            "ANTHROPIC_API_KEY": "offline",
+            "CLAUDE_CONFIG_DIR": str(tmp_path / "config"),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+            "ENABLE_TOOL_SEARCH": "false",
+            "IS_SANDBOX": "1",
+        },
+    )
+    async with ClaudeSDKClient(options) as connected:
+        yield connected
+
+
+async def turn(agent: ClaudeSDKClient, prompt: str) -> list[Message]:
+    await agent.query(prompt)
+    return [message async for message in agent.receive_response()]
+
+
+def said(messages: list[Message]) -> str:
+    blocks = [block for message in messages if isinstance(message, AssistantMessage) for block in message.content]
+    return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+
+
+def calls(messages: list[Message]) -> list[ToolUseBlock]:
+    blocks = [block for message in messages if isinstance(message, AssistantMessage) for block in message.content]
+    return [block for block in blocks if isinstance(block, ToolUseBlock)]
+
+
+def results(messages: list[Message]) -> list[ToolResultBlock]:
+    lists = [message.content for message in messages if isinstance(message, UserMessage)]
+    return [
+        block for blocks in lists if isinstance(blocks, list) for block in blocks if isinstance(block, ToolResultBlock)
+    ]
+
+
+async def ask(client: AsyncAnthropic, text: str, **extra: Any) -> anthropic.types.Message:
+    message: anthropic.types.Message = await client.messages.create(
+        model="claude-haiku-5-5", max_tokens=1024, messages=[{"role": "user", "content": text}], **extra
+    )
+    return message
+
+
+# --- the wire
+
+
+async def test_a_plain_request_gets_a_whole_message(client: AsyncAnthropic) -> None:
+    message = await ask(client, "Hello there")
+    assert message.content[0].type == "text"
+    assert message.content[0].text.startswith("Hello!")
+    assert "(offline stand-in model)" in message.content[0].text
+    assert message.stop_reason == "end_turn"
+    assert message.usage.input_tokens > 0
+    assert message.usage.cache_read_input_tokens == 0
+
+
+async def test_a_streamed_text_comes_in_several_deltas_that_add_up(client: AsyncAnthropic, model: OfflineModel) -> None:
+    text = "One two three four five six seven.\n\nEight  nine ten eleven twelve."
+    model.script.agent({"text": text, "for": "any"})
+    async with client.messages.stream(model="m", max_tokens=99, messages=[{"role": "user", "content": "hi"}]) as stream:
+        deltas = [part async for part in stream.text_stream]
+        final = await stream.get_final_message()
+    assert len(deltas) > 2
+    assert "".join(deltas) == text
+    assert final.stop_reason == "end_turn"
+
+
+async def test_a_streamed_tool_call_carries_its_whole_input(client: AsyncAnthropic, model: OfflineModel) -> None:
+    given = {"command": "echo " + "x" * 300, "description": "é"}
+    model.script.agent({"tool": "Bash", "input": given, "text": "So:", "for": "any"})
+    async with client.messages.stream(model="m", max_tokens=99, messages=[{"role": "user", "content": "hi"}]) as stream:
+        final = await stream.get_final_message()
+    assert [block.type for block in final.content] == ["text", "tool_use"]
+    assert final.content[1].type == "tool_use"
+    assert final.content[1].input == given
+    assert final.stop_reason == "tool_use"
+
+
+async def test_tokens_are_counted(client: AsyncAnthropic) -> None:
+    short = await client.messages.count_tokens(model="m", messages=[{"role": "user", "content": "hi"}])
+    long = await client.messages.count_tokens(model="m", messages=[{"role": "user", "content": "hi " * 400}])
+    assert long.input_tokens - short.input_tokens == pytest.approx(300, abs=2)
+
+
+async def test_a_bad_request_is_refused_in_the_shape_of_the_api(client: AsyncAnthropic) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="invalid_request_error"):
+        await client.messages.create(model="m", max_tokens=1, messages=[])
+    with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
+        await client.models.list()
+
+
+async def test_a_json_schema_that_is_asked_for_is_filled(client: AsyncAnthropic) -> None:
+    schema = {"type": "object", "properties": {"title": {"type": "string"}, "new": {"type": "boolean"}}}
+    wanted = {"format": {"type": "json_schema", "schema": schema}}
+    message = await ask(client, "Plan a trip", extra_body={"output_config": wanted})
+    assert message.content[0].type == "text"
+    assert msgspec.json.decode(message.content[0].text) == {"title": "Plan a trip", "new": False}
+
+
+# --- scripts
+
+
+async def test_a_scripted_error_has_its_status_type_and_retry_after(
+    client: AsyncAnthropic, model: OfflineModel
+) -> None:
+    model.script.agent(
+        {"error": 429, "type": "rate_limit_error", "message": "slow down", "retry_after": 1, "for": "any"}
+    )
+    with pytest.raises(anthropic.RateLimitError, match="slow down") as raised:
+        await ask(client, "hi")
+    assert raised.value.response.headers["retry-after"] == "1"
+    assert (await ask(client, "hi")).stop_reason == "end_turn"
+
+
+async def test_steps_are_used_in_order_each_once_and_only_where_they_match(
+    client: AsyncAnthropic, model: OfflineModel
+) -> None:
+    model.script.agent(
+        {"text": "about cats", "match": "cats", "for": "any"},
+        {"text": "first", "for": "any"},
+        {"text": "second", "for": "any", "times": 2},
+    )
+    asked = ["dogs", "dogs", "cats", "dogs", "dogs"]
+    answers = [(await ask(client, text)).content[0] for text in asked]
+    texts = [block.text for block in answers if block.type == "text"]
+    assert texts[:4] == ["first", "second", "about cats", "second"]
+    assert "stand-in" in texts[4]
+    assert model.script.remaining == 0
+
+
+async def test_a_function_may_answer_for_ever(client: AsyncAnthropic, model: OfflineModel) -> None:
+    def rule(body: dict[str, Any]) -> dict[str, Any] | None:
+        return {"text": f"{len(body['messages'])} message", "for": "any"} if body["max_tokens"] == 1024 else None
+
+    model.script.agent(rule, audience="any")
+    for _ in range(2):
+        block = (await ask(client, "hi")).content[0]
+        assert block.type == "text"
+        assert block.text == "1 message"
+
+
+async def test_usage_and_stop_reason_are_merged_into_the_usual_answer(
+    client: AsyncAnthropic, model: OfflineModel
+) -> None:
+    model.script.curator({"raw_text": "FACT: cut", "stop_reason": "max_tokens", "usage": {"input_tokens": 990000}})
+    message = await ask(client, "<turn></turn>", system="You are Sprite's memory curator")
+    assert message.stop_reason == "max_tokens"
+    assert message.usage.input_tokens == 990000
+    assert message.usage.output_tokens > 0
+
+
+async def test_a_cut_step_drops_the_connection_in_mid_stream(client: AsyncAnthropic, model: OfflineModel) -> None:
+    model.script.agent({"text": "word " * 100, "cut": True, "for": "any"})
+    received = ""
+    with pytest.raises(Exception, match=r"peer closed|incomplete|disconnected"):  # noqa: PT012 - the stream breaks late
+        async with client.messages.stream(
+            model="m", max_tokens=99, messages=[{"role": "user", "content": "hi"}]
+        ) as stream:
+            async for part in stream.text_stream:
+                received += part
+    assert 0 < len(received) < 500
+
+
+async def test_a_hanging_step_waits_for_the_client_and_does_not_hold_up_the_end(model: OfflineModel) -> None:
+    model.script.agent({"hang": True, "for": "any", "times": 2})
+    async with AsyncAnthropic(base_url=model.url, api_key="offline", max_retries=0) as client:
+        with pytest.raises(anthropic.APITimeoutError):
+            await ask(client.with_options(timeout=0.2), "hi")
+        left = asyncio.create_task(ask(client, "still there"))
+        await model.seen(lambda request: request.user_text == "still there")
+        async with asyncio.timeout(30):
+            await model.__aexit__(None, None, None)
+            with pytest.raises(anthropic.APIConnectionError):
+                await left
+
+
+async def test_a_misspelt_step_is_refused_by_name() -> None:
+    with pytest.raises(msgspec.ValidationError, match="txet"):
+        Script(agent=[{"txet": "hello"}])
+
+
+async def test_requests_are_recorded_without_credentials(client: AsyncAnthropic, model: OfflineModel) -> None:
+    for number in range(105):
+        await ask(client, f"hello {number}")
+    assert len(model.requests) == 100
+    newest = model.requests[-1]
+    assert newest.path == "/v1/messages"
+    assert newest.user_text == "hello 104"
+    assert newest.body["messages"][0]["content"] == "hello 104"
+    assert "offline" not in str(newest.headers)
+    assert "anthropic-version" in newest.headers
+
+
+async def test_the_command_serves_a_script_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('{"agent": [{"text": "from a file", "for": "any"}]}')
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "bridge",
+        "model",
+        "--port",
+        "0",
+        "--script",
+        str(script),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode()
+    assert line.startswith("offline model listening on http://127.0.0.1:")
+    async with AsyncAnthropic(base_url=line.split()[-1], api_key="offline") as client:
+        block = (await ask(client, "hi")).content[0]
+    assert block.type == "text"
+    assert block.text == "from a file"
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
+
+
+# --- the real SDK and CLI
+
+
+async def test_the_real_agent_runs_writes_reads_and_recalls(agent: ClaudeSDKClient, tmp_path: Path) -> None:
+    ran = await turn(agent, "please run `echo hello-$((40+2))` for me")
+    assert [call.name for call in calls(ran)] == ["Bash"]
+    assert "hello-42" in said(ran)
+    assert "(offline stand-in model)" in said(ran)
+
+    wrote = await turn(agent, 'write a file notes/todo.txt containing "buy milk\nand bread"')
+    assert (tmp_path / "workspace/notes/todo.txt").read_text() == "buy milk\nand bread"
+    assert "todo.txt" in said(wrote)
+
+    assert "and bread" in said(await turn(agent, "read the file notes/todo.txt"))
+    assert "notes" in said(await turn(agent, "list files"))
+
+    noted = await turn(agent, "My boat is called Pequod.")
+    assert "Noted: your boat is called Pequod." in said(noted)
+
+    name = said(await turn(agent, "what is my name?"))
+    assert "- The user's name is Ada." in name
+    assert "Tea" not in name
+    assert "- Dates are written DD/MM/YYYY." in said(await turn(agent, "How should dates be written?"))
+    assert "- My boat is called Pequod." in said(await turn(agent, "do you remember my boat?"))
+    assert "Send the report" in said(await turn(agent, "what do you know about the report?"))
+
+
+async def test_the_real_agent_makes_and_closes_a_card(agent: ClaudeSDKClient) -> None:
+    made = await turn(agent, "Make a table of apples 3, pears 5 titled Fruit")
+    (create,) = calls(made)
+    assert create.name == "mcp__sprite__create_card"
+    assert create.input["title"] == "Fruit"
+    assert create.input["card_type"] == "table"
+    assert create.input["blocks"] == [
+        {"type": "table", "data": {"columns": ["Item", "Value"], "rows": [["apples", "3"], ["pears", "5"]]}}
+    ]
+    assert "card is on the canvas" in said(made)
+    (close,) = calls(await turn(agent, "close the card"))
+    assert close.input == {"card_id": CARD_ID}
+    assert "not available" in said(await turn(agent, "update the card with apples 4"))
+
+
+async def test_the_real_agent_searches_memory_when_asked_and_when_it_does_not_know(
+    agent: ClaudeSDKClient,
+) -> None:
+    assert "1 hit for boats: the boat is red" in said(await turn(agent, "search your memory for boats"))
+    unknown = await turn(agent, "What colour is the harbour wall?")
+    assert [call.name for call in calls(unknown)] == ["mcp__sprite__search_memory"]
+    assert "My memory says" in said(unknown)
+
+
+async def test_a_subagent_is_answered_by_rules_and_takes_no_step_of_the_main_conversation(
+    agent: ClaudeSDKClient, model: OfflineModel
+) -> None:
+    await turn(agent, "hello")
+    model.script.agent(
+        {
+            "tool": "Agent",
+            "input": {"description": "d", "prompt": "run `echo deep`", "subagent_type": "general-purpose"},
+        },
+        {"text": "started"},
+        {"text": "main only"},
+    )
+    await agent.query("go")
+    messages: list[Message] = []
+    async with asyncio.timeout(30):
+        async for message in agent.receive_messages():
+            messages.append(message)
+            done = any(isinstance(seen, TaskNotificationMessage) for seen in messages)
+            if done and isinstance(message, ResultMessage):
+                break
+    assert {"subagent", "notification"} <= {request.kind for request in model.requests}
+    assert model.script.remaining == 1
+    assert any("deep" in said([message]) for message in messages)
+
+
+async def test_a_background_agent_can_be_started_in_plain_words(agent: ClaudeSDKClient, model: OfflineModel) -> None:
+    messages = await turn(agent, "start a background agent to run `echo far-away`")
+    assert calls(messages)[0].name in {"Agent", "Task"}
+    async with asyncio.timeout(30):
+        await model.seen(lambda request: request.kind == "notification")
+
+
+async def test_a_huge_usage_makes_the_agent_compact_and_the_summary_keeps_the_words(
+    agent: ClaudeSDKClient, model: OfflineModel
+) -> None:
+    await turn(agent, "My boat is called Pequod.")
+    model.script.agent({"usage": {"input_tokens": 990000}}, {"text": "not for the compaction"})
+    await turn(agent, "hello")
+    messages = await turn(agent, "what now")
+    subtypes = [message.subtype for message in messages if isinstance(message, SystemMessage)]
+    assert "compact_boundary" in subtypes
+    assert sum(request.kind == "compaction" for request in model.requests) == 1
+    assert said(messages) == "not for the compaction"
+    assert "Pequod" in said(await turn(agent, "what is my boat called?"))
+
+
+async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKClient, model: OfflineModel) -> None:
+    await agent.query("wait 30 seconds")
+    messages: list[Message] = []
+    async with asyncio.timeout(20):
+        async for message in agent.receive_response():
+            messages.append(message)
+            if calls([message]):
+                await agent.interrupt()
+    # Ended long before the wait would have been over, as an interrupt or (where it came before the tool) without it.
+    assert isinstance(messages[-1], ResultMessage)
+    assert said(await turn(agent, "hello")).startswith("Hello!")
+    assert model.requests[-1].kind == "main"
+
+
+async def test_a_message_sent_while_a_turn_runs_is_answered_in_that_turn(
+    agent: ClaudeSDKClient, model: OfflineModel
+) -> None:
+    await agent.query("run `sleep 1; echo woke`")
+    await model.seen(lambda request: "woke" in request.user_text)
+    await agent.query("what is my name?")
+    async with asyncio.timeout(20):
+        messages = [message async for message in agent.receive_response()]
+    assert results(messages)
+    assert "woke" in said(messages)
+    assert "Ada" in said(messages)

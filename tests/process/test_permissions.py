@@ -1,0 +1,121 @@
+"""In `ask` mode a person has the word on every tool call that the CLI would ask about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.harness import Client
+from tests.inspection import SharedSprite, chat, eventually, observation_of, shared_sprite
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("ask"), permissions="ask") as home:
+        yield home
+
+
+async def _question(client: Client) -> dict[str, Any]:
+    message = await client.until(lambda m: m["type"] == "permission_request")
+    payload: dict[str, Any] = message["payload"]
+    return payload
+
+
+async def _answer(client: Client, question: dict[str, Any], decision: str) -> dict[str, Any]:
+    return await client.ask("permission", {"request_id": question["request_id"], "decision": decision})
+
+
+async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) -> None:
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "run `touch allowed`"})
+        question = await _question(client)
+        assert (question["mission_id"], question["tool"]) == (mission, "Bash")
+        assert question["input"]["command"] == "touch allowed"
+        assert not (home.workspace / "allowed").exists()
+        assert (await _answer(client, question, "allow"))["type"] == "ack"
+        assert (await client.end_of(mission))["event"] == "complete"
+        assert (home.workspace / "allowed").exists()
+        # A question is answered once.
+        assert (await _answer(client, question, "allow"))["payload"]["code"] == "not_found"
+
+        mission = client.send("mission", {"text": "run `touch denied`"})
+        await _answer(client, await _question(client), "deny")
+        end = await client.end_of(mission)
+        assert end["event"] == "complete"
+        assert "said no" in end["text"]
+        assert not (home.workspace / "denied").exists()
+        (call,) = observation_of(home.workspace, mission)["tool_calls"]
+        assert call["is_error"] is True
+        assert "said no" in call["result"]
+
+        # Our own tools ask nobody.
+        asked = len([m for m in client.received if m["type"] == "permission_request"])
+        await chat(client, "make a table of apples 3, pears 5", "search memory for apples")
+        assert len([m for m in client.received if m["type"] == "permission_request"]) == asked
+
+
+async def test_always_is_not_asked_again_in_this_conversation(home: SharedSprite) -> None:
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "run `touch one`"})
+        await _answer(client, await _question(client), "always")
+        await client.end_of(mission)
+        (home.workspace / "one").unlink()
+        await chat(client, "run `touch one`")
+        assert (home.workspace / "one").exists()
+        assert len([m for m in client.received if m["type"] == "permission_request"]) == 1
+        # It holds for this conversation and no longer.
+        await client.ask("system", {"action": "new_session"})
+        mission = client.send("mission", {"text": "run `touch one`"})
+        await _answer(client, await _question(client), "deny")
+        await client.end_of(mission)
+        # What it covers ends with the conversation: nothing is left where the agent could change it.
+        assert not (home.workspace / ".claude").exists()
+
+
+async def test_with_nobody_there_to_ask_the_answer_is_no_and_a_late_client_still_can_answer(home: SharedSprite) -> None:
+    home.model.script.agent({"match": "unwatched", "delay": 0.3})
+    async with home.sprite.client() as client:
+        mission = client.send("mission", {"text": "run `touch unwatched`"})
+        await client.reply(mission)
+    await eventually(lambda: _kept(home.workspace, mission), "the mission ends without a client")
+    (call,) = observation_of(home.workspace, mission)["tool_calls"]
+    assert "Nobody is connected" in call["result"]
+    assert not (home.workspace / "unwatched").exists()
+
+    async with home.sprite.client() as client:
+        epoch = client.received[0]["payload"]["epoch"]
+        mission = client.send("mission", {"text": "run `touch later`"})
+        question = await client.until(lambda m: m["type"] == "permission_request")
+    async with home.sprite.client(resume={"epoch": epoch, "last_seq": question["seq"] - 1}) as client:
+        assert await _question(client) == question["payload"]
+        await _answer(client, question["payload"], "allow")
+        assert (await client.end_of(mission))["event"] == "complete"
+        assert (home.workspace / "later").exists()
+
+
+async def test_an_interrupt_withdraws_the_question(home: SharedSprite) -> None:
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "run `touch withdrawn`"})
+        question = await _question(client)
+        await client.ask("interrupt")
+        async with asyncio.timeout(30):
+            assert (await client.end_of(mission))["event"] == "interrupted"
+        assert (await _answer(client, question, "allow"))["payload"]["code"] == "not_found"
+        assert observation_of(home.workspace, mission)["outcome"] == "interrupted"
+        await chat(client, "Hello again")
+        assert not (home.workspace / "withdrawn").exists()
+
+
+def _kept(workspace: Path, mission: str) -> bool:
+    try:
+        observation_of(workspace, mission)
+    except ValueError:
+        return False
+    return True

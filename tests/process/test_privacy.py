@@ -1,0 +1,207 @@
+"""Secrets and private words reach the agent and never the disk: a byte search after every way a turn can go.
+
+`.os/run/claude` is left out: there the CLI keeps its own session, as it was.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.offline.model import OfflineModel
+from tests.fake_secrets import TOKENS, password
+from tests.harness import observations, running_sprite
+from tests.inspection import durable_events, journal, observation_of, prompts, request_seen, workspace_db
+
+PRIVATE_WORDS = "I will leave the company in May"
+SAID = f"<private>{PRIVATE_WORDS}</private>"
+
+
+class Secrets:
+    """A few, made up anew for each test."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)  # noqa: S311 - made-up data, the same each time
+        self.key = TOKENS["anthropic"](rng)
+        self.token = TOKENS["github-classic"](rng)
+        self.password = password(rng).replace("$", "x")
+        #: No part of these may be found.
+        self.forbidden = (self.key[:40], self.key[-40:], self.token[4:], self.password, PRIVATE_WORDS)
+
+
+@pytest.fixture
+def secrets(request: pytest.FixtureRequest) -> Secrets:
+    return Secrets(len(request.node.name))
+
+
+def found_on_disk(workspace: Path, forbidden: tuple[str, ...]) -> list[str]:
+    """Every place below `.os`, and in the sprite's own output, that holds one of these."""
+    system = workspace / ".os"
+    files = [p for p in system.rglob("*") if p.is_file() and not p.is_relative_to(system / "run/claude")]
+    files.append(workspace.parent / "stderr.log")
+    contents = {file: file.read_bytes() for file in files}
+    return [
+        f"{words[:12]}... in {file.relative_to(workspace.parent)}"
+        for file, content in contents.items()
+        for words in forbidden
+        if words.encode() in content
+    ]
+
+
+def received(messages: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:
+    """Durable messages that hold these words: text as it is being said is not kept by anybody."""
+    return [m for m in messages if "seq" in m and words in str(m)]
+
+
+async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_else(
+    model: OfflineModel, workspace: Path, secrets: Secrets
+) -> None:
+    text = f"My key is {secrets.key} and\nDB_PASSWORD={secrets.password}\n{SAID} Say it all back."
+    # The agent repeats what it was told, without anything that would give it away.
+    model.script.agent({"text": f"You said {secrets.key}, {secrets.password} and: {PRIVATE_WORDS}."})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": text})
+        end = await client.end_of(mission)
+        assert end["event"] == "complete"
+        assert text in prompts(model, secrets.key)[-1].user_text
+        kept = observation_of(workspace, mission)
+        assert kept["user_message"] == (
+            "My key is [redacted:anthropic-api-key] and\nDB_PASSWORD=[redacted:password-assignment]\n"
+            "[private] Say it all back."
+        )
+        assert kept["agent_response"] == (
+            "You said [redacted:anthropic-api-key], [redacted:password-assignment] and: [private]."
+        )
+        assert end["text"] == kept["agent_response"]
+        lines = workspace_db(workspace, "SELECT text FROM chat_messages ORDER BY id")
+        assert [line["text"] for line in lines] == [kept["user_message"], kept["agent_response"]]
+        assert found_on_disk(workspace, secrets.forbidden) == []
+        for words in secrets.forbidden:
+            assert received(client.received, words) == []
+    assert found_on_disk(workspace, secrets.forbidden) == []
+    # The search finds what is there: the CLI's own session has every word.
+    sessions = [file.read_bytes() for file in (workspace / ".os/run/claude").rglob("*.jsonl")]
+    assert all(any(words.encode() in session for session in sessions) for words in secrets.forbidden[:2])
+
+
+async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(
+    model: OfflineModel, workspace: Path, secrets: Secrets
+) -> None:
+    (workspace / "documents").mkdir()
+    (workspace / "documents/.env").write_text(f"GITHUB_TOKEN={secrets.token}\nDB_PASSWORD={secrets.password}\n")
+    script = {"command": f"cat documents/.env; echo key={secrets.key} >&2; exit 3"}
+    card = {
+        "title": f"Key {secrets.token}",
+        "card_type": "notes",
+        "blocks": [{"type": "key-value", "data": {"pairs": [{"key": "password", "value": secrets.password}]}}],
+    }
+    model.script.agent(
+        {
+            "match": "look around",
+            "on": "prompt",
+            "blocks": [
+                {"type": "tool_use", "name": "Bash", "input": script},
+                {"type": "tool_use", "name": "Read", "input": {"file_path": str(workspace / "documents/.env")}},
+                {"type": "tool_use", "name": "mcp__sprite__create_card", "input": card},
+            ],
+        }
+    )
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": "look around"})
+        assert (await client.end_of(mission))["event"] == "complete"
+        assert secrets.token in str(model.requests[-1].body), "the agent itself sees what it read"
+        calls = observation_of(workspace, mission)["tool_calls"]
+        assert [call["name"] for call in calls] == ["Bash", "Read", "mcp__sprite__create_card"]
+        assert "[redacted:github-token]" in calls[0]["result"]
+        assert "[redacted:anthropic-api-key]" in calls[0]["input"]["command"]
+        assert "[redacted:password-assignment]" in calls[1]["result"]
+        assert "[redacted:github-token]" in str(durable_events(workspace))
+        assert found_on_disk(workspace, secrets.forbidden) == []
+        for words in secrets.forbidden:
+            assert received(client.received, words) == []
+    assert found_on_disk(workspace, secrets.forbidden) == []
+
+
+async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_back_without_them(
+    model: OfflineModel, workspace: Path, secrets: Secrets
+) -> None:
+    say = [
+        {"type": "text", "text": f"I begin, with {secrets.token}."},
+        {"type": "tool_use", "name": "Bash", "input": {"command": f"echo {secrets.token}; echo {PRIVATE_WORDS}"}},
+    ]
+    model.script.agent({"match": "and wait", "on": "prompt", "blocks": say})
+    model.script.agent({"match": "and wait", "on": "result", "hang": True})
+    text = f"Use {secrets.key} and wait. {SAID}"
+    waiting = f"Then export API_SECRET={secrets.key}. {SAID} Done?"
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": text})
+        await client.event("tool_result")
+        queued = client.send("mission", {"text": waiting})
+        await client.reply(queued)
+        # The journal has the turn by now, the inbox has both missions.
+        assert len(journal(workspace)) == 2
+        assert found_on_disk(workspace, secrets.forbidden) == []
+        await sprite.kill()
+    assert found_on_disk(workspace, secrets.forbidden) == []
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        # What was only in the killed process's memory is gone: the mission runs as it was written down.
+        request = await request_seen(model, lambda r: "Done?" in r.user_text)
+        assert "[redacted:" in request.user_text
+        assert secrets.key not in request.user_text
+        assert PRIVATE_WORDS not in request.user_text
+        await client.ask("heartbeat")
+        crashed = observation_of(workspace, mission)
+        assert crashed["outcome"] == "crashed"
+        assert crashed["user_message"] == "Use [redacted:anthropic-api-key] and wait. [private]"
+        assert crashed["agent_response"] == "I begin, with [redacted:github-token]."
+        assert "[redacted:github-token]\\n[private]" in str(crashed["tool_calls"])
+        assert [o["outcome"] for o in observations(workspace)] == ["crashed", "complete"]
+    assert found_on_disk(workspace, secrets.forbidden) == []
+
+
+async def test_a_person_is_asked_about_a_tool_call_and_the_question_is_kept_without_its_secrets(
+    model: OfflineModel, workspace: Path, secrets: Secrets
+) -> None:
+    call = {
+        "tool": "Bash",
+        "input": {"command": f"curl -u ada:{secrets.password} -H 'X-Key: {secrets.key}' localhost:9"},
+    }
+    model.script.agent({"match": "fetch it", "on": "prompt", **call})
+    async with running_sprite(workspace, model.url, permissions="ask") as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": f"fetch it {SAID}"})
+        asked = await client.until(lambda m: m["type"] == "permission_request")
+        assert "[redacted:" in asked["payload"]["input"]["command"]
+        client.send("permission", {"request_id": asked["payload"]["request_id"], "decision": "deny"})
+        await client.end_of(mission)
+    assert found_on_disk(workspace, secrets.forbidden) == []
+
+
+async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
+    model: OfflineModel, workspace: Path, secrets: Secrets
+) -> None:
+    words = f"invalid key {secrets.key}, password={secrets.password}"
+    model.script.agent({"match": "fail", "error": 400, "type": "invalid_request_error", "message": words, "times": -1})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        end = await client.mission("fail")
+        assert end["event"] == "error"
+        assert "[redacted:anthropic-api-key]" in end["message"]
+        refused = await client.ask("canvas_interaction", {"action": "create_stack", "name": f"Keys {secrets.token}"})
+        assert refused["payload"]["status"] == "done"
+        for message in client.received:
+            assert not any(word in str(message) for word in secrets.forbidden)
+    assert found_on_disk(workspace, secrets.forbidden) == []
+
+
+async def test_a_mission_is_known_by_its_words_also_where_they_are_not_what_is_kept(
+    model: OfflineModel, workspace: Path, secrets: Secrets
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        for _ in range(2):
+            assert (await client.mission(f"Hello, {secrets.token} {SAID}"))["event"] == "complete"
+        kept = observations(workspace)
+        assert [(o["trigger"], o["outcome"]) for o in kept] == [("user", "complete")] * 2
+        assert all(o["user_message"] == "Hello, [redacted:github-token] [private]" for o in kept)
+        assert journal(workspace) == []

@@ -1,0 +1,606 @@
+"""The relay between pages and a sprite: who hears what, in which order, also after cuts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from bridge.hosts.host import (
+    HostError,
+    Report,
+)
+from sprite.protocol.frames import encode
+from sprite.protocol.memory import FilesResult, SearchResult
+from sprite.protocol.messages import (
+    Ack,
+    AgentEvent,
+    CanvasUpdate,
+    Error,
+    Gap,
+    Status,
+)
+from tests.chat_stand_in import TOKEN, StandIn, Visitor, state_sync
+from tests.relay_stage import Page, Stage, Street, stage
+
+
+def said(text: str, mission_id: str | None = "m1") -> AgentEvent:
+    return AgentEvent(mission_id, "text", text=text)
+
+
+class Scene:
+    """A sprite that is played by the test, a relay, and the relay's link to it."""
+
+    def __init__(self, sprite: StandIn, street: Street, stage: Stage) -> None:
+        self.sprite = sprite
+        self.street = street
+        self.stage = stage
+        self.link: Visitor
+
+    async def tell(self, *seqs: int) -> None:
+        for seq in seqs:
+            await self.link.send(said(f"event {seq}"), seq=seq)
+
+    @asynccontextmanager
+    async def first_page(self, **resume: Any) -> AsyncIterator[Page]:
+        """The page that opens the room, brought up to date at event 10."""
+        async with self.stage.page(**resume) as page:
+            self.link = await self.sprite.visitor()
+            await self.link.welcome(last_seq=10, sync=state_sync())
+            await page.receive("state_sync")
+            yield page
+
+    @asynccontextmanager
+    async def late_page(self, **resume: Any) -> AsyncIterator[tuple[Page, Visitor]]:
+        """A page that needs a connection of its own to be brought up to date, and that connection."""
+        async with self.stage.page(**resume) as page:
+            yield page, await self.sprite.visitor()
+
+
+@asynccontextmanager
+async def playing(**options: Any) -> AsyncIterator[Scene]:
+    async with StandIn() as sprite:
+        street = Street(sprite.port)
+        async with stage(street, **options) as stage_:
+            yield Scene(sprite, street, stage_)
+
+
+async def texts(page: Page, count: int) -> list[str]:
+    return [(await page.receive("agent_event"))["payload"]["text"] for _ in range(count)]
+
+
+# Coming in
+
+
+async def test_a_first_visit_hears_of_the_link_then_gets_the_welcome_and_the_state() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        pass
+    kinds = [m["type"] for m in page.received]
+    assert kinds == ["link", "link", "auth_ok", "state_sync"]
+    assert [m["payload"]["state"] for m in page.received[:2]] == ["connecting", "ready"]
+    welcome = page.received[2]
+    assert welcome["reply_to"] == "resume-id"
+    assert (welcome["payload"]["epoch"], welcome["payload"]["last_seq"]) == ("e1", 10)
+
+
+async def test_an_event_reaches_every_page_of_its_sprite_and_no_other() -> None:
+    async with (
+        playing() as scene,
+        scene.first_page() as first,
+        scene.late_page() as (second, own),
+        scene.stage.page("other") as stranger,
+    ):
+        await own.welcome(last_seq=10, sync=state_sync())
+        await second.receive("state_sync")
+        other_link = await scene.sprite.visitor()
+        await other_link.welcome(epoch="o1", sync=state_sync())
+        await stranger.receive("state_sync")
+        await scene.tell(11)
+        assert await texts(first, 1) == await texts(second, 1) == ["event 11"]
+        await other_link.send(said("for the stranger"), seq=1)
+        assert await texts(stranger, 1) == ["for the stranger"]
+
+
+async def test_who_was_away_for_a_moment_is_replayed_from_the_bridge_without_asking_the_sprite() -> None:
+    async with playing() as scene, scene.first_page() as first:
+        await scene.tell(11, 12, 13)
+        await texts(first, 3)
+        async with scene.stage.page(epoch="e1", last_seq=11) as back:
+            assert (await back.receive("auth_ok"))["payload"]["last_seq"] == 13
+            assert await texts(back, 2) == ["event 12", "event 13"]
+            await scene.tell(14)
+            assert await texts(back, 1) == ["event 14"]
+            assert back.seqs() == [12, 13, 14]
+        assert scene.sprite.is_alone()
+
+
+async def test_who_was_away_for_longer_catches_up_with_the_sprite_and_misses_nothing_live() -> None:
+    async with playing() as scene, scene.first_page(), scene.late_page(epoch="e1", last_seq=7) as (page, own):
+        await scene.tell(11)
+        assert (await own.welcome(last_seq=12))["resume"] == {"epoch": "e1", "last_seq": 7}
+        for seq in (8, 9, 10, 11):
+            await own.send(said(f"event {seq}"), seq=seq)
+        # The link is ahead of the catching up, or behind it: both may be.
+        await scene.tell(12, 13)
+        await own.send(said("event 12"), seq=12)
+        assert await texts(page, 6) == [f"event {seq}" for seq in range(8, 14)]
+        assert page.seqs() == list(range(8, 14))
+        await own.left()
+        await scene.tell(14)
+        assert await texts(page, 1) == ["event 14"]
+
+
+async def test_a_catching_up_that_breaks_goes_on_where_it_was() -> None:
+    async with playing() as scene, scene.first_page(), scene.late_page(epoch="e1", last_seq=7) as (page, own):
+        await own.welcome(last_seq=10)
+        await own.send(said("event 8"), seq=8)
+        await texts(page, 1)
+        own.cut()
+        again = await scene.sprite.visitor()
+        assert (await again.welcome(last_seq=10))["resume"] == {"epoch": "e1", "last_seq": 8}
+        for seq in (9, 10):
+            await again.send(said(f"event {seq}"), seq=seq)
+        await scene.tell(11)
+        assert await texts(page, 3) == ["event 9", "event 10", "event 11"]
+        assert [m["type"] for m in page.received].count("auth_ok") == 1
+
+
+async def test_a_second_first_visit_gets_a_state_of_its_own_and_only_what_is_newer() -> None:
+    async with playing() as scene, scene.first_page(), scene.late_page() as (page, own):
+        await scene.tell(11, 12)
+        await own.welcome(last_seq=12, sync=state_sync())
+        await page.receive("state_sync")
+        await scene.tell(13)
+        assert await texts(page, 1) == ["event 13"]
+        assert page.seqs() == [13]
+
+
+async def test_what_the_sprite_no_longer_has_is_said_and_the_state_follows() -> None:
+    async with playing() as scene, scene.first_page(), scene.late_page(epoch="e1", last_seq=2) as (page, own):
+        await own.welcome(last_seq=10)
+        await own.send(Gap(oldest_seq=8))
+        await own.send(state_sync())
+        await scene.tell(11)
+        await texts(page, 1)
+    kinds = [m["type"] for m in page.received if m["type"] != "link"]
+    assert kinds == ["auth_ok", "auth_ok", "gap", "state_sync", "agent_event"]
+
+
+async def test_a_page_of_another_epoch_gets_the_state() -> None:
+    async with playing() as scene, scene.first_page(epoch="another", last_seq=3) as page:
+        assert (await scene_kinds(page)) == ["auth_ok", "state_sync"]
+
+
+async def scene_kinds(page: Page) -> list[str]:
+    return [m["type"] for m in page.received if m["type"] != "link"]
+
+
+# The link breaks
+
+
+async def test_after_a_cut_the_pages_hear_of_it_and_then_what_they_missed_once() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        await scene.tell(11)
+        await texts(page, 1)
+        scene.link.cut()
+        await page.link("unavailable")
+        scene.link = await scene.sprite.visitor()
+        assert (await scene.link.welcome(last_seq=13))["resume"] == {"epoch": "e1", "last_seq": 11}
+        await scene.tell(11, 12, 13)
+        await page.link("ready")
+        assert await texts(page, 2) == ["event 12", "event 13"]
+        assert page.seqs() == [11, 12, 13]
+
+
+async def test_a_page_that_comes_while_the_link_is_down_joins_when_it_is_back() -> None:
+    async with playing() as scene, scene.first_page():
+        await scene.tell(11)
+        scene.link.cut()
+        link = await scene.sprite.visitor()
+        async with scene.stage.page(epoch="e1", last_seq=10) as page:
+            await page.receive("link")
+            await link.welcome(last_seq=11)
+            assert await texts(page, 1) == ["event 11"]
+
+
+async def test_where_the_sprite_began_anew_everybody_gets_its_welcome_and_state() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        scene.link.cut()
+        scene.link = await scene.sprite.visitor()
+        await scene.link.welcome(epoch="e2", last_seq=3, sync=state_sync())
+        assert (await page.receive("auth_ok"))["payload"]["epoch"] == "e2"
+        await page.receive("state_sync")
+        await scene.tell(4)
+        assert await texts(page, 1) == ["event 4"]
+
+
+async def test_a_gap_of_the_link_is_a_gap_for_everybody() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        scene.link.cut()
+        scene.link = await scene.sprite.visitor()
+        await scene.link.welcome(last_seq=90)
+        await scene.link.send(Gap(oldest_seq=50))
+        await scene.link.send(state_sync())
+        assert (await page.receive("auth_ok"))["payload"]["last_seq"] == 90
+        await page.receive("gap")
+        await page.receive("state_sync")
+        await scene.tell(90, 91)
+        assert await texts(page, 1) == ["event 91"]
+
+
+async def test_after_a_forget_nobody_is_replayed_what_was_forgotten() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        await scene.link.send(said("the secret"), seq=11)
+        await texts(page, 1)
+        await scene.link.send(state_sync())
+        await page.receive("state_sync")
+        async with scene.late_page(epoch="e1", last_seq=10) as (back, own):
+            await own.welcome(last_seq=12)
+            await own.send(Gap(oldest_seq=13))
+            await own.send(state_sync())
+            await back.receive("state_sync")
+            await scene.tell(13)
+            assert await texts(back, 1) == ["event 13"]
+        assert "the secret" not in str(back.received)
+
+
+async def test_many_who_wait_wake_the_sprite_once_and_hear_how_it_goes() -> None:
+    waking = asyncio.Event()
+
+    async def wakes(report: Report) -> None:
+        report("waking", "The machine starts.")
+        await waking.wait()
+
+    async with playing() as scene:
+        scene.street.before = wakes
+        async with scene.stage.page() as first, scene.stage.page() as second, scene.stage.page() as third:
+            for page in (first, second, third):
+                assert (await page.link("waking"))["detail"] == "The machine starts."
+            assert scene.street.reached == 1
+            waking.set()
+            await (await scene.sprite.visitor()).welcome(last_seq=10, sync=state_sync())
+            for page in (first, second, third):
+                await page.receive("state_sync")
+            assert (scene.street.reached, scene.street.most_at_once) == (1, 1)
+
+
+async def test_a_sprite_that_cannot_be_had_is_said_in_the_host_s_words_and_a_new_page_tries_at_once() -> None:
+    tried = asyncio.Event()
+
+    async def refuses(_: Report) -> None:
+        tried.set()
+        raise HostError("The disk of the machine is full.", retryable=False)
+
+    async with playing() as scene:
+        scene.street.before = refuses
+        async with scene.stage.page() as page:
+            assert (await page.link("unavailable"))["detail"] == "The disk of the machine is full."
+            scene.street.before = None
+            # Left alone, it would be tried again in half a minute.
+            async with scene.stage.page() as second:
+                await (await scene.sprite.visitor()).welcome(last_seq=10, sync=state_sync())
+                await second.receive("state_sync")
+                await page.receive("state_sync")
+
+
+async def test_a_sprite_that_fell_asleep_under_an_idle_page_wakes_for_the_next_question_which_is_then_answered() -> (
+    None
+):
+    async with playing(idle_seconds=0) as scene, scene.first_page() as page:
+        scene.link.cut()
+        assert "Asleep" in (await page.link("ready"))["detail"]
+        question = await page.send("memory", {"op": "files"})
+        link = await scene.sprite.visitor()
+        await link.welcome(last_seq=10)
+        asked = await link.receive("memory")
+        await link.send(FilesResult([]), reply_to=asked["id"])
+        assert (await page.reply(question))["payload"]["files"] == []
+        assert "unavailable" not in [m["payload"].get("state") for m in page.received]
+
+
+async def test_while_something_is_under_way_a_cut_is_mended_at_once() -> None:
+    async with playing(idle_seconds=0) as scene, scene.first_page() as page:
+        await scene.link.send(AgentEvent("m1", "started"), seq=11)
+        await page.receive("agent_event")
+        scene.link.cut()
+        await page.link("unavailable")
+        await (await scene.sprite.visitor()).welcome(last_seq=11)
+        await page.link("ready")
+
+
+# What people send
+
+
+async def test_an_answer_goes_to_the_page_that_asked_under_the_id_it_knows() -> None:
+    async with playing() as scene, scene.first_page() as first, scene.stage.page(epoch="e1", last_seq=10) as second:
+        await second.receive("auth_ok")
+        for page in (first, second):
+            await page.send("memory", {"op": "files"}, "same-id")
+        asked = [await scene.link.receive("memory") for _ in range(2)]
+        assert len({message["id"] for message in asked}) == 2
+        for number, message in enumerate(asked):
+            await scene.link.send(SearchResult([], 0, number), reply_to=message["id"])
+        assert [(await page.reply("same-id"))["payload"]["waiting"] for page in (first, second)] == [0, 1]
+        await scene.tell(11)
+        await texts(first, 1)
+        assert [m["type"] for m in first.received].count("memory_result") == 1
+
+
+async def test_missions_typed_while_the_sprite_is_away_are_kept_and_sent_once_in_order_with_their_ids() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        scene.link.cut()
+        await page.link("unavailable")
+        sent = [await page.send("mission", {"text": text}) for text in ("one", "two")]
+        link = await scene.sprite.visitor()
+        await link.welcome(last_seq=10)
+        got = [await link.receive("mission") for _ in range(2)]
+        assert [(m["id"], m["payload"]["text"]) for m in got] == list(zip(sent, ("one", "two"), strict=True))
+        await link.send(Ack("accepted", position=0), reply_to=sent[0])
+        assert (await page.reply(sent[0]))["payload"]["status"] == "accepted"
+        link.cut()
+        third = await scene.sprite.visitor()
+        await third.welcome(last_seq=10)
+        # Only what was not answered is sent again, under the same id.
+        assert (await third.receive("mission"))["id"] == sent[1]
+        await third.send(Ack("duplicate"), reply_to=sent[1])
+        await page.reply(sent[1])
+
+
+async def test_a_mission_is_delivered_although_its_page_has_gone() -> None:
+    async with playing(linger_seconds=0.1) as scene:
+        scene.street.before = never
+        async with scene.stage.page() as page:
+            mission = await page.send("mission", {"text": "and then I closed the lid"})
+            await page.send("nonsense")
+            await page.receive("error")
+        scene.street.before = None
+        link = await scene.sprite.visitor()
+        await link.welcome(last_seq=10, sync=state_sync())
+        assert (await link.receive("mission"))["id"] == mission
+        await link.send(Ack("accepted", position=0), reply_to=mission)
+        # Nobody is here and nothing is kept: the machine may sleep.
+        await link.left()
+
+
+async def never(_: Report) -> None:
+    raise HostError("Not now.")
+
+
+async def test_a_request_in_flight_when_the_link_breaks_and_one_while_it_is_down_are_refused_in_words() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        flying = await page.send("system", {"action": "flush"})
+        await scene.link.receive("system")
+        scene.link.cut()
+        refused = (await page.reply(flying))["payload"]
+        assert refused["code"] == "unavailable"
+        down = await page.send("memory", {"op": "files"})
+        assert (await page.reply(down))["payload"]["code"] == "unavailable"
+
+
+async def test_a_persons_word_survives_a_cut() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        word = await page.send("permission", {"request_id": "r1", "decision": "allow"})
+        first = await scene.link.receive("permission")
+        scene.link.cut()
+        link = await scene.sprite.visitor()
+        await link.welcome(last_seq=10)
+        again = await link.receive("permission")
+        assert (again["id"], again["payload"]) == (first["id"], first["payload"])
+        await link.send(Ack("done"), reply_to=again["id"])
+        await page.reply(word)
+
+
+async def test_uploads_keep_their_order_and_only_a_few_chunks_are_under_way() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        chunk = {"upload_id": "u", "name": "a.bin", "last": False, "data": "AAAA"}
+        sending = [await page.send("file_upload", {**chunk, "index": index}) for index in range(20)]
+        for index in range(20):
+            message = await scene.link.receive("file_upload")
+            assert message["payload"]["index"] == index
+            await scene.link.send(Ack("accepted", upload_id="u", index=index), reply_to=message["id"])
+        answers = [(await page.reply(message_id))["payload"]["index"] for message_id in sending]
+        assert answers == list(range(20))
+
+
+async def test_too_many_open_questions_of_one_page_are_refused_and_an_interrupt_still_goes_through() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        asked = [await page.send("heartbeat") for _ in range(17)]
+        assert (await page.reply(asked[-1]))["payload"]["code"] == "busy"
+        await page.send("interrupt")
+        await scene.link.receive("interrupt")
+
+
+async def test_a_full_outbox_refuses_in_words_and_keeps_what_it_has() -> None:
+    async with playing() as scene:
+        scene.street.before = never
+        async with scene.stage.page() as page:
+            sent = [await page.send("mission", {"text": f"number {number}"}) for number in range(101)]
+            assert (await page.reply(sent[-1]))["payload"]["code"] == "queue_full"
+            scene.street.before = None
+            link = await scene.sprite.visitor()
+            await link.welcome(last_seq=10, sync=state_sync())
+            assert [(await link.receive("mission"))["id"] for _ in range(100)] == sent[:-1]
+
+
+# Bad clients
+
+
+async def test_the_first_message_must_be_resume() -> None:
+    async with playing() as scene, scene.stage.socket() as page:
+        await page.send("mission", {"text": "hello"})
+        assert "must be resume" in (await page.receive("error"))["payload"]["message"]
+        assert await page.closed() == 1008
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "closed"),
+    [
+        ("this is no JSON", "bad_frame", 1008),
+        ("[1, 2]", "bad_frame", 1008),
+        ('{"type":"mission","id":"x","payload":{"text":"' + "x" * 2**20 + '"}}', "frame_too_large", 1009),
+    ],
+)
+async def test_what_breaks_the_framing_is_answered_and_ends_the_connection(frame: str, code: str, closed: int) -> None:
+    async with playing() as scene, scene.stage.page() as page:
+        await page.socket.send_str(frame)
+        assert (await page.receive("error"))["payload"]["code"] == code
+        assert await page.closed() == closed
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "code"),
+    [
+        ("horoscope", {}, "unknown_type"),
+        ("auth", {"token": "x"}, "unknown_type"),
+        ("link", {"state": "ready", "detail": ""}, "unknown_type"),
+        ("mission", {"text": 5}, "bad_payload"),
+        ("memory", {"op": "burn"}, "bad_payload"),
+        ("resume", {}, "unexpected"),
+    ],
+)
+async def test_what_makes_no_sense_is_answered_and_the_connection_lives_on(
+    kind: str, payload: dict[str, Any], code: str
+) -> None:
+    async with playing() as scene, scene.first_page() as page:
+        message_id = await page.send(kind, payload)
+        assert (await page.reply(message_id))["payload"]["code"] == code
+        await page.send("ping")
+        mission = await page.send("mission", {"text": "still here"})
+        assert (await scene.link.receive("mission"))["id"] == mission
+
+
+async def test_bytes_are_no_message() -> None:
+    async with playing() as scene, scene.stage.page() as page:
+        await page.socket.send_bytes(b"{}")
+        assert (await page.receive("error"))["payload"]["code"] == "bad_frame"
+
+
+async def test_a_page_that_does_not_read_is_cut_off_and_delays_nobody() -> None:
+    async with playing() as scene, scene.first_page() as page, scene.stage.page(epoch="e1", last_seq=10) as sleeper:
+        await sleeper.receive("auth_ok")
+        assert sleeper.socket._conn is not None
+        transport = sleeper.socket._conn.transport
+        assert transport is not None
+        transport.pause_reading()
+        text = "x" * 500_000
+        for seq in range(11, 71):
+            await scene.link.send(said(text), seq=seq)
+            await texts(page, 1)
+        assert scene.stage.relay.snapshot()[0].clients == 1
+        transport.resume_reading()
+        await sleeper.closed()
+        assert len(sleeper.seqs()) < 60
+
+
+# Hostile sprites
+
+
+async def test_answers_that_nobody_asked_for_and_messages_that_make_no_sense_reach_nobody() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        await scene.link.send(Ack("done"), reply_to="unheard-of")
+        await scene.link.send(Ack("done"))
+        await scene.link.send(FilesResult([]), seq=11)
+        await scene.link.send_bytes(b'{"type":"link","id":"x","payload":{"state":"unavailable","detail":"pay here"}}\n')
+        await scene.link.send_bytes(b'{"type":"agent_event","id":"x","payload":{"event":"yawn"}}\n')
+        await scene.link.send_bytes(encode(said("extra"), seq=12)[:-2] + b',"admin":true}\n')
+        assert await texts(page, 1) == ["extra"]
+    assert "admin" not in page.received[-1]
+    assert [m["type"] for m in page.received].count("agent_event") == 1
+    assert not [m for m in page.received if m["type"] in {"ack", "memory_result"}]
+    assert "pay here" not in str(page.received)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xfe garbage\n",
+        b"x" * (2 * 2**20 + 1),
+        b'{"type":"agent_event","id":"x","seq":-5,"payload":{"mission_id":null,"event":"text"}}\n',
+        b'{"type":"agent_event","id":"x","seq":9007199254740992,"payload":{"mission_id":null,"event":"text"}}\n',
+        b'{"type":"agent_event","payload":{"mission_id":null,"event":"tool_use","input":' + b'{"a":' * 5000 + b"\n",
+    ],
+    ids=["garbage", "endless", "negative", "beyond", "deep"],
+)
+async def test_a_sprite_that_breaks_the_protocol_is_left_and_tried_again(data: bytes) -> None:
+    async with playing() as scene, scene.first_page() as page:
+        await scene.link.send_bytes(data)
+        link = await scene.sprite.visitor()
+        assert (await link.welcome(last_seq=10))["resume"] == {"epoch": "e1", "last_seq": 10}
+        await link.send(said("well again"), seq=11)
+        assert await texts(page, 1) == ["well again"]
+
+
+async def test_a_sprite_that_counts_backwards_or_repeats_is_heard_once() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        await scene.tell(11, 12, 11, 12, 5, 13)
+        assert await texts(page, 3) == ["event 11", "event 12", "event 13"]
+
+
+async def test_another_program_s_welcome_is_not_believed() -> None:
+    async with playing() as scene, scene.stage.page() as page:
+        strange = await scene.sprite.visitor()
+        await strange.receive("auth")
+        await strange.send(Status("status", state_sync().session, state_sync().memory, None, "ask", None))
+        assert "not a sprite" in (await page.link("unavailable"))["detail"]
+        refusing = await scene.sprite.visitor()
+        await refusing.receive("auth")
+        await refusing.send(Error("unauthorized", "The token is wrong."))
+        assert "does not let the bridge in" in (await page.link("unavailable"))["detail"]
+
+
+async def test_a_sprite_that_floods_is_read_slower_and_its_pages_get_everything() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        update = CanvasUpdate("update_card", "c", "s", "t", "notes", [])
+        flood = b"".join(encode(update, seq=seq) for seq in range(11, 3011))
+        sending = asyncio.create_task(scene.link.send_bytes(flood))
+        await page.until(lambda m: m.get("seq") == 3010)
+        await sending
+        assert page.seqs() == list(range(11, 3011))
+
+
+# The end
+
+
+async def test_when_the_bridge_stops_pages_are_told_that_it_goes_away() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        stopping = asyncio.create_task(scene.stage.relay.__aexit__(None, None, None))
+        assert await page.closed() == 1001
+        await scene.link.left()
+        await stopping
+
+
+async def test_the_snapshot_tells_who_is_here_and_what_the_sprite_is() -> None:
+    async with playing(linger_seconds=0.1) as scene:
+        async with scene.first_page():
+            (seen,) = scene.stage.relay.snapshot()
+            assert (seen.sprite, seen.state, seen.clients, seen.version) == ("local", "ready", 1, "0.0")
+            assert seen.last_seen_at is not None
+        await scene.link.left()
+        (seen,) = scene.stage.relay.snapshot()
+        assert (seen.clients, seen.version) == (0, "0.0")
+
+
+async def test_no_log_holds_a_word_of_what_is_said_and_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    planted = "PLANTED-5f1c"
+    async with playing() as scene, scene.first_page() as page:
+        await page.send("mission", {"text": planted})
+        await page.send("memory", {"op": planted})
+        await page.send(planted, {planted: planted})
+        await scene.link.send(said(planted), seq=11)
+        await scene.link.send_bytes(b'{"type":"agent_event","payload":{"event":"' + planted.encode() + b'"}}\n')
+        await texts(page, 1)
+        await scene.link.send_bytes(planted.encode() + b"\n")
+        await page.link("unavailable")
+        scene.link = await scene.sprite.visitor()
+        await scene.link.receive("auth")
+        await scene.link.send(Error("unauthorized", planted))
+        await page.socket.send_str(planted)
+        await page.closed()
+    assert caplog.records
+    assert planted not in caplog.text
+    assert TOKEN not in caplog.text

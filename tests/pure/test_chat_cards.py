@@ -1,0 +1,194 @@
+"""What the terminal client draws, as the text a person would see."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console, Group
+
+from bridge.chat import drawing, memory_views
+from bridge.chat.cards import draw_card, gauge
+from bridge.chat.reply import StreamedReply
+from bridge.chat.untrusted import clean
+from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+from sprite.protocol.rows import SearchHit
+from sprite.protocol.shapes import Block, ChatMessage, FileState
+from tests.chat_stand_in import learned
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+BLOCKS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("heading", {"text": "Totals", "level": 2}, ["Totals"]),
+    ("stat", {"label": "open invoices", "value": 12, "description": "since May"}, ["12", "open", "since May"]),
+    ("key-value", {"pairs": [{"key": "Owner", "value": "Ada"}, {"key": "Due", "value": None}]}, ["Owner  Ada"]),
+    ("table", {"columns": ["Item", "Price"], "rows": [["Tea", 3.5], ["Milk", 12]]}, ["Item", "Tea", " 12"]),
+    ("table", {"columns": ["Item"], "rows": []}, ["no rows"]),
+    ("badge", {"text": "paid", "variant": "success"}, ["paid"]),
+    ("progress", {"value": 50, "label": "half way"}, ["████████████░░░░░░░░░░░░ 50%", "half way"]),
+    ("text", {"content": "a **bold** word"}, ["a bold word"]),
+    ("separator", {}, ["────"]),
+    ("document", {"path": "documents/a.pdf", "title": "Lease", "excerpt": "The parties"}, ["Lease", "The parties"]),
+    ("note", {"content": "call back"}, ["call back"]),
+    ("hologram", {"x": 1}, ["hologram: this client cannot draw it"]),
+    ("stat", {"nothing": "fits"}, ["stat: its data does not fit"]),
+]
+
+
+def text_of(thing: RenderableType, *, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), record=True, width=width, color_system=None)
+    console.print(Group(thing))
+    return console.export_text()
+
+
+@pytest.mark.parametrize(("kind", "data", "shown"), BLOCKS, ids=[f"{b[0]}-{i}" for i, b in enumerate(BLOCKS)])
+def test_every_block_is_drawn_with_its_content(kind: str, data: dict[str, Any], shown: list[str]) -> None:
+    drawn = text_of(draw_card("Budget", [Block("b1", kind, data)]))
+    assert "Budget" in drawn
+    for words in shown:
+        assert words in drawn
+
+
+def test_numbers_of_a_table_stand_under_each_other() -> None:
+    table = Block("b", "table", {"columns": ["Item", "Price"], "rows": [["Tea", "$3"], ["Milk", "1,200"]]})
+    lines = text_of(draw_card("Prices", [table])).splitlines()
+    ends = [line.rstrip(" │").rstrip() for line in lines if "Tea" in line or "Milk" in line]
+    assert len(ends[0]) == len(ends[1])
+
+
+def test_rows_of_another_length_than_the_head_are_drawn_all_the_same() -> None:
+    table = Block("b", "table", {"columns": ["A"], "rows": [["1", "2", {"x": True}], []]})
+    assert '{"x":true}' in text_of(draw_card("Odd", [table]))
+
+
+def test_control_sequences_and_markup_in_a_card_stay_text_without_effect() -> None:
+    nasty = "\x1b]0;pwned\x07\x1b[2J\x9b31m[red]rm[/red]\u202e"
+    drawn = text_of(draw_card(nasty, [Block("b", "note", {"content": nasty})]))
+    assert "[red]rm[/red]" in drawn
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(drawn)
+
+
+def test_cleaning_keeps_text_emoji_tabs_and_newlines() -> None:
+    assert clean("a\tb\nc 👩‍🔬 ü\r\x00") == "a\tb\nc 👩‍🔬 ü"
+
+
+def test_a_gauge_is_empty_full_and_never_more() -> None:
+    assert gauge(0, 10, cells=4).plain == "░░░░"
+    assert gauge(5, 10, cells=4).plain == "██░░"
+    assert gauge(99, 10, cells=4).plain == "████"
+    assert gauge(1, 0, cells=4).plain == "░░░░"
+
+
+def test_a_link_shows_where_it_leads() -> None:
+    drawn = text_of(draw_card("L", [Block("b", "text", {"content": "[bank](https://evil.example)"})]))
+    assert "https://evil.example" in drawn
+
+
+def test_a_streamed_reply_gives_out_each_block_once_when_the_next_begins() -> None:
+    reply = StreamedReply()
+    whole = "# Title\n\nA first paragraph.\n\n- one\n\n  still one\n- two\n\nEnd."
+    pieces: list[str] = []
+    for character in whole[:-1]:
+        pieces += reply.feed(character)
+    assert pieces == ["# Title", "A first paragraph.", "- one\n\n  still one\n- two"]
+    assert reply.tail == "End"
+    assert reply.finish(whole) == ["End."]
+
+
+def test_a_blank_line_inside_a_fence_ends_nothing() -> None:
+    reply = StreamedReply()
+    assert reply.feed("```py\na = 1\n\nb = 2\n```\n\nDone") == ["```py\na = 1\n\nb = 2\n```"]
+    assert reply.finish() == ["Done"]
+
+
+def test_deltas_lost_with_a_connection_come_with_the_whole_text() -> None:
+    reply = StreamedReply()
+    assert reply.feed("One.\n\nTw") == ["One."]
+    reply.lose()
+    assert reply.feed("f the end") == []
+    assert reply.finish("One.\n\nTwo is here.\n\nThree.") == ["Two is here.", "Three."]
+
+
+def test_a_final_text_that_was_trimmed_is_not_given_out_again() -> None:
+    reply = StreamedReply()
+    assert reply.feed("\n\nOne.\n\nTwo.") == ["One."]
+    assert reply.finish("One.\n\nTwo.") == ["Two."]
+
+
+def test_by_line_a_reply_is_given_out_as_it_is() -> None:
+    reply = StreamedReply(by_line=True)
+    assert reply.feed("a\n\n* b") == ["a", ""]
+    assert reply.finish("a\n\n* b\n") == ["* b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tool_input", "shown"),
+    [
+        ("Bash", {"command": "ls -la\n  /tmp", "description": "List"}, "▸ Bash  ls -la /tmp"),
+        ("Read", {"file_path": "/a/b.txt", "limit": 3}, "▸ Read  /a/b.txt"),
+        ("mcp__sprite__search_memory", {"query": "dates"}, "▸ search_memory  dates"),
+        ("Odd", {"n": 1}, '▸ Odd  {"n":1}'),
+        ("None", {}, "▸ None"),
+    ],
+)
+def test_a_tool_call_is_one_line_that_tells(name: str, tool_input: dict[str, Any], shown: str) -> None:
+    assert text_of(drawing.tool_started(name, tool_input)).strip() == shown
+
+
+def test_a_long_tool_line_is_cut_to_the_width() -> None:
+    lines = text_of(drawing.tool_ended("", "x" * 500, is_error=True), width=40).splitlines()
+    assert [len(line) for line in lines] == [40]
+    assert lines[0].endswith("…")
+
+
+def test_what_is_asked_to_be_allowed_is_shown_whole() -> None:
+    command = "\n".join(f"step {number}" for number in range(50))
+    drawn = text_of(drawing.question(PermissionRequest("r", "m", "Bash", {"command": command})))
+    assert "May the agent use Bash?" in drawn
+    assert all(f"step {number}" in drawn for number in range(50))
+    assert "y allow   n deny   a always   then Enter" in drawn
+
+
+def test_a_question_too_long_to_show_says_what_is_missing() -> None:
+    drawn = text_of(drawing.question(PermissionRequest("r", "m", "Write", {"content": "x\n" * 500})))
+    assert "440 lines more, not shown" in drawn
+
+
+def test_what_was_remembered_is_one_line() -> None:
+    update = MemoryUpdate(["user.md"], [learned(1, "FACT", "One"), learned(2, "FACT", "Two")], curation_id=1)
+    assert text_of(drawing.remembered(update)).strip() == "✎ remembered 2 things · user.md updated"
+
+
+def test_history_shows_the_last_messages_shortened() -> None:
+    chat = [ChatMessage(i, "user", f"line {i}\nb\nc\nd", 0.0, None) for i in range(9)]
+    drawing_of = drawing.history(chat)
+    assert drawing_of is not None
+    drawn = text_of(drawing_of)
+    assert "3 more before" in drawn
+    assert "line 2" not in drawn
+    assert "line 8" in drawn
+    assert "d" not in drawn.splitlines()[-1].split()
+    assert drawing.history([]) is None
+
+
+def test_memory_files_show_their_lines_against_their_limit() -> None:
+    states = [FileState("user.md", 190, 200, "curated", 0.0), FileState("soul.md", 40, 0, "deploy", None)]
+    drawn = text_of(memory_views.files(states), width=100)
+    assert "190/200" in drawn
+    assert "███████████████████████░" in drawn
+    assert "soul.md" in drawn
+
+
+def test_hits_name_their_kind_and_how_much_is_not_looked_through() -> None:
+    found = [
+        SearchHit("learning", 1, "FACT", 0.0, "s1", 3, "Born [b]in[/b] May"),
+        SearchHit("turn", 7, "TURN", 0.0, "s1", 7, "x" * 400),
+    ]
+    drawn = text_of(memory_views.hits(found, waiting=2), width=100)
+    assert "FACT" in drawn
+    assert "Born [b]in[/b] May" in drawn
+    assert "turn 7" in drawn
+    assert "2 turns not looked through" in drawn
+    assert "Nothing found." in text_of(memory_views.hits([], waiting=0))

@@ -1,0 +1,122 @@
+"""Every claim of the README's section "How memory works", and the tests that it rests on."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.harness import ROOT
+
+#: A bullet's name, and for each of its sentences, in order, the tests that fail where it is not true.
+CLAIMS: dict[str, list[str]] = {
+    "Evidence": [
+        (
+            "test_evidence::test_a_quote_is_found_whatever_its_case_white_space_quotes_and_escapes "
+            "test_projection::test_a_quote_is_looked_up_and_its_speaker_decides_how_far_it_is_trusted"
+        ),
+        "test_projection::test_what_the_person_did_not_say_is_never_their_wish",
+        (
+            "test_evidence::test_what_a_stranger_taught_long_ago_reaches_no_file_later "
+            "test_evidence::test_the_persons_word_brings_a_pages_claim_into_files"
+        ),
+        "test_evidence::test_what_memory_returned_is_no_evidence_even_when_it_is_quoted",
+    ],
+    "Strangers": [
+        "test_evidence::test_a_strangers_sentence_is_the_strangers_whatever_is_cited_for_it",
+        (
+            "test_guards::test_a_strangers_sentence_reaches_no_file_however_it_is_dressed "
+            "test_guards::test_a_strangers_address_never_rides_on_a_true_line"
+        ),
+        "test_guards::test_a_page_reworded_about_the_person_needs_a_sentence_of_theirs_as_soon_as_one_word_is_the_pages",
+        "",  # a limit, said plainly
+    ],
+    "Validity": [
+        (
+            "test_validity::test_a_correction_supersedes_every_learning_it_names_and_they_stay_for_history "
+            "test_search::test_what_was_superseded_stands_below_what_replaced_it"
+        ),
+        "test_validity::test_exact_and_near_repeats_are_counted_with_the_time_they_were_last_heard",
+        (
+            "test_validity::test_an_agent_does_not_take_back_what_the_person_said "
+            "test_projection::test_only_the_persons_own_words_retire_what_is_known"
+        ),
+    ],
+    "Files": [
+        (
+            "test_guards::test_a_quarter_of_the_lines_may_go_and_not_one_more "
+            "test_commands::test_status_says_what_needs_attention_and_what_was_refused"
+        ),
+        "test_guards::test_a_pinned_block_survives_every_rewrite_verbatim",
+    ],
+    "Search": [
+        (
+            "test_search::test_learnings_and_turns_stand_in_one_list_with_the_learning_first "
+            "test_search::test_each_filter_keeps_only_what_fits "
+            "test_search::test_around_shows_the_conversation_around_a_turn_in_its_order "
+            "test_search::test_a_turn_is_found_from_the_moment_it_is_written_by_its_words_reply_and_tools "
+            "test_search::test_how_far_learnings_reach_and_what_waits_is_said_truthfully"
+        ),
+    ],
+    "Privacy": [
+        (
+            "test_privacy::test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_else "
+            "test_redaction::test_of_200_secrets_in_20_formats_at_least_190_are_caught"
+        ),
+        "test_privacy::test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_else",
+        (
+            "test_forget::test_what_is_forgotten_leaves_no_byte_and_does_not_come_back "
+            "test_forget::test_a_tombstone_says_when_and_how_much_and_not_what"
+        ),
+        "test_forget::test_a_deployed_file_stays_and_is_named",
+    ],
+    "Time": [
+        (
+            "test_commands::test_a_file_is_shown_as_it_is_and_as_it_was "
+            "test_rebuild::test_a_rebuild_makes_every_table_and_file_as_they_were_to_the_byte "
+            "test_rebuild::test_an_estimate_says_calls_tokens_and_dollars_and_asks_nobody "
+            "test_rebuild::test_a_dry_run_changes_no_byte "
+            "test_rebuild::test_the_curator_is_asked_about_every_turn_and_its_old_answers_stay_in_the_log"
+        ),
+    ],
+    "Cost": [
+        (
+            "test_commands::test_status_says_the_same_to_programs "
+            "test_curation_failures::test_a_cut_off_answer_splits_the_batch_an_empty_one_is_asked_again_and_both_count "
+            "test_curation_failures::test_at_the_spending_cap_curation_says_so_and_capture_goes_on"
+        ),
+        "test_commands::test_an_unknown_price_is_said_to_be_unknown_and_counts_as_nothing",
+    ],
+    "Before Sprite": [
+        (
+            "test_import::test_a_second_import_adds_nothing "
+            "test_import::test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search"
+        ),
+        "test_mcp::test_it_offers_one_tool_which_only_reads",
+    ],
+}
+
+
+def section() -> dict[str, list[str]]:
+    """The bullets of the section, each as its sentences."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## How memory works")[1].split("\n## ")[0]
+    bullets = re.findall(r"^- \*\*(.+?)\.\*\* (.+?)(?=^- \*\*|\Z)", text, re.MULTILINE | re.DOTALL)
+    return {name: re.split(r"(?<=[.])\s+(?=[A-Z`])", " ".join(claims.split())) for name, claims in bullets}
+
+
+def test_every_claim_is_listed_and_nothing_else() -> None:
+    assert {name: len(claims) for name, claims in section().items()} == {
+        name: len(tests) for name, tests in CLAIMS.items()
+    }
+
+
+TESTS = sorted({test for claims in CLAIMS.values() for tests in claims for test in tests.split()})
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_what_a_claim_rests_on_is_there(test: str) -> None:
+    module, name = test.split("::")
+    (path,) = (ROOT / "tests").rglob(f"{module}.py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

@@ -1,0 +1,304 @@
+"""The direction of imports: downwards, without a cycle of any kind; each layer knows only what it may."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.harness import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One name that a module reaches: imported, imported by its name, or a file reached by its path.
+
+    `at_start`: it runs when the module is imported.
+    """
+
+    name: str
+    line: int
+    at_start: bool
+    by_path: bool = False
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def package_of(name: str, path: Path) -> str:
+    return name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+
+PATHS = {module_name(path): path for folder in ("sprite", "bridge") for path in sorted((ROOT / folder).rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in PATHS.items()}
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in {
+        leaf.id if isinstance(leaf, ast.Name) else leaf.attr
+        for leaf in ast.walk(node.test)
+        if isinstance(leaf, ast.Name | ast.Attribute)
+    }
+
+
+def path_of(node: ast.AST) -> list[str]:
+    """The literal parts at the end of a path such as `ROOT / "sprite" / "prices.json"`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
+        return [*path_of(node.left), *str(node.right.value).split("/")]
+    return []
+
+
+def reached(node: ast.AST) -> str | None:
+    """The module or package file that an expression reaches without an import statement."""
+    if isinstance(node, ast.Call):
+        named = [node.func, *node.args]
+        loads = any(isinstance(part, ast.Attribute) and part.attr == "import_module" for part in named)
+        names = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        return names[0] if loads and names else None
+    parts = path_of(node)
+    return ".".join(parts) if parts and parts[0] in {"sprite", "bridge"} else None
+
+
+def imports_in(node: ast.AST, package: str, *, at_start: bool = True) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if (name := reached(child)) is not None:
+            by_path = isinstance(child, ast.BinOp)
+            yield Import(name, getattr(child, "lineno", 0), at_start=False, by_path=by_path)
+            if by_path:
+                # Its beginning is a shorter path to the same file.
+                continue
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, child.lineno, at_start) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - child.level + 1] if child.level else []
+            source = ".".join([*base, *([child.module] if child.module else [])])
+            for alias in child.names:
+                # `from sprite.memory import files` imports a module, `from sprite.errors import PeerError` a name.
+                whole = f"{source}.{alias.name}"
+                yield Import(whole if whole in PATHS else source, child.lineno, at_start)
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_type_checking(child):
+            yield from imports_in(child, package, at_start=False)
+        else:
+            yield from imports_in(child, package, at_start=at_start)
+
+
+IMPORTS = {name: list(imports_in(tree, package_of(name, PATHS[name]))) for name, tree in TREES.items()}
+
+
+def within(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+#: It ships the sprite's files into VMs, and so reaches all of them by path.
+SHIPS = "bridge.hosts.archive"
+
+
+def breaches(importers: tuple[str, ...], forbidden: tuple[str, ...], allowed: tuple[str, ...] = ()) -> list[str]:
+    """Imports of any kind, late and type-only ones included, from the one side to the other."""
+    return [
+        f"{PATHS[name].relative_to(ROOT)}:{found.line} imports {found.name}"
+        for name in PATHS
+        if within(name, *importers)
+        for found in IMPORTS[name]
+        if not (found.by_path and name == SHIPS)
+        if within(found.name, *forbidden) and not within(found.name, *allowed)
+    ]
+
+
+def test_the_test_sees_imports_of_every_kind() -> None:
+    source = """
+import asyncio, sprite.feed
+from sprite.memory import files
+from ..errors import PeerError
+from .recall import view
+if TYPE_CHECKING:
+    from sprite.agent.equipment import Agent
+class A:
+    import json
+    def method(self):
+        from sprite.server import serve
+        asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
+        return ROOT / "sprite" / "prices.json"
+"""
+    found = list(imports_in(ast.parse(source), "sprite.memory"))
+    assert [(i.name, i.at_start) for i in found] == [
+        ("asyncio", True),
+        ("sprite.feed", True),
+        ("sprite.memory.files", True),
+        ("sprite.errors", True),
+        ("sprite.memory.recall.view", True),
+        ("sprite.agent.equipment", False),
+        ("json", True),
+        ("sprite.server", False),
+        ("sprite.agent.equipment", False),
+        ("sprite.prices.json", False),
+    ]
+    assert len(PATHS) > 50
+    assert {"sprite", "sprite.protocol.messages", "sprite.memory.capture.recorder", "bridge.offline.model"} <= set(
+        PATHS
+    )
+
+
+def test_no_module_is_part_of_a_cycle_type_only_and_late_imports_included() -> None:
+    graph = {name: {i.name for i in found if i.name in PATHS} for name, found in IMPORTS.items()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for imported in sorted(graph[name]):
+                visit(imported, (*trail, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+#: Everything that knows of connections, turns or the agent's process.
+UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server sprite.__main__".split()
+
+
+@pytest.mark.parametrize(
+    ("importers", "forbidden", "allowed"),
+    [
+        (("sprite.memory",), (*UPPER, "sprite.tools"), ()),
+        (("sprite.tools",), (*UPPER, "sprite.config"), ()),
+        (
+            ("sprite.database",),
+            ("sprite",),
+            ("sprite.database", "sprite.errors", "sprite.protocol.shapes", "sprite.protocol.tools"),
+        ),
+        (("sprite.protocol",), ("sprite",), ("sprite.protocol", "sprite.errors")),
+        (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors")),
+        (("sprite.errors",), ("sprite", "asyncio"), ()),
+        (("sprite.config",), ("sprite",), ("sprite.errors",)),
+        (
+            ("sprite.clients.connection", "sprite.feed"),
+            ("sprite.agent.runtime", "sprite.clients.gateway", "sprite.server"),
+            (),
+        ),
+        (("sprite.clients.gateway", "sprite.agent.runtime"), ("sprite.server", "sqlite3", "aiosqlite"), ()),
+        (("sprite.agent",), ("sprite.clients", "sprite.server", "sqlite3", "aiosqlite"), ()),
+        (("sprite",), ("bridge", "tests"), ()),
+        (("bridge",), ("sprite",), ("sprite.protocol", "sprite.prices")),
+        (("bridge",), ("tests",), ()),
+        (("bridge.offline",), ("bridge",), ("bridge.offline",)),
+        (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks")),
+        (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts", "bridge.token_bucket")),
+        (("bridge.observing",), ("bridge",), ("bridge.observing",)),
+        (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app"), ()),
+        (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),
+        (
+            ("bridge.llm",),
+            ("bridge",),
+            ("bridge.llm", "bridge.database", "bridge.observing.request_keys", "bridge.token_bucket"),
+        ),
+        (("bridge.token_bucket",), ("bridge", "sprite"), ()),
+    ],
+    ids=lambda value: value[0] if value else "-",
+)
+def test_no_module_knows_more_than_its_layer_may(
+    importers: tuple[str, ...], forbidden: tuple[str, ...], allowed: tuple[str, ...]
+) -> None:
+    assert breaches(importers, forbidden, allowed) == []
+
+
+def test_the_stores_do_not_know_each_other() -> None:
+    stores = [name for name in PATHS if within(name, "sprite.database") and name.count(".") == 2]
+    shared = {"sprite.database.connection", "sprite.database.full_text"}
+    parts = {
+        "transcript": {"transcript_schema", "turn_index", "turn_journal", "curations", "spending"},
+        "transcript_schema": {"turn_index"},
+        "memory": {"learning_index", "projected"},
+    }
+    for name in stores:
+        own = {f"sprite.database.{part}" for part in parts.get(name.rpartition(".")[2], set())}
+        others = tuple(other for other in stores if other not in {name, *own, *shared})
+        assert breaches((name,), others) == []
+    assert breaches(("sprite.database.connection",), tuple(stores), ("sprite.database.connection",)) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sprite.protocol.shapes",
+        "sprite.protocol.messages",
+        "sprite.protocol.frames",
+        "sprite.protocol.tools",
+        "sprite.protocol.outbox",
+        "sprite.protocol.position",
+        "sprite.prices",
+        "sprite.agent.mission_end",
+        "sprite.agent.turn_result",
+        "sprite.privacy.cutting",
+        "sprite.privacy.redaction",
+        "sprite.memory.tokens",
+        "sprite.memory.words",
+        "sprite.errors",
+        "sprite.agent.translate",
+        "sprite.tools.blocks",
+        "sprite.memory.capture.turn_buffer",
+        "sprite.memory.claude_code.entries",
+        "sprite.memory.claude_code.voices",
+        "sprite.memory.claude_code.subagents",
+        "sprite.memory.claude_code.turns",
+        "sprite.memory.recall.query",
+        "sprite.memory.projection.evidence",
+        "sprite.memory.projection.guards",
+        "sprite.memory.projection.batch_fold",
+        "sprite.memory.projection.fold",
+        "sprite.memory.curation.prompt",
+        "sprite.memory.curation.answer",
+        "sprite.memory.curation.answer_files",
+        "bridge.token_bucket",
+    ],
+)
+def test_what_is_pure_knows_no_loop_no_socket_and_no_database(name: str) -> None:
+    forbidden = "asyncio threading socket subprocess sqlite3 aiosqlite anthropic"
+    assert breaches((name,), tuple(forbidden.split())) == []
+
+
+def test_only_the_stores_speak_sql() -> None:
+    speakers = {name for name in PATHS if any(within(found.name, "aiosqlite") for found in IMPORTS[name])}
+    assert all(within(name, "sprite.database") for name in speakers), speakers
+
+
+def environment_readers(package: str) -> set[str]:
+    return {
+        name
+        for name, tree in TREES.items()
+        if within(name, package)
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"})
+        or (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "os"
+            and {a.name for a in node.names} & {"environ", "getenv"}
+        )
+    }
+
+
+def test_only_the_settings_read_the_environment() -> None:
+    assert environment_readers("sprite") == {"sprite.config"}
+    # What kind of terminal it runs in is no setting.
+    assert environment_readers("bridge") == {"bridge.config", "bridge.chat.client"}
+
+
+def test_what_must_answer_at_once_does_not_wait_for_the_sdks() -> None:
+    """The listener is up before the SDKs (1.1 s) are imported: nothing it needs may import them at its start."""
+    heavy = ("claude_agent_sdk", "anthropic", "mcp")
+    reached, waiting = set(), ["sprite.server", "sprite.__main__"]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += [i.name for i in IMPORTS[name] if i.at_start and i.name in PATHS]
+    guilty = [
+        f"{name} imports {i.name}" for name in reached for i in IMPORTS[name] if i.at_start and within(i.name, *heavy)
+    ]
+    assert guilty == []

@@ -1,0 +1,447 @@
+"""Frames in and out: framing, validation, and the schema, without a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, get_args
+
+import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of their own
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import inspect
+
+from sprite.errors import FatalPeerError, PeerError
+from sprite.protocol.frames import (
+    FrameDecoder,
+    decode_client,
+    decode_relayed,
+    decode_server,
+    decode_visitor,
+    encode,
+    json_schema,
+)
+from sprite.protocol.messages import (
+    CLIENT_TYPES,
+    MAX_FRAME_BYTES,
+    RELAYED_TYPES,
+    SERVER_TYPES,
+    VISITOR_TYPES,
+    AgentEvent,
+    Auth,
+    ClientPayload,
+    Mission,
+    Ping,
+    ServerPayload,
+)
+
+#: One valid payload per type: the required fields, as the wire document has them.
+CLIENT_PAYLOADS: dict[str, dict[str, Any]] = {
+    "auth": {"token": "t", "protocol": 1, "client": "c", "resume": {"epoch": "e", "last_seq": 4}},
+    "mission": {"text": "hello", "stack_id": "s"},
+    "heartbeat": {},
+    "interrupt": {"mission_id": "m"},
+    "canvas_interaction": {
+        "action": "move_card",
+        "card_id": "c",
+        "position": {"x": 1, "y": 2.5},
+        "size": {"width": 3, "height": 4},
+    },
+    "file_upload": {"upload_id": "u", "name": "n.txt", "index": 0, "last": True, "data": "aGk="},
+    "memory": {"op": "search", "query": "dates", "limit": 5},
+    "permission": {"request_id": "r", "decision": "always"},
+    "system": {"action": "status"},
+    "ping": {},
+}
+
+
+def frame(type_: str, payload: Any = None, message_id: str = "id-1", **more: Any) -> bytes:
+    return json.dumps({"type": type_, "id": message_id, "timestamp": 1, "payload": payload or {}, **more}).encode()
+
+
+def frames_of(pieces: Iterable[bytes], limit: int = MAX_FRAME_BYTES) -> list[bytes]:
+    decoder = FrameDecoder(limit)
+    found = []
+    for piece in pieces:
+        decoder.feed(piece)
+        while (one := decoder.next_frame()) is not None:
+            found.append(one)
+    return found
+
+
+# Framing
+
+
+def test_a_partial_line_yields_nothing_until_its_newline_comes() -> None:
+    decoder = FrameDecoder()
+    decoder.feed(b'{"type":')
+    assert decoder.next_frame() is None
+    decoder.feed(b'"ping"}')
+    assert decoder.next_frame() is None
+    decoder.feed(b"\n")
+    assert decoder.next_frame() == b'{"type":"ping"}'
+    assert decoder.next_frame() is None
+
+
+def test_many_frames_in_one_feed_come_out_in_order() -> None:
+    assert frames_of([b"1\n2\n3\n4"]) == [b"1", b"2", b"3"]
+
+
+def test_blank_lines_are_skipped() -> None:
+    assert frames_of([b"\n\r\n  \n1\n\n2\n"]) == [b"1", b"2"]
+
+
+def test_a_windows_line_end_is_as_good_as_a_plain_one() -> None:
+    (one,) = frames_of([frame("ping") + b"\r\n"])
+    assert isinstance(decode_client(one).payload, Ping)
+
+
+@pytest.mark.parametrize("with_newline", [True, False])
+def test_a_frame_of_exactly_the_limit_passes_and_one_byte_more_does_not(*, with_newline: bool) -> None:
+    assert frames_of([b"x" * 10 + b"\n"], limit=10) == [b"x" * 10]
+    with pytest.raises(FatalPeerError, match="10 bytes") as refused:
+        frames_of([b"x" * 11 + (b"\n" if with_newline else b"")], limit=10)
+    assert refused.value.code == "frame_too_large"
+
+
+def test_an_endless_line_is_refused_before_its_end_comes() -> None:
+    decoder = FrameDecoder(100)
+    decoder.feed(b"x" * 100)
+    assert decoder.next_frame() is None
+    decoder.feed(b"x")
+    with pytest.raises(FatalPeerError):
+        decoder.next_frame()
+
+
+def test_many_frames_that_are_large_only_together_pass() -> None:
+    assert len(frames_of([b"x" * 9 + b"\n"] * 50, limit=10)) == 50
+    assert len(frames_of([(b"x" * 9 + b"\n") * 50], limit=10)) == 50
+
+
+def test_a_raised_limit_holds_for_what_is_already_in_the_buffer() -> None:
+    decoder = FrameDecoder(10)
+    decoder.feed(b"short\n" + b"x" * 50 + b"\n")
+    assert decoder.next_frame() == b"short"
+    decoder.raise_limit(100)
+    assert decoder.next_frame() == b"x" * 50
+
+
+@given(
+    lines=st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"_"))),
+    cuts=st.lists(st.integers(0, 400)),
+)
+def test_any_split_of_the_bytes_gives_the_same_frames(lines: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(line + b"\n" for line in lines)
+    expected = [line for line in lines if line.strip()]
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[start:end] for start, end in itertools.pairwise(places)]
+    assert frames_of(pieces) == expected
+    assert frames_of(data[i : i + 1] for i in range(len(data))) == expected
+
+
+# Client messages
+
+
+def test_the_examples_cover_every_client_type() -> None:
+    assert set(CLIENT_PAYLOADS) == set(CLIENT_TYPES)
+
+
+@pytest.mark.parametrize("name", CLIENT_PAYLOADS)
+def test_each_client_type_is_read_with_all_its_fields(name: str) -> None:
+    message = decode_client(frame(name, CLIENT_PAYLOADS[name]))
+    assert (message.type, message.id) == (name, "id-1")
+    read = msgspec.to_builtins(message.payload)
+    assert {key: read.get(key) for key in CLIENT_PAYLOADS[name] if key in read} == {
+        key: value for key, value in CLIENT_PAYLOADS[name].items() if key in read
+    }
+    assert isinstance(message.payload, CLIENT_TYPES[name])
+
+
+@pytest.mark.parametrize("name", CLIENT_PAYLOADS)
+def test_unknown_fields_are_ignored_in_envelope_and_payload(name: str) -> None:
+    plain = decode_client(frame(name, CLIENT_PAYLOADS[name]))
+    with_more = decode_client(
+        frame(name, {**CLIENT_PAYLOADS[name], "colour": "red", "deep": [{"er": 1}]}, future={"x": [1]}, seq=3)
+    )
+    assert with_more == plain
+
+
+def test_everything_but_the_type_may_be_missing() -> None:
+    message = decode_client(b'{"type": "heartbeat"}')
+    assert (message.type, message.id) == ("heartbeat", "")
+
+
+def test_an_unknown_type_is_the_peers_fault_and_names_the_message() -> None:
+    with pytest.raises(PeerError, match="'dance'") as refused:
+        decode_client(frame("dance"))
+    assert not isinstance(refused.value, FatalPeerError)
+    assert (refused.value.code, refused.value.reply_to) == ("unknown_type", "id-1")
+
+
+def test_a_server_type_is_unknown_from_a_client() -> None:
+    with pytest.raises(PeerError, match="Unknown"):
+        decode_client(frame("ack", {"status": "done"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "payload"),
+    [
+        ("mission", {}),
+        ("mission", {"text": 5}),
+        ("mission", {"text": None}),
+        ("auth", {"token": ["t"]}),
+        ("auth", {"token": "t", "resume": {"epoch": "e"}}),
+        ("canvas_interaction", {"action": "burn"}),
+        ("canvas_interaction", {"action": "move_card", "position": {"x": "1", "y": 2}}),
+        ("file_upload", {"upload_id": "u", "name": "n", "index": "0", "last": True, "data": ""}),
+        ("memory", {"op": "drop"}),
+        ("memory", {"op": "turn", "id": 1.5}),
+        ("permission", {"request_id": "r", "decision": "maybe"}),
+        ("system", {"action": "halt"}),
+        ("ping", ["not", "an", "object"]),
+        ("interrupt", "now"),
+    ],
+)
+def test_a_payload_that_does_not_fit_is_the_peers_fault_and_names_the_message(name: str, payload: Any) -> None:
+    with pytest.raises(PeerError, match=name) as refused:
+        decode_client(frame(name, payload))
+    assert not isinstance(refused.value, FatalPeerError)
+    assert (refused.value.code, refused.value.reply_to) == ("bad_payload", "id-1")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"id": "a"}',
+        b'{"type": 5}',
+        b'{"type": "ping", "id": 7}',
+        b'{"type": "ping", "timestamp": "noon"}',
+        b'{"type": null, "payload": {}}',
+    ],
+)
+def test_an_object_with_a_wrong_envelope_does_not_break_the_framing(bad: bytes) -> None:
+    with pytest.raises(PeerError) as refused:
+        decode_client(bad)
+    assert not isinstance(refused.value, FatalPeerError)
+    assert refused.value.code == "bad_message"
+
+
+def test_half_an_emoji_is_refused_without_ending_the_connection() -> None:
+    """A browser cuts a text in the middle of a surrogate pair: that is JSON, but no text."""
+    with pytest.raises(PeerError) as refused:
+        decode_client(b'{"type": "mission", "id": "id-1", "payload": {"text": "\\ud83d"}}')
+    assert not isinstance(refused.value, FatalPeerError)
+    assert refused.value.reply_to == "id-1"
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"hello",
+        b"[]",
+        b"null",
+        b'"type"',
+        b"12",
+        b"[" * 100_000,
+        b"{",
+        b'{"type": "ping"',
+        b'{"type": "ping"} {"type": "ping"}',
+        b'{"type": "ping", "payload": {]}',
+        b'{"type": "ping", "timestamp": NaN}',
+        b"\x00\x01\x02",
+        b"\xff\xfe{}",
+        b'\xef\xbb\xbf{"type": "ping"}',
+        b'{"type": "\xff"}',
+        b"GET / HTTP/1.1\r",
+    ],
+)
+def test_what_is_no_json_object_breaks_the_framing(garbage: bytes) -> None:
+    with pytest.raises(FatalPeerError) as refused:
+        decode_client(garbage)
+    assert refused.value.code == "bad_frame"
+
+
+@pytest.mark.parametrize("place", ["payload", "unknown"])
+def test_deep_nesting_is_refused_and_does_not_exhaust_the_stack(place: str) -> None:
+    deep = b"[" * 200_000 + b"]" * 200_000
+    with pytest.raises(PeerError, match="nested too deeply"):
+        decode_client(b'{"type": "ping", "id": "a", "' + place.encode() + b'": ' + deep + b"}")
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_but_the_peers_fault(data: bytes) -> None:
+    with contextlib.suppress(PeerError):
+        decode_client(data)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text() | st.integers(), st.lists, max_leaves=8))
+def test_no_payload_raises_anything_but_the_peers_fault(payload: Any) -> None:
+    for name in CLIENT_TYPES:
+        with contextlib.suppress(PeerError):
+            decode_client(json.dumps({"type": name, "payload": payload}).encode())
+
+
+# Both ways, for every type there is
+
+
+SIMPLE: dict[type[inspect.Type], st.SearchStrategy[Any]] = {
+    inspect.AnyType: st.none() | st.text(max_size=5) | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=2),
+    inspect.NoneType: st.none(),
+    inspect.BoolType: st.booleans(),
+    inspect.FloatType: st.floats(allow_nan=False, allow_infinity=False),
+    inspect.StrType: st.text(max_size=20),
+}
+
+
+def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
+    """Values of a msgspec type, made from the type, so that no message type can be forgotten."""
+    match kind:
+        case inspect.StructType(cls=cls, fields=fields):
+            required = {f.name: values(f.type) for f in fields if f.required}
+            optional = {f.name: values(f.type) for f in fields if not f.required}
+            return st.fixed_dictionaries(required, optional=optional).map(lambda given_: cls(**given_))
+        case inspect.UnionType(types=types):
+            return st.one_of([values(t) for t in types])
+        case inspect.LiteralType(values=literals):
+            return st.sampled_from(literals)
+        case inspect.ListType(item_type=item):
+            return st.lists(values(item), max_size=3)
+        case inspect.DictType(value_type=value):
+            return st.dictionaries(st.text(max_size=5), values(value), max_size=3)
+    return numbers(kind) if isinstance(kind, inspect.IntType) else SIMPLE[type(kind)]
+
+
+def numbers(kind: inspect.IntType) -> st.SearchStrategy[int]:
+    return st.integers(-(2**63) if kind.ge is None else kind.ge, 2**63 - 1 if kind.le is None else kind.le)
+
+
+def messages(types: dict[str, Any]) -> st.SearchStrategy[Any]:
+    return st.one_of([values(inspect.type_info(cls)) for cls in types.values()])
+
+
+#: Who may say what, and how it is read.
+SIDES: dict[str, tuple[dict[str, Any], Callable[[bytes], Any]]] = {
+    "client": (CLIENT_TYPES, decode_client),
+    "server": (SERVER_TYPES, decode_server),
+    "visitor": (VISITOR_TYPES, decode_visitor),
+    "relayed": (RELAYED_TYPES, decode_relayed),
+}
+#: Every type of payload that a side may send, those behind a tag one by one.
+MEMBERS = [
+    (side, member)
+    for side, (types, _) in SIDES.items()
+    for payload in types.values()
+    for member in get_args(payload) or (payload,)
+]
+
+
+@pytest.mark.parametrize(("side", "member"), MEMBERS, ids=lambda value: getattr(value, "__name__", value))
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_every_type_of_payload_is_read_as_it_was_sent_and_fits_its_schema(
+    side: str, member: type, data: st.DataObject
+) -> None:
+    payload = data.draw(values(inspect.type_info(member)))
+    wire = encode(payload)
+    _, decode = SIDES[side]
+    assert decode(wire[:-1]).payload == payload
+    sent = json.loads(wire)
+    validator(side, sent["type"]).validate(sent["payload"])
+
+
+@settings(max_examples=300)
+@given(messages(CLIENT_TYPES))
+def test_every_client_message_survives_the_way_over_the_wire(payload: ClientPayload) -> None:
+    wire = encode(payload, message_id="m")
+    assert wire.endswith(b"\n")
+    assert wire.count(b"\n") == 1
+    message = decode_client(wire[:-1])
+    assert (message.id, message.payload) == ("m", payload)
+
+
+@settings(max_examples=300)
+@given(messages(SERVER_TYPES), st.none() | st.integers(0, 2**53), st.none() | st.text(min_size=1, max_size=9))
+def test_every_server_message_survives_the_way_over_the_wire(
+    payload: ServerPayload, seq: int | None, reply_to: str | None
+) -> None:
+    message = decode_server(encode(payload, seq=seq, reply_to=reply_to)[:-1])
+    assert (message.payload, message.seq, message.reply_to) == (payload, seq, reply_to)
+
+
+def test_a_frame_has_the_envelope_of_the_contract() -> None:
+    sent = json.loads(encode(Mission("hello"), message_id="m-1"))
+    assert set(sent) == {"type", "id", "timestamp", "payload"}
+    assert (sent["type"], sent["id"], sent["payload"]) == ("mission", "m-1", {"text": "hello"})
+    assert sent["timestamp"] > 1_700_000_000_000, "milliseconds"
+    assert len({json.loads(encode(Ping()))["id"] for _ in range(20)}) == 20, "each frame has its own id"
+
+
+def test_a_durable_event_carries_seq_and_an_answer_reply_to() -> None:
+    sent = json.loads(encode(AgentEvent("m", "started"), seq=7, reply_to="r"))
+    assert (sent["seq"], sent["reply_to"]) == (7, "r")
+
+
+def test_the_token_is_read_as_written() -> None:
+    payload = decode_client(frame("auth", {"token": 'å\u2028 \\ " '})).payload
+    assert isinstance(payload, Auth)
+    assert payload.token == 'å\u2028 \\ " '
+
+
+@pytest.mark.parametrize("broken", ["\ud800", "ok \udfff ok"])
+def test_text_that_is_no_unicode_is_sent_with_a_replacement_and_stops_nothing(broken: str) -> None:
+    """What a tool or a model says can hold half a surrogate pair; the event must go out all the same."""
+    event = AgentEvent("m", "tool_use", tool_use_id="t", name=broken, input={broken: [broken]})
+    payload = decode_server(encode(event, seq=1)[:-1]).payload
+    assert isinstance(payload, AgentEvent)
+    assert payload.name == broken.encode("utf-8", "replace").decode()
+
+
+# The schema
+
+
+SCHEMA = json_schema()
+
+
+def validator(side: str, name: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator({**SCHEMA[side][name], "$defs": SCHEMA["$defs"]})
+
+
+def test_the_schema_has_every_type_and_is_itself_valid() -> None:
+    assert {side: set(SCHEMA[side]) for side in SIDES} == {side: set(types) for side, (types, _) in SIDES.items()}
+    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
+    jsonschema.Draft202012Validator.check_schema({"$defs": SCHEMA["$defs"]})
+    for side in SIDES:
+        for schema in SCHEMA[side].values():
+            jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_the_schema_requires_what_is_always_sent_and_nothing_else() -> None:
+    required = {name: set(schema.get("required", [])) for name, schema in SCHEMA["$defs"].items()}
+    assert required["StateSync"] == set(SCHEMA["$defs"]["StateSync"]["properties"])
+    assert required["Card"] == set(SCHEMA["$defs"]["Card"]["properties"])
+    assert required["FileResult"] == {"op", "name", "content", "version"}
+    assert required["SearchHit"] == {"kind", "id", "type", "at", "session_id", "turn_id", "text"}
+    assert required["Ack"] == {"status"}
+    assert required["LearningsRequest"] == {"op"}
+
+
+def test_the_schema_tells_tagged_types_apart_by_their_tag() -> None:
+    memory = SCHEMA["$defs"][SCHEMA["client"]["memory"]["$ref"].rpartition("/")[2]]
+    assert memory["title"] == "MemoryRequest"
+    assert memory["discriminator"]["propertyName"] == "op"
+    assert memory["discriminator"]["mapping"]["file"] == "#/$defs/FileRequest"
+    assert SCHEMA["visitor"]["memory"] == SCHEMA["client"]["memory"]
+    with pytest.raises(jsonschema.ValidationError):
+        validator("client", "memory").validate({"op": "file"})
+
+
+@pytest.mark.parametrize(
+    ("name", "payload"), [("mission", {}), ("mission", {"text": 5}), ("system", {"action": "halt"})]
+)
+def test_the_schema_refuses_what_the_decoder_refuses(name: str, payload: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        validator("client", name).validate(payload)

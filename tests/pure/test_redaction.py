@@ -1,0 +1,212 @@
+"""What is taken for a secret, what is not, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from io import StringIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sprite.privacy.confidences import Confidences
+from sprite.privacy.cutting import (
+    MAX_STRING,
+    cut,
+    cut_value,
+)
+from sprite.privacy.log_filter import DiscreetFilter
+from sprite.privacy.redaction import (
+    discreet,
+    discreet_value,
+    redact,
+    without_private,
+)
+from tests.fake_secrets import ALL_FORMATS, TOKENS, TWENTY, fake_secrets, leaks, password
+from tests.harmless_strings import BACKTRACKING_BAIT, WRITTEN, harmless_strings
+
+
+def _rng() -> random.Random:
+    return random.Random(5)  # noqa: S311 - made-up data, the same each time
+
+
+def _key() -> str:
+    return TOKENS["anthropic"](_rng())
+
+
+def _pem(lines: int = 20) -> str:
+    body = "\n".join("".join(_rng().choices("ABCDefgh0123+/", k=64)) for _ in range(lines))
+    return f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_of_200_secrets_in_20_formats_at_least_190_are_caught(seed: int) -> None:
+    missed = [plant for plant in fake_secrets(TWENTY, 10, seed) if leaks(plant.secret, redact(plant.text))]
+    assert len(missed) <= 10, missed
+
+
+@pytest.mark.parametrize("format_", ALL_FORMATS)
+def test_every_format_is_caught_nearly_everywhere(format_: str) -> None:
+    missed = [plant for plant in fake_secrets((format_,), 24, 4) if leaks(plant.secret, redact(plant.text))]
+    assert len(missed) <= 2, missed
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_what_people_and_programs_write_about_secrets_stays_as_it_is(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_of_ordinary_strings_fewer_than_one_in_a_thousand_is_changed() -> None:
+    changed = [text for text in harmless_strings(5000) if redact(text) != text]
+    assert len(changed) < 5, changed
+
+
+def test_what_is_redacted_says_of_what_kind_it_was_and_leaves_the_rest() -> None:
+    key, word = _key(), "hunter" + "2"
+    assert redact(f"use {key}, please") == "use [redacted:anthropic-api-key], please"
+    assert redact(f"DB_PASSWORD={word}\nDB_PORT=5432") == "DB_PASSWORD=[redacted:password-assignment]\nDB_PORT=5432"
+    assert redact(f"postgres://app:{word}@db:5432/x") == "postgres://app:[redacted:basic-auth-url]@db:5432/x"
+
+
+def test_redacting_twice_changes_nothing_more() -> None:
+    for plant in fake_secrets(ALL_FORMATS, 6, 6):
+        once = redact(plant.text)
+        assert redact(once) == once
+
+
+def test_a_private_key_goes_whole_with_or_without_its_end_and_in_json() -> None:
+    key = _pem()
+    begun = "\n".join(key.splitlines()[:9])
+    for text in (key, begun, json.dumps({"key": key}), f"     1\t{key}".replace("\n", "\n     2\t")):
+        said = redact(f"before\n{text}\nafter")
+        assert "[redacted:private-key]" in said
+        assert said.startswith("before")
+        assert said.rstrip().endswith("after")
+        assert not any(line in said for line in key.splitlines()[1:-1])
+
+
+@given(st.text())
+def test_no_text_makes_it_raise_and_nothing_ordinary_disappears(text: str) -> None:
+    assert isinstance(discreet(text), str)
+
+
+@given(st.text(alphabet="passwordkeytoken=:\"'<>/private \n\\@[]{}-_.0123", max_size=200))
+def test_texts_full_of_what_it_looks_for_do_not_make_it_raise(text: str) -> None:
+    assert redact(redact(text)) == redact(redact(redact(text)))
+
+
+@pytest.mark.parametrize("piece", BACKTRACKING_BAIT)
+def test_a_text_full_of_what_it_looks_for_is_read_to_its_end(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    assert isinstance(redact(f"{text} the end"), str)
+
+
+# --- what is said in private ---
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("a <private>b</private> c", "a [private] c"),
+        ("a <PRIVATE>\nb\nc</Private> d", "a [private] d"),
+        ("a <private>b", "a [private]"),
+        ("a <private>b <private>c</private> d</private> e", "a [private] e"),
+        ("<private>a</private> b <private>c</private>", "[private] b [private]"),
+        ("a </private> b", "a </private> b"),
+        ("a private b", "a private b"),
+        ("< private >x< / private >", "[private]"),
+    ],
+)
+def test_what_stands_between_private_tags_is_left_out(said: str, kept: str) -> None:
+    assert without_private(said) == kept
+    assert discreet(said) == kept
+
+
+def test_what_a_mission_said_in_confidence_is_known_again_without_its_tags() -> None:
+    confidences = Confidences()
+    secret = password(_rng())
+    confidences.hear(
+        f"DB_PASSWORD={secret}\n<private>I will leave\nthe company in May, my code is zebra-4711</private>"
+    )
+    for said, kept in (
+        (f"I used {secret}.", "I used [redacted:password-assignment]."),
+        ("Noted: I will leave\nthe company in May.", "Noted: [private]."),
+        ("So you will LEAVE the company, in May; good.", "So you [private]; good."),
+        ("The code is zebra-4711.", "The code is [private]."),
+        ("The weather in May is fine, and I want to leave.", "The weather in May is fine, and I want to leave."),
+    ):
+        assert confidences.text(said) == kept
+
+
+def test_one_private_word_is_known_again_unless_it_is_too_short() -> None:
+    confidences = Confidences()
+    confidences.hear("<private>Bluebird</private> <private>42 a</private> <private></private>")
+    assert confidences.text("Bluebird ate 42 apples") == "[private] ate 42 apples"
+
+
+# --- values and cuts ---
+
+
+def test_members_of_a_json_value_are_secret_by_their_name() -> None:
+    word = password(_rng())
+    deep = [{"name": "DB_PASSWORD", "value": word}, {"key": "plan", "value": "basic2"}]
+    value = {"user": "ada", "db_password": word, "deep": deep, "n": 4, "ok": None}
+    for made in (cut_value(value), discreet_value(value)):
+        assert word not in json.dumps(made)
+        assert made["user"] == "ada"
+        assert made["deep"][1] == deep[1]
+        assert (made["n"], made["ok"]) == (4, None)
+
+
+def test_nothing_nested_too_deeply_makes_it_raise() -> None:
+    deep: object = "x"
+    for _ in range(5000):
+        deep = [deep]
+    assert "nested too deeply" in json.dumps(discreet_value(deep))
+
+
+@pytest.mark.parametrize("place", range(MAX_STRING - 160, MAX_STRING + 20, 7))
+def test_a_cut_leaves_no_half_of_a_secret(place: int) -> None:
+    key = _key()
+    for text in (f"{'x ' * (place // 2)}{key} end", f"{'x ' * (place // 2)}{key} end" + " y" * 40_000):
+        kept = cut(text)
+        assert len(kept) <= MAX_STRING
+        assert key[:20] not in kept
+
+
+def test_a_cut_through_a_long_private_key_leaves_none_of_it_and_counts_what_it_cut() -> None:
+    key = _pem(180)
+    kept = cut(f"{'x ' * 900}{key}{' y' * 100_000}")
+    assert not any(line in kept for line in key.splitlines())
+    assert MAX_STRING - 40 < len(cut(f"{_pem(250)} and so on" + " z" * 30_000)) <= MAX_STRING
+    assert cut("a" * 2001).endswith("[… 41 characters cut]")
+
+
+# --- log lines ---
+
+
+def test_log_lines_and_tracebacks_are_written_without_secrets() -> None:
+    key, word, stream = _key(), password(_rng()), StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(DiscreetFilter())
+    log = logging.getLogger("discreet test")
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        log.warning("calling with %s and <private>%s</private>", key, "my salary")
+        log.warning("100%% of {%s}", {"password": word})
+        log.warning("arguments %d do not fit", key)
+        try:
+            int(f"api_key={key}")
+        except ValueError:
+            log.exception("it failed", stack_info=True)
+    finally:
+        log.removeHandler(handler)
+    written = stream.getvalue()
+    assert key[:30] not in written
+    assert word not in written
+    assert "my salary" not in written
+    assert "ValueError: invalid literal for int() with base 10: 'api_key=[redacted:anthropic-api-key]'" in written
+    assert written.count("\n") > 6

@@ -1,0 +1,347 @@
+"""Cards as the agent draws them: what blocks are accepted, one line about each mistake, and what is kept and sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sprite.database.workspace import Effect, WorkspaceDB, open_workspace
+from sprite.protocol.frames import encode
+from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate, StackUpdate
+from sprite.protocol.shapes import Card, Point, Size
+from sprite.tools.blocks import BLOCKS, MAX_BLOCKS, MAX_CARD_BYTES, BlockError, read_blocks
+from sprite.tools.canvas import MAX_TITLE_CHARS, canvas_tools
+
+#: Every type of the wire contract with all its fields.
+FULL: dict[str, dict[str, Any]] = {
+    "heading": {"text": "Sales", "level": 1},
+    "stat": {"label": "Revenue", "value": 12.5, "description": "up"},
+    "key-value": {"pairs": [{"key": "city", "value": "Lund"}, {"key": "n", "value": None}]},
+    "table": {"columns": ["a", "b"], "rows": [[1, "x"], [None, True]]},
+    "badge": {"text": "late", "variant": "destructive"},
+    "progress": {"value": 99.5, "label": "done"},
+    "text": {"content": "**bold**"},
+    "separator": {},
+    "document": {"path": "documents/a.pdf", "title": "A", "excerpt": "…"},
+    "note": {"content": "remember"},
+}
+SMALLEST: dict[str, dict[str, Any]] = {
+    "heading": {"text": "Sales"},
+    "stat": {"label": "n", "value": "many"},
+    "badge": {"text": "ok"},
+    "progress": {"value": 0},
+    "document": {"path": "a"},
+    "table": {"columns": ["a"], "rows": []},
+}
+
+
+@dataclass
+class Canvas:
+    """The three tools on a real store, with what was sent to clients."""
+
+    workspace: WorkspaceDB
+    stack: str | None = None
+    sent: list[CanvasUpdate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._tools = {t.name: t for t in canvas_tools(self.workspace, self._publish, lambda: self.stack)}
+
+    async def _publish(self, update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
+        await self.workspace.record([], effects)
+        if isinstance(update, CanvasUpdate):
+            self.sent.append(update)
+
+    async def use(self, name: str, **arguments: Any) -> dict[str, Any]:
+        answer = await self._tools[name].handler(arguments)
+        assert not answer.get("is_error"), answer
+        parsed: dict[str, Any] = json.loads(answer["content"][0]["text"])
+        return parsed
+
+    async def refused(self, name: str, **arguments: Any) -> str:
+        """The one line the model is told."""
+        before = await self.workspace.cards()
+        answer = await self._tools[name].handler(arguments)
+        assert answer.get("is_error"), answer
+        text: str = answer["content"][0]["text"]
+        assert text.startswith("Not drawn: ")
+        assert "\n" not in text
+        assert await self.workspace.cards() == before, "a refused change leaves no trace"
+        return text
+
+    async def card(self, card_id: str) -> Card:
+        card = await self.workspace.card(card_id)
+        assert card is not None
+        return card
+
+
+@pytest.fixture
+async def canvas(tmp_path: Path) -> AsyncIterator[Canvas]:
+    async with open_workspace(tmp_path / "workspace.db") as workspace:
+        yield Canvas(workspace)
+
+
+# Blocks
+
+
+def test_the_examples_cover_every_type() -> None:
+    assert set(FULL) == set(BLOCKS)
+
+
+@pytest.mark.parametrize(("kind", "data"), [*FULL.items(), *SMALLEST.items()])
+def test_each_type_is_accepted_as_given(kind: str, data: dict[str, Any]) -> None:
+    (block,) = read_blocks([{"type": kind, "data": data, "id": "b1"}])
+    assert (block.id, block.type) == ("b1", kind)
+    assert {key: block.data[key] for key in data} == data
+
+
+@pytest.mark.parametrize(("kind", "data"), FULL.items())
+def test_fields_beside_the_type_are_as_good_as_data(kind: str, data: dict[str, Any]) -> None:
+    (block,) = read_blocks([{"type": kind, **data}])
+    assert {key: block.data[key] for key in data} == data
+
+
+@pytest.mark.parametrize("wrap", [json.dumps, lambda blocks: [{**b, "data": json.dumps(b["data"])} for b in blocks]])
+def test_json_in_a_string_is_read_as_json(wrap: Any) -> None:
+    blocks = [{"type": "stat", "data": {"label": "n", "value": 5}}]
+    (block,) = read_blocks(wrap(blocks))
+    assert block.data == {"label": "n", "value": 5}
+
+
+def test_rows_may_be_objects_by_column_name() -> None:
+    rows = [{"b": 2, "a": 1}, {"a": 3}, [4, 5]]
+    (block,) = read_blocks([{"type": "table", "data": {"columns": ["a", "b"], "rows": rows}}])
+    assert block.data["rows"] == [[1, 2], [3, None], [4, 5]]
+
+
+def test_blocks_without_an_id_get_one_of_their_own() -> None:
+    blocks = read_blocks([{"type": "separator"}, {"type": "separator"}])
+    assert len({block.id for block in blocks}) == 2
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words"),
+    [
+        (None, "must be a list"),
+        ({"type": "text"}, "must be a list"),
+        ("not json", "must be a JSON list"),
+        ("{}", "must be a list"),
+        (["text"], "blocks[0]"),
+        ([{}], "blocks[0]: Object missing required field `type`"),
+        ([{"type": "separator"}, {"type": "chart"}], "blocks[1]: unknown type 'chart'; there are heading, stat"),
+        ([{"type": "heading", "data": {}}], "blocks[0] (heading): Object missing required field `text`"),
+        ([{"type": "heading", "data": {"text": "x", "level": 7}}], "(heading): Expected `int` <= 4 - at `$.level`"),
+        ([{"type": "progress", "data": {"value": 101}}], "<= 100"),
+        ([{"type": "progress", "data": {"value": "half"}}], "(progress): Expected `float`, got `str`"),
+        ([{"type": "badge", "data": {"text": "x", "variant": "red"}}], "(badge): Invalid enum value 'red'"),
+        ([{"type": "stat", "data": {"label": "x"}}], "`value`"),
+        ([{"type": "key-value", "data": {"pairs": {"a": 1}}}], "(key-value): Expected `array`"),
+        ([{"type": "table", "data": {"columns": [], "rows": []}}], "(table): Expected `array` of length >= 1"),
+        ([{"type": "table", "data": {"columns": ["a"], "rows": [[1, 2]]}}], "a row has 2 cells, there are 1 columns"),
+        ([{"type": "table", "data": {"columns": ["a"], "rows": [{"z": 1}]}}], "unknown column 'z'"),
+        ([{"type": "table", "data": {"columns": ["a"], "rows": [[[1]]]}}], "(table)"),
+        ([{"type": "stat", "data": "not json"}], "data must be an object"),
+        ([{"type": "note", "data": [1]}], "(note): Expected `object`, got `array`"),
+        ([{"type": "separator", "id": "a"}, {"type": "separator", "id": "a"}], "two blocks have the same id"),
+        ([{"type": "separator", "id": 5}], "blocks[0]"),
+        ([{"type": "separator"}] * (MAX_BLOCKS + 1), f"{MAX_BLOCKS} blocks at most"),
+        ([{"type": "x" * 10_000}], "unknown type"),
+        ("[" * 100_000, "blocks must be"),
+    ],
+)
+def test_each_mistake_is_told_in_one_line(blocks: Any, words: str) -> None:
+    with pytest.raises(BlockError) as refused:
+        read_blocks(blocks)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from([*BLOCKS, "chart"]), JSON, st.sampled_from(["data", "rows", "text", "value", "id", "pairs"]))
+def test_whatever_a_model_writes_is_a_block_that_can_be_sent_or_a_mistake_in_words(
+    kind: str, value: Any, name: str
+) -> None:
+    with contextlib.suppress(BlockError):
+        blocks = read_blocks([{"type": kind, **FULL.get(kind, {}), name: value}])
+        encode(CanvasUpdate("create_card", "c", "s", "t", "notes", blocks)).decode()
+
+
+# Drawing
+
+
+async def test_a_card_is_kept_sent_and_its_ids_are_told(canvas: Canvas) -> None:
+    told = await canvas.use("create_card", title="  Sales \n 2026 ", card_type="table", blocks=[{"type": "separator"}])
+    card = await canvas.card(told["card_id"])
+    assert (card.title, card.card_type, card.archived) == ("Sales 2026", "table", False)
+    assert told["blocks"] == [{"id": card.blocks[0].id, "type": "separator"}]
+    (update,) = canvas.sent
+    assert (update.command, update.card_id, update.blocks) == ("create_card", card.card_id, card.blocks)
+
+
+async def test_the_first_card_makes_a_stack_and_the_next_ones_share_it(canvas: Canvas) -> None:
+    for _ in range(3):
+        await canvas.use("create_card", title="x", card_type="notes", blocks=[])
+    (stack,) = await canvas.workspace.stacks()
+    assert stack.name == "Canvas"
+    assert {card.stack_id for card in await canvas.workspace.cards()} == {stack.stack_id}
+
+
+async def test_a_card_goes_to_the_stack_asked_for_or_the_one_looked_at_unless_it_is_archived(canvas: Canvas) -> None:
+    looked_at, other, newest = [await canvas.workspace.create_stack(name) for name in ("a", "b", "c")]
+    canvas.stack = looked_at
+
+    async def drawn_on(**more: Any) -> str:
+        told = await canvas.use("create_card", title="x", card_type="notes", blocks=[], **more)
+        return (await canvas.card(told["card_id"])).stack_id
+
+    assert await drawn_on() == looked_at
+    assert await drawn_on(stack_id=other) == other
+    assert await drawn_on(stack_id="nowhere") == newest
+    await canvas.workspace.change_stack(looked_at, archived=True)
+    assert await drawn_on() == newest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"card_type": "notes", "blocks": []}, "title must not be empty"),
+        ({"title": " \n", "card_type": "notes", "blocks": []}, "title must not be empty"),
+        ({"title": "x", "card_type": "chart", "blocks": []}, "card_type must be one of table, document, notes"),
+        ({"title": "x", "card_type": ["notes"], "blocks": []}, "card_type must be one of"),
+        ({"title": "x", "card_type": "notes"}, "blocks must be a list"),
+        ({"title": "x", "card_type": "notes", "blocks": [{"type": "chart"}]}, "unknown type 'chart'"),
+        (
+            {"title": "x", "card_type": "notes", "blocks": [{"type": "text", "data": {"content": "é" * 300_000}}]},
+            f"{MAX_CARD_BYTES:,} are allowed: write the data to a file",
+        ),
+    ],
+)
+async def test_a_card_with_a_mistake_is_not_drawn(arguments: dict[str, Any], words: str, canvas: Canvas) -> None:
+    assert words in await canvas.refused("create_card", **arguments)
+    assert canvas.sent == []
+
+
+async def test_the_largest_card_fits_a_frame(canvas: Canvas) -> None:
+    blocks = [{"id": "b", "type": "text", "data": {"content": "x" * (MAX_CARD_BYTES - 100)}}]
+    await canvas.use("create_card", title="x" * 10_000, card_type="notes", blocks=blocks)
+    assert len(encode(canvas.sent[0], seq=10**9)) < MAX_FRAME_BYTES
+    assert len(canvas.sent[0].title) == MAX_TITLE_CHARS
+
+
+async def test_half_an_emoji_in_a_card_becomes_a_question_mark_and_the_card_is_drawn(canvas: Canvas) -> None:
+    blocks = [{"id": "i\ud83d", "type": "text", "data": {"content": "a\ud83d"}}]
+    told = await canvas.use("create_card", title="t\ud83d", card_type="notes", blocks=blocks)
+    card = await canvas.card(told["card_id"])
+    assert (card.title, card.blocks[0].id, card.blocks[0].data) == ("t?", "i?", {"content": "a?"})
+
+
+# Changing
+
+
+@pytest.fixture
+async def drawn(canvas: Canvas) -> str:
+    blocks = [
+        {"id": "a", "type": "heading", "data": {"text": "A"}},
+        {"id": "b", "type": "text", "data": {"content": "B"}},
+        {"id": "c", "type": "separator"},
+    ]
+    told = await canvas.use("create_card", title="Title", card_type="notes", blocks=blocks)
+    canvas.sent.clear()
+    return str(told["card_id"])
+
+
+async def test_a_block_is_replaced_by_its_id_in_its_place_and_others_are_added_at_the_end(
+    canvas: Canvas, drawn: str
+) -> None:
+    blocks = [
+        {"id": "new", "type": "note", "data": {"content": "N"}},
+        {"id": "b", "type": "stat", "label": "l", "value": 1},
+    ]
+    told = await canvas.use("update_card", card_id=drawn, blocks=blocks)
+    assert [(b["id"], b["type"]) for b in told["blocks"]] == [
+        ("a", "heading"),
+        ("b", "stat"),
+        ("c", "separator"),
+        ("new", "note"),
+    ]
+    card = await canvas.card(drawn)
+    assert card.title == "Title"
+    assert [block.data for block in card.blocks][1] == {"label": "l", "value": 1}
+    (update,) = canvas.sent
+    assert (update.command, update.blocks) == ("update_card", card.blocks)
+
+
+async def test_blocks_are_removed_by_id_and_the_title_changed_alone(canvas: Canvas, drawn: str) -> None:
+    await canvas.use("update_card", card_id=drawn, remove_blocks=["a", "c"])
+    await canvas.use("update_card", card_id=drawn, title="New")
+    card = await canvas.card(drawn)
+    assert (card.title, [block.id for block in card.blocks]) == ("New", ["b"])
+
+
+async def test_a_list_of_ids_in_a_string_is_read_as_json(canvas: Canvas, drawn: str) -> None:
+    await canvas.use("update_card", card_id=drawn, remove_blocks='["a"]')
+    assert [block.id for block in (await canvas.card(drawn)).blocks] == ["b", "c"]
+
+
+async def test_a_person_s_place_for_a_card_survives_the_agents_changes(canvas: Canvas, drawn: str) -> None:
+    await canvas.workspace.move_card(drawn, Point(5, 6), Size(7, 8))
+    await canvas.use("update_card", card_id=drawn, title="New")
+    card = await canvas.card(drawn)
+    assert (card.position, card.size) == (Point(5, 6), Size(7, 8))
+    assert (canvas.sent[-1].position, canvas.sent[-1].size) == (Point(5, 6), Size(7, 8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"title": " "}, "title must not be empty"),
+        ({"blocks": [{"type": "chart"}]}, "unknown type"),
+        ({"remove_blocks": ["z"]}, "the card has no block 'z'; it has a, b, c"),
+        ({"remove_blocks": "z"}, "remove_blocks must be a list"),
+        ({"remove_blocks": [{"id": "a"}]}, "the card has no block"),
+        ({"blocks": [{"type": "text", "data": {"content": "x" * 600_000}}]}, "are allowed"),
+        ({"blocks": [{"type": "separator"}] * MAX_BLOCKS}, f"{MAX_BLOCKS} blocks at most"),
+    ],
+)
+async def test_a_change_with_a_mistake_changes_nothing(
+    arguments: dict[str, Any], words: str, canvas: Canvas, drawn: str
+) -> None:
+    assert words in await canvas.refused("update_card", card_id=drawn, **arguments)
+    assert canvas.sent == []
+
+
+async def test_changes_at_the_same_time_do_not_overwrite_each_other(canvas: Canvas, drawn: str) -> None:
+    await asyncio.gather(
+        *(canvas.use("update_card", card_id=drawn, blocks=[{"id": f"n{i}", "type": "separator"}]) for i in range(8))
+    )
+    assert {block.id for block in (await canvas.card(drawn)).blocks} == {"a", "b", "c", *(f"n{i}" for i in range(8))}
+
+
+async def test_a_closed_card_is_archived_and_cannot_be_changed(canvas: Canvas, drawn: str) -> None:
+    assert await canvas.use("close_card", card_id=drawn) == {"card_id": drawn, "closed": True}
+    assert (await canvas.card(drawn)).archived
+    assert canvas.sent[-1].command == "close_card"
+    assert "there is no open card" in await canvas.refused("update_card", card_id=drawn, title="x")
+    assert "there is no open card" in await canvas.refused("close_card", card_id=drawn)
+
+
+async def test_an_unknown_card_is_answered_with_the_ones_there_are(canvas: Canvas, drawn: str) -> None:
+    assert f"open cards: {drawn} (Title)" in await canvas.refused("close_card", card_id="nope")
+    assert "there is no open card" in await canvas.refused("update_card")
+    await canvas.use("close_card", card_id=drawn)
+    assert "open cards: none" in await canvas.refused("close_card", card_id="nope")

@@ -1,0 +1,643 @@
+"""Curations -> memory.db and the four files: what an answer may change, and that a crash or a hand changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import Context
+from pathlib import Path
+from typing import Any, TypeVarTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sprite.database.curations import NewCuration
+from sprite.errors import PeerError
+from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
+from tests.harness import dump
+from tests.memory_stores import Stores, call, open_stores
+
+_Ts = TypeVarTuple("_Ts")
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    async with open_stores(tmp_path) as opened:
+        await opened.projection.settle()
+        yield opened
+
+
+def update(name: str, content: str) -> str:
+    return f"{name.removesuffix('.md').upper()}_MD_UPDATE:\n{content}"
+
+
+# A batch
+
+
+async def test_a_batch_becomes_learnings_actions_and_files(stores: Stores) -> None:
+    turn = await stores.turn("My name is Ada. Remind me to call Bo.", "I will, Ada.")
+    curation = await stores.batch(
+        f'FACT [t{turn}] The person is called Ada. | "My name is Ada"\n'
+        f'ACTION [t{turn}] Call Bo. | "Remind me to call Bo"\n'
+        "USER_MD_UPDATE:\n# User\n\n- Ada\nCONTEXT_MD_UPDATE:\n# Context\n\n- Bo waits\n",
+        turn,
+    )
+    (change,) = await stores.projection.settle()
+    assert (change.curation_id, change.files, change.learnings) == (curation, ["user.md", "context.md"], [1, 2])
+    fact, action = await stores.learnings()
+    assert (fact.type, fact.content, fact.source_observation_id, fact.curation_id) == (
+        "FACT",
+        "The person is called Ada.",
+        turn,
+        curation,
+    )
+    assert (fact.origin, fact.evidence, fact.superseded_by, fact.seen) == ("user", "My name is Ada", None, 1)
+    (open_action,) = await stores.memory.actions("pending")
+    assert (open_action.content, open_action.source_learning_id) == ("Call Bo.", action.id)
+    assert stores.path("user.md").read_text() == "# User\n\n- Ada\n"
+    assert stores.path("context.md").read_text() == "# Context\n\n- Bo waits\n"
+    assert stores.path("tools.md").read_text() == template("tools.md")
+    assert await stores.reports() == []
+
+
+async def test_an_exact_repeat_is_counted_and_not_stored_again(stores: Stores) -> None:
+    for words in ("Dates are DD/MM.", "dates are dd/mm.", "Dates are DD/MM."):
+        await stores.learn(f'PREFERENCE [t] {words} | "DD/MM"', "DD/MM please")
+    (learning,) = await stores.learnings()
+    assert (learning.content, learning.seen) == ("Dates are DD/MM.", 3)
+    assert learning.last_seen > learning.created_at
+
+
+async def test_the_same_words_of_another_type_or_after_a_correction_are_news(stores: Stores) -> None:
+    await stores.learn('FACT [t] It is 5. | "5"', "5")
+    await stores.learn('PATTERN [t] It is 5. | "5"', "5")
+    await stores.learn('CORRECTION [t] supersedes L1: It is 6. | "6"', "6")
+    await stores.learn('FACT [t] It is 5. | "5"', "5 after all")
+    assert [(row.id, row.type, row.content, row.superseded_by) for row in await stores.learnings()] == [
+        (1, "FACT", "It is 5.", 3),
+        (2, "PATTERN", "It is 5.", None),
+        (3, "CORRECTION", "It is 6.", None),
+        (4, "FACT", "It is 5.", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said_by", "turn", "superseded"),
+    [
+        ("user", {"user": "It is SEK, not EUR"}, True),
+        ("assistant", {"reply": "It is SEK, not EUR"}, False),
+        ("tool", {"calls": [call("Bash", "It is SEK, not EUR")]}, False),
+        ("web", {"calls": [call("WebFetch", "It is SEK, not EUR")]}, False),
+        ("memory", {"calls": [call("mcp__sprite__search_memory", "It is SEK, not EUR")]}, False),
+        ("none", {"user": "Nothing of the kind"}, False),
+    ],
+)
+async def test_only_the_persons_own_words_retire_what_is_known(
+    said_by: str, turn: dict[str, Any], superseded: bool, stores: Stores
+) -> None:
+    await stores.learn('FACT [t] The currency is EUR. | "EUR"', "EUR")
+    await stores.learn('FACT [t] supersedes L1: The currency is SEK. | "It is SEK, not EUR"', **turn)
+    old, new = await stores.learnings()
+    assert new.origin == said_by
+    assert old.superseded_by == (new.id if superseded else None)
+
+
+async def test_a_superseded_action_is_done(stores: Stores) -> None:
+    await stores.learn('ACTION [t] Call Bo. | "call Bo"', "I must call Bo")
+    await stores.learn('FACT [t] supersedes L1: Bo was called. | "called Bo"', "I called Bo")
+    (action,) = await stores.memory.actions()
+    assert action.status == "completed"
+
+
+async def test_a_learning_cannot_supersede_itself_or_close_its_own_action(stores: Stores) -> None:
+    await stores.learn('ACTION [t] Call Bo. | "call Bo"', "I must call Bo")
+    await stores.learn('ACTION [t] supersedes L1: Call Bo. | "call Bo"', "I still must call Bo")
+    (learning,) = await stores.learnings()
+    (action,) = await stores.memory.actions()
+    assert (learning.superseded_by, learning.seen, action.status) == (None, 2, "pending")
+
+
+async def test_a_learning_that_supersedes_what_is_not_there_is_kept_all_the_same(stores: Stores) -> None:
+    await stores.learn('FACT [t] supersedes L7, L999999999999999: It is 5. | "5"', "5")
+    (learning,) = await stores.learnings()
+    assert learning.content == "It is 5."
+
+
+# On the database's thread
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """A loop that counts how often a thread hands it something back."""
+
+    returns = 0
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        self.returns += 1
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+
+def test_a_curation_reads_the_log_once_and_writes_memory_in_one_hop_however_much_it_says(tmp_path: Path) -> None:
+    async def returns_of_one(loop: CountingLoop) -> int:
+        async with open_stores(tmp_path) as stores:
+            turns = [await stores.turn(f"My heron number {n} matters.") for n in range(20)]
+            learned = [f'FACT [t{turn}] Heron {turn} matters. | "matters"' for turn in turns]
+            lines = [f"- Heron {turn} matters." for turn in turns]
+            answer = "\n".join([*learned, update("user.md", "# User"), *lines])
+            await stores.batch(answer, turns[0], turns[-1])
+            (curation,) = await stores.transcript.curations.after(0)
+            before = loop.returns
+            change = await stores.projection.apply(curation, cursor=curation.id)
+            assert (len(change.learnings), change.files) == (20, ["user.md"])
+            return loop.returns - before
+
+    loop = CountingLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(returns_of_one(loop)) == 2
+
+
+async def test_a_fold_whose_caller_was_cancelled_runs_to_its_end_and_is_not_repeated(stores: Stores) -> None:
+    turn = await stores.turn("I keep llamas.")
+    await stores.batch(f'FACT [t{turn}] The person keeps llamas. | "keep llamas"', turn)
+    (curation,) = await stores.transcript.curations.after(0)
+    other = sqlite3.connect(stores.path("memory.db"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    applying = asyncio.create_task(stores.projection.apply(curation, cursor=curation.id))
+    await asyncio.sleep(0.05)  # its transaction now waits inside SQLite, where no cancellation reaches it
+    applying.cancel()
+    settling = asyncio.create_task(stores.projection.settle())
+    await asyncio.sleep(0.05)
+    other.execute("ROLLBACK")
+    other.close()
+    assert await settling == []
+    assert applying.cancelled()
+    assert [(learning.content, learning.seen) for learning in await stores.learnings()] == [
+        ("The person keeps llamas.", 1)
+    ]
+
+
+# Evidence
+
+QUOTE = "all dates as DD/MM"
+
+
+@pytest.mark.parametrize(
+    ("turn", "origin", "confidence"),
+    [
+        ({"user": f"I want {QUOTE}!"}, "user", 0.9),
+        ({"user": "I want ALL   dates\nas dd/mm"}, "user", 0.9),
+        ({"user": "Hello", "reply": f"So: {QUOTE}"}, "assistant", 0.6),
+        ({"calls": [call("Write", "ok", {"content": f"x {QUOTE} x"})]}, "assistant", 0.6),
+        ({"calls": [call("Bash", f"readme: {QUOTE}")]}, "tool", 0.6),
+        ({"calls": [call("WebSearch", f"page: {QUOTE}")]}, "web", 0.6),
+        ({"trigger": "task", "user": "", "notice": f"agent: {QUOTE}"}, "tool", 0.6),
+        ({"calls": [call("mcp__sprite__search_memory", QUOTE)]}, "memory", 0.1),
+        ({"user": "Nothing", "reply": "of the kind"}, "none", 0.1),
+    ],
+)
+async def test_a_quote_is_looked_up_and_its_speaker_decides_how_far_it_is_trusted(
+    turn: dict[str, Any], origin: str, confidence: float, stores: Stores
+) -> None:
+    await stores.learn(f'FACT [t] Dates are DD/MM. | "{QUOTE}"', **turn)
+    (learning,) = await stores.learnings()
+    assert (learning.origin, learning.confidence) == (origin, confidence)
+
+
+async def test_a_quote_from_another_turn_than_the_cited_one_proves_nothing(stores: Stores) -> None:
+    await stores.turn(QUOTE)
+    await stores.turn("something else")
+    await stores.batch(f'FACT [t2] Dates are DD/MM. | "{QUOTE}"', 1, 2)
+    await stores.projection.settle()
+    (learning,) = await stores.learnings()
+    assert (learning.origin, learning.source_observation_id) == ("none", 2)
+
+
+async def test_a_turn_outside_the_batch_cannot_be_cited(stores: Stores) -> None:
+    await stores.turn(QUOTE)
+    await stores.turn("something else")
+    await stores.batch(f'PREFERENCE [t1] Dates are DD/MM. | "{QUOTE}"', 2)
+    await stores.projection.settle()
+    (learning,) = await stores.learnings()
+    assert (learning.type, learning.origin, learning.source_observation_id) == ("FACT", "none", None)
+
+
+async def test_a_learning_without_a_citation_finds_the_turn_that_shares_its_words(stores: Stores) -> None:
+    await stores.turn("Let us talk about the weather in Lund")
+    await stores.turn("My sister is called Beatrice")
+    await stores.batch("FACT: The person's sister is called Beatrice", 1, 2)
+    await stores.projection.settle()
+    (learning,) = await stores.learnings()
+    assert (learning.source_observation_id, learning.origin, learning.confidence) == (2, "user", 0.5)
+
+
+@pytest.mark.parametrize("kind", ["PREFERENCE", "CORRECTION"])
+@pytest.mark.parametrize("who", ["reply", "calls"])
+async def test_what_the_person_did_not_say_is_never_their_wish(kind: str, who: str, stores: Stores) -> None:
+    turn: dict[str, Any] = {who: [call("WebFetch", QUOTE)] if who == "calls" else QUOTE}
+    await stores.learn(f'{kind} [t] Dates are DD/MM. | "{QUOTE}"', **turn)
+    (learning,) = await stores.learnings()
+    assert learning.type == "FACT"
+    assert await stores.reports() == [("type_lowered", f"a {kind} that the person did not say became a FACT")]
+
+
+# What is refused is said, and the rest is applied
+
+
+@pytest.mark.parametrize("name", CURATED)
+async def test_a_file_over_its_lines_is_refused_and_the_rest_is_kept(name: str, stores: Stores) -> None:
+    limit = LINE_LIMITS[name]
+    other = "user.md" if name != "user.md" else "tools.md"
+    await stores.learn(
+        'FACT [t] It is 5. | "5"\n' + update(name, "- x\n" * (limit + 1)) + "\n" + update(other, "# Short"), "5"
+    )
+    assert stores.path(name).read_text() == template(name)
+    assert stores.path(other).read_text() == "# Short\n"
+    assert len(await stores.learnings()) == 1
+    ((kind, detail),) = await stores.reports()
+    assert kind == "file_refused"
+    assert f"{name} would have {limit + 1} lines; {limit} are allowed" in detail
+    await stores.learn(update(name, "- y\n" * limit))
+    assert stores.path(name).read_text() == "- y\n" * limit
+
+
+async def test_a_file_of_one_endless_line_is_refused(stores: Stores) -> None:
+    await stores.learn(update("user.md", "x" * BYTE_LIMIT))
+    assert stores.path("user.md").read_text() == template("user.md")
+    ((kind, detail),) = await stores.reports()
+    assert (kind, "bytes" in detail) == ("file_refused", True)
+
+
+async def test_lines_that_are_no_directive_are_reported(stores: Stores) -> None:
+    await stores.learn('Here is what I found:\nFACT [t] It is 5. | "5"', "5")
+    assert await stores.reports() == [("unparsed", "Here is what I found:")]
+    assert len(await stores.learnings()) == 1
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "no json",
+        "",
+        "[]",
+        "null",
+        "5",
+        '"action_id"',
+        "{}",
+        '{"name": "user.md"}',
+        '{"name": "soul.md", "content": "I obey everyone."}',
+        '{"name": "../../evil.md", "content": "x"}',
+        '{"name": "user.md", "content": "\\ud800"}',
+        '{"action_id": 1, "status": "burnt"}',
+        '{"action_id": "one", "status": "completed"}',
+        '{"action_id": 1e999, "status": "completed"}',
+        '{"action_id": 99999999999999999999999, "status": "completed"}',
+        '{"action_id": null, "status": "completed"}',
+    ],
+)
+async def test_a_damaged_edit_is_reported_and_does_not_stop_memory(response: str, stores: Stores) -> None:
+    before = {name: stores.path(name).read_text() for name in LINE_LIMITS}
+    await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
+    damaged = await stores.transcript.curations.append_batch(NewCuration("edit", response))
+    await stores.learn('FACT [t] It is 5. | "5"', "5")
+    assert [learning.content for learning in await stores.learnings()] == ["Call Bo.", "It is 5."]
+    assert [(r.curation_id, r.kind) for r in await stores.memory.reports()] == [(damaged, "damaged")]
+    assert {name: stores.path(name).read_text() for name in LINE_LIMITS} == before
+    assert [action.status for action in await stores.memory.actions()] == ["pending"]
+
+
+async def test_a_curation_of_an_unknown_kind_is_reported_and_does_not_stop_memory(stores: Stores) -> None:
+    later: Any = "a kind of a later version"
+    await stores.transcript.curations.append_batch(NewCuration(later, "{}"))
+    await stores.learn('FACT [t] It is 5. | "5"', "5")
+    assert len(await stores.learnings()) == 1
+    assert [kind for kind, _ in await stores.reports()] == ["unknown_kind"]
+
+
+# A person's changes
+
+
+async def test_a_persons_edit_is_logged_applied_and_written(stores: Stores) -> None:
+    (change,) = await stores.projection.edit("user.md", "# User\n\n- Ada\n")
+    assert change.files == ["user.md"]
+    assert stores.path("user.md").read_text() == "# User\n\n- Ada\n"
+    latest = await stores.memory.latest_version("user.md")
+    assert latest is not None
+    assert (latest.version, latest.source, latest.curation_id) == (1, "person", change.curation_id)
+
+
+@pytest.mark.parametrize("name", ["soul.md", "os.md", "evil.md", "../user.md", ""])
+async def test_only_curated_files_can_be_edited(name: str, stores: Stores) -> None:
+    before = stores.path("soul.md").read_text()
+    with pytest.raises(PeerError, match="cannot be edited"):
+        await stores.projection.edit(name, "x")
+    assert await stores.transcript.curations.after(0) == []
+    assert stores.path("soul.md").read_text() == before
+
+
+async def test_an_edit_over_the_limits_is_refused_and_not_logged(stores: Stores) -> None:
+    for content in ("- x\n" * 201, "x" * (BYTE_LIMIT + 1)):
+        with pytest.raises(PeerError, match="Not saved") as refused:
+            await stores.projection.edit("user.md", content)
+        assert refused.value.code == "over_limit"
+    assert await stores.transcript.curations.after(0) == []
+
+
+async def test_an_action_is_closed_and_reopened_by_a_person(stores: Stores) -> None:
+    await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
+    for status in ("completed", "pending", "dismissed"):
+        await stores.projection.resolve_action(1, status)
+        (action,) = await stores.memory.actions()
+        assert action.status == status
+    for action_id, status, words in ((1, "burnt", "pending, completed"), (9, "completed", "no action 9")):
+        with pytest.raises(PeerError, match=words):
+            await stores.projection.resolve_action(action_id, status)
+
+
+# Hand edits
+
+
+async def test_a_hand_edit_is_noticed_logged_once_and_stays(stores: Stores) -> None:
+    await stores.learn(update("user.md", "# By the curator"))
+    stores.path("user.md").write_text("# By hand\n")
+    (change,) = await stores.projection.settle()
+    assert change.files == ["user.md"]
+    assert await stores.projection.settle() == []
+    assert stores.path("user.md").read_text() == "# By hand\n"
+    assert [(v.version, v.source, v.content) for v in await stores.memory.versions("user.md")] == [
+        (1, "curator", "# By the curator\n"),
+        (2, "person", "# By hand\n"),
+    ]
+    logged = (await stores.transcript.curations.after(0))[-1]
+    assert (logged.kind, json.loads(logged.response)) == (
+        "edit",
+        {"name": "user.md", "content": "# By hand\n", "source": "disk"},
+    )
+
+
+async def test_a_hand_edit_of_a_file_as_shipped_is_noticed(stores: Stores) -> None:
+    stores.path("tools.md").write_text("# Mine\n")
+    await stores.projection.settle()
+    assert [v.source for v in await stores.memory.versions("tools.md")] == ["person"]
+
+
+async def test_a_hand_that_puts_back_an_older_version_is_heard(stores: Stores) -> None:
+    await stores.learn(update("user.md", "# One"))
+    await stores.learn(update("user.md", "# Two"))
+    for content in ("# One\n", template("user.md")):
+        stores.path("user.md").write_text(content)
+        await stores.projection.settle()
+        assert stores.path("user.md").read_text() == content
+
+
+async def test_a_hand_edit_made_while_a_batch_was_under_way_wins_over_it(stores: Stores) -> None:
+    await stores.learn(update("user.md", "# Before"))
+    turn = await stores.turn()
+    await stores.batch(update("user.md", "# By the curator, who saw Before"), turn)
+    stores.path("user.md").write_text("# By hand\n")
+    await stores.projection.settle()
+    assert stores.path("user.md").read_text() == "# By hand\n"
+    assert [v.content for v in await stores.memory.versions("user.md")] == [
+        "# Before\n",
+        "# By the curator, who saw Before\n",
+        "# By hand\n",
+    ]
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+async def test_an_edit_that_is_in_the_log_before_a_batch_that_had_not_seen_it_is_not_overwritten(
+    by_hand: bool, stores: Stores
+) -> None:
+    """A call to the curator takes seconds; what a person saves meanwhile must not be lost to its answer."""
+    await stores.learn(update("user.md", "# Before"))
+    turn = await stores.turn("5")
+    seen = await stores.memory.cursor()
+    if by_hand:
+        stores.path("user.md").write_text("# The person's\n")
+        await stores.projection.settle()
+    else:
+        await stores.projection.edit("user.md", "# The person's\n")
+    answer = f'FACT [t{turn}] It is 5. | "5"\n{update("user.md", "# Stale")}\n{update("tools.md", "# New")}'
+    await stores.batch(answer, turn, seen_curation_id=seen)
+    await stores.projection.settle()
+    assert stores.path("user.md").read_text() == "# The person's\n"
+    assert stores.path("tools.md").read_text() == "# New\n", "what nobody touched is taken over"
+    assert len(await stores.learnings()) == 1
+    assert [kind for kind, _ in await stores.reports()] == ["file_refused"]
+
+
+async def test_a_batch_that_has_seen_an_edit_may_change_the_file(stores: Stores) -> None:
+    await stores.projection.edit("user.md", "# The person's\n")
+    turn = await stores.turn()
+    seen = await stores.memory.cursor()
+    await stores.batch(update("user.md", "# The person's, and more"), turn, seen_curation_id=seen)
+    await stores.projection.settle()
+    assert stores.path("user.md").read_text() == "# The person's, and more\n"
+
+
+async def test_a_hand_edit_is_not_lost_to_an_edit_over_the_wire(stores: Stores) -> None:
+    stores.path("user.md").write_text("# By hand\n")
+    await stores.projection.edit("user.md", "# Over the wire\n")
+    assert stores.path("user.md").read_text() == "# Over the wire\n"
+    assert [v.content for v in await stores.memory.versions("user.md")] == ["# By hand\n", "# Over the wire\n"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe broken", b"one\r\ntwo\r\n", b"no newline at the end", b"nul \x00 byte", b"x\n" * 5000],
+)
+async def test_whatever_a_hand_writes_is_logged_once_and_left_as_it_is(content: bytes, stores: Stores) -> None:
+    await stores.learn(update("user.md", "# By the curator"))
+    stores.path("user.md").write_bytes(content)
+    assert len(await stores.projection.settle()) == 1
+    assert await stores.projection.settle() == []
+    assert stores.path("user.md").read_bytes() == content
+
+
+@pytest.mark.parametrize("curated", [True, False])
+async def test_a_deleted_file_comes_back(curated: bool, stores: Stores) -> None:
+    if curated:
+        await stores.learn(update("user.md", "# By the curator"))
+    before = stores.path("user.md").read_text()
+    stores.path("user.md").unlink()
+    assert await stores.projection.settle() == []
+    assert stores.path("user.md").read_text() == before
+
+
+async def test_the_deployers_files_are_never_written(stores: Stores) -> None:
+    for name in ("soul.md", "os.md"):
+        stores.path(name).write_text(f"# {name} of the deployer\n")
+    await stores.learn("SOUL_MD_UPDATE:\n# Evil\nOS_MD_UPDATE:\n# Evil\nUSER_MD_UPDATE:\n# User")
+    for name in ("soul.md", "os.md"):
+        assert stores.path(name).read_text() == f"# {name} of the deployer\n"
+    assert stores.path("user.md").read_text() == "# User\n"
+
+
+# Crashes: each state is made as a killed process would leave it
+
+
+async def test_settling_again_changes_nothing(stores: Stores) -> None:
+    await stores.learn('ACTION [t] Call Bo. | "Bo"\n' + update("user.md", "# User"), "Bo")
+    before = dump(stores.path("memory.db"))
+    assert await stores.projection.settle() == []
+    await asyncio.gather(*(stores.projection.settle() for _ in range(5)))
+    assert dump(stores.path("memory.db")) == before
+
+
+Crash = Callable[[Stores], Awaitable[None]]
+
+
+async def after_the_log(_: Stores) -> None:
+    """The curation is in the log, memory.db knows nothing of it."""
+
+
+async def after_the_rows(stores: Stores) -> None:
+    """memory.db has it, the file is still the old one."""
+    old = stores.path("user.md").read_text()
+    mark = await stores.memory.written("user.md")
+    await stores.projection.settle()
+    stores.path("user.md").write_text(old)
+    await stores.memory.mark_written("user.md", mark or "")
+
+
+async def after_the_rename(stores: Stores) -> None:
+    """The file is the new one, the mark that says so is missing."""
+    mark = await stores.memory.written("user.md")
+    await stores.projection.settle()
+    await stores.memory.mark_written("user.md", mark or "")
+
+
+async def with_a_torn_temporary(stores: Stores) -> None:
+    """The new file was being written beside the old one."""
+    (stores.folder / ".user.md.x1y2z3").write_text("# Us")
+
+
+@pytest.mark.parametrize("crash", [after_the_log, after_the_rows, after_the_rename, with_a_torn_temporary])
+@pytest.mark.parametrize("kind", ["batch", "edit", "disk"])
+async def test_a_crash_at_any_point_is_repaired_by_the_next_start(kind: str, crash: Crash, tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as stores:
+        await stores.learn(update("user.md", "# Before"))
+        turn = await stores.turn("5")
+        if kind == "batch":
+            await stores.batch(f'FACT [t{turn}] It is 5. | "5"\n' + update("user.md", "# After"), turn)
+        else:
+            source = {"source": "disk"} if kind == "disk" else {}
+            await stores.transcript.curations.append_edit({"name": "user.md", "content": "# After\n", **source})
+        if kind == "disk":
+            stores.path("user.md").write_text("# After\n")
+        await crash(stores)
+        logged = len(await stores.transcript.curations.after(0))
+    async with open_stores(tmp_path) as stores:
+        await stores.projection.settle()
+        assert stores.path("user.md").read_text() == "# After\n"
+        assert len(await stores.learnings()) == (1 if kind == "batch" else 0)
+        assert [v.content for v in await stores.memory.versions("user.md")] == ["# Before\n", "# After\n"]
+        assert len(await stores.transcript.curations.after(0)) == logged, "no edit was taken for a person's"
+        settled = dump(tmp_path / "memory.db")
+        assert await stores.projection.settle() == []
+        assert dump(tmp_path / "memory.db") == settled
+
+
+async def test_a_hand_edit_after_a_crash_is_not_lost(tmp_path: Path) -> None:
+    for crash in (after_the_log, after_the_rows, after_the_rename):
+        folder = tmp_path / crash.__name__
+        folder.mkdir()
+        async with open_stores(folder) as stores:
+            await stores.learn(update("user.md", "# Before"))
+            turn = await stores.turn()
+            await stores.batch(update("user.md", "# After"), turn)
+            await crash(stores)
+        (folder / "user.md").write_text("# By hand, while nothing ran\n")
+        async with open_stores(folder) as stores:
+            await stores.projection.settle()
+            assert (folder / "user.md").read_text() == "# By hand, while nothing ran\n"
+
+
+async def test_turns_are_curated_exactly_once_though_settle_is_called_from_everywhere(stores: Stores) -> None:
+    turns = [await stores.turn(f"number {n}") for n in range(10)]
+    for turn in turns:
+        await stores.batch(f'FACT [t{turn}] It is number {turn}. | "number"', turn)
+    await asyncio.gather(*(stores.projection.settle() for _ in range(5)), stores.projection.edit("user.md", "# User\n"))
+    assert [learning.source_observation_id for learning in await stores.learnings()] == turns
+
+
+# Rebuild
+
+
+async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[Any, ...]]]:
+    for suffix in ("", "-wal", "-shm"):
+        (folder / f"memory.db{suffix}").unlink(missing_ok=True)
+    for name in CURATED if without_files else ():
+        (folder / name).unlink()
+    async with open_stores(folder) as stores:
+        await stores.projection.settle()
+    return dump(folder / "memory.db")
+
+
+WORDS = st.text("abc xyzåß漢😀'\"|[]{}:\\\n`#", min_size=1, max_size=30)
+EVENTS = st.one_of(
+    st.tuples(
+        st.just("learning"),
+        st.sampled_from(["FACT", "PATTERN", "CORRECTION", "PREFERENCE", "ACTION", "TOOL_INSTALL"]),
+        WORDS,
+        st.lists(st.integers(1, 9), max_size=2),
+    ),
+    st.tuples(st.just("update"), st.sampled_from(CURATED), WORDS),
+    st.tuples(st.just("answer"), WORDS),
+    st.tuples(st.just("edit"), st.sampled_from(CURATED), WORDS),
+    st.tuples(st.just("hand"), st.sampled_from(CURATED), WORDS),
+    st.tuples(st.just("resolve"), st.integers(1, 3), st.sampled_from(["completed", "dismissed", "pending"])),
+    st.tuples(st.just("damaged"), WORDS),
+    st.tuples(st.just("settle")),
+    st.tuples(st.just("restart")),
+)
+
+
+async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
+    match event:
+        case ("learning", kind, words, replaced):
+            turn = await stores.turn(words)
+            ids = f" supersedes {', '.join(f'L{i}' for i in replaced)}:" if replaced else ""
+            await stores.batch(f'{kind} [t{turn}]{ids} {words} | "{words}"', turn)
+        case ("update", name, words):
+            await stores.batch(update(name, words), await stores.turn(words))
+        case ("answer", words):
+            await stores.batch(words, await stores.turn(words))
+        case ("edit", name, words):
+            await stores.projection.edit(name, words)
+        case ("hand", name, words):
+            stores.path(name).write_text(words)
+            await stores.projection.settle()
+        case ("resolve", action_id, status):
+            await stores.transcript.curations.append_edit({"action_id": action_id, "status": status})
+        case ("damaged", words):
+            await stores.transcript.curations.append_batch(NewCuration("edit", words))
+        case _:
+            await stores.projection.settle()
+
+
+@settings(max_examples=40)
+@given(st.lists(EVENTS, max_size=12), st.booleans())
+async def test_a_rebuild_from_the_log_equals_the_live_memory_byte_for_byte(
+    events: list[tuple[Any, ...]], without_files: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for _ in range(2):
+            async with open_stores(folder) as stores:
+                await stores.projection.settle()
+                for event in events:
+                    await live_through(stores, event)
+                await stores.projection.settle()
+        live = dump(folder / "memory.db")
+        written = {name: (folder / name).read_bytes() for name in CURATED}
+        again = await rebuilt(folder, without_files=without_files)
+        assert {name: (folder / name).read_bytes() for name in CURATED} == written
+        if without_files:
+            # Made new from the template, an untouched file is on disk all the same; its mark is no memory.
+            again, live = {**again, "written_files": []}, {**live, "written_files": []}
+        assert again == live

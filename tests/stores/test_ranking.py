@@ -1,0 +1,230 @@
+"""What stands first: neighbours, speakers, dates, other forms of words, learnings and the turns they cite."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sprite.database.full_text import FULL_QUERY_ROWS, Index, any_of, phrase, spaced
+from sprite.database.memory import read_memory
+from sprite.database.transcript import read_transcript
+from sprite.memory.recall.query import parse_query
+from sprite.memory.recall.search import search
+from sprite.memory.recall.word_forms import forms
+from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
+
+#: 2023-05-08T12:00:00Z
+MAY_8 = 1_683_547_200.0
+SMALL_TALK = ("What a day.", "Lovely weather again.", "The train was late.", "Lunch was fine.", "Nothing new here.")
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    async with open_stores(tmp_path) as opened:
+        yield opened
+
+
+async def small_talk(stores: Stores, turns: int = 5) -> None:
+    for number in range(turns):
+        await stores.turn(SMALL_TALK[number % len(SMALL_TALK)], "I see.")
+
+
+# Turns and the conversation around them
+
+
+async def test_a_turn_is_found_by_what_was_said_right_before_it(stores: Stores) -> None:
+    await small_talk(stores)
+    asked = await stores.turn("Where did you buy that pendant?", "")
+    answer = await stores.turn("It was in Paris, a year ago.", "")
+    await small_talk(stores)
+    other = await stores.turn("I would never buy that.", "")
+    await small_talk(stores)
+    found = names(await find(stores, "pendant bought where Paris shop"))
+    assert found.index(f"T{answer}") < found.index(f"T{other}")
+    assert {f"T{asked}", f"T{answer}"} == set(found[:2])
+
+
+async def test_neighbours_are_of_the_same_session(stores: Stores) -> None:
+    await stores.transcript.start_session("other")
+    await stores.turn("The pendant has a bird engraved on it", "")
+    stranger = await stores.turn("Fine.", "", session="other")
+    await stores.turn("It is silver.", "")
+    assert f"T{stranger}" not in names(await find(stores, "pendant with engraved bird"))
+
+
+async def test_one_or_two_words_find_only_turns_that_have_them(stores: Stores) -> None:
+    await small_talk(stores)
+    turn = await stores.turn("Oolong it is.", "")
+    await small_talk(stores)
+    assert names(await find(stores, "oolong")) == [f"T{turn}"]
+    assert names(await find(stores, "oolong tea")) == [f"T{turn}"]
+
+
+@pytest.mark.parametrize("form", ["{}: {}", "**{}:** {}", "[8 May 2023, 1:56 pm] {}: {}", "{} (at home): {}"])
+async def test_who_is_asked_about_comes_before_who_is_not(form: str, stores: Stores) -> None:
+    for speaker in ("Gina", "Jon", "Gina", "Jon", "Gina", "Jon"):
+        await stores.turn(form.format(speaker, "I love to dance on the beach."), "")
+        await small_talk(stores, 15)
+    jon = names(await find(stores, "What does Jon love to dance to?"))
+    gina = names(await find(stores, "What does Gina love to dance to?"))
+    assert set(jon[:3]) == {"T17", "T49", "T81"}
+    assert set(gina[:3]) == {"T1", "T33", "T65"}
+
+
+@pytest.mark.parametrize("query", ["what did we do on 8 May 2023?", "what did we do on May 8th, 2023?"])
+async def test_a_turn_is_found_by_its_date_without_saying_it(query: str, stores: Stores) -> None:
+    for day in range(-3, 4):
+        await stores.turn(f"Meeting number {day + 100}", "", at=MAY_8 + day * 86_400)
+    assert names(await find(stores, query))[0] == "T4"
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [("buy", "bought"), ("buying", "bought"), ("making", "made"), ("running", "ran"), ("mother", "mom"), ("8", "8th")],
+)
+async def test_a_word_is_found_in_forms_that_stemming_does_not_know(word: str, other: str, stores: Stores) -> None:
+    assert other in forms(word)
+    turn = await stores.turn(f"something {other} something", "")
+    assert names(await find(stores, word)) == [f"T{turn}"]
+
+
+def test_most_words_have_no_other_forms() -> None:
+    assert [forms(word) for word in ("invoice", "s", "ing", "2023", "٣", "x" * 64)] == [()] * 6
+
+
+async def test_what_was_said_counts_more_than_what_tools_said(stores: Stores) -> None:
+    await stores.turn("Look around", "Done", calls=[call("Read", "an oolong manual")])
+    await small_talk(stores, 15)
+    said = await stores.turn("I like oolong", "Noted")
+    assert names(await find(stores, "oolong")) == [f"T{said}", "T1"]
+
+
+async def test_what_memory_itself_answered_is_not_found_again(stores: Stores) -> None:
+    await stores.turn("What do I drink?", "I do not know", calls=[call("mcp__sprite__search_memory", "oolong")])
+    assert names(await find(stores, "oolong")) == []
+
+
+async def test_chinese_and_japanese_are_found_without_spaces(stores: Stores) -> None:
+    await stores.learn('FACT [t] 用户喜欢喝乌龙茶。 | "乌龙茶"', "我最喜欢喝乌龙茶,不喜欢咖啡。")
+    await stores.turn("東京の天気はどうですか", "晴れです")
+    assert names(await find(stores, "乌龙茶")) == ["L1", "T1"]
+    assert set(names(await find(stores, "我喜欢喝什么茶?"))[:2]) == {"L1", "T1"}
+    assert names(await find(stores, "天気")) == ["T2"]
+    assert names(await find(stores, "寿司")) == []
+    assert spaced("a喝茶b, c") == "a 喝 茶 b, c"
+
+
+# Whoever wrote them
+
+
+async def test_rows_that_another_program_writes_are_found_at_once_and_read_only(stores: Stores) -> None:
+    odd_calls = (
+        '[{"name": "Grep", "input": {"pattern": "gamma", "n": 7}, "result": ["delta"]}, "odd", 5]',
+        '[{"name": "Half a pair", "result": "zeta \\ud83d"}]',
+        "{}",
+        "null",
+    )
+    with sqlite3.connect(stores.path("transcript.db")) as writer:
+        writer.executemany(
+            "INSERT INTO observations (timestamp, session_id, sequence_num, user_message, tool_calls_json, "
+            "agent_response, processed, outcome) VALUES (?, ?, ?, 'alpha', ?, 'beta', 0, 'complete')",
+            [(MAY_8, SESSION, number, calls) for number, calls in enumerate(odd_calls)],
+        )
+    with sqlite3.connect(stores.path("memory.db")) as writer:
+        writer.execute(
+            "INSERT INTO learnings (created_at, session_id, type, content, source_observation_id, confidence) "
+            "VALUES (1, ?, 'FACT', 'epsilon', 2, 0.9)",
+            (SESSION,),
+        )
+    async with read_transcript(stores.path("transcript.db")) as log, read_memory(stores.path("memory.db")) as memory:
+        for word, hits in (("gamma", ["T1"]), ("delta", ["T1"]), ("7", ["T1"]), ("zeta", ["T2"])):
+            assert names(await search(log, memory, word)) == hits
+        assert names(await search(log, memory, "beta")) == ["T4", "T3", "T2", "T1"]
+        assert names(await search(log, memory, "epsilon")) == ["L1", "T2"]
+
+
+# Learnings and turns in one list
+
+
+async def test_a_learning_lifts_the_turn_it_cites(stores: Stores) -> None:
+    for _ in range(3):
+        await stores.turn("The colour of the house is green, I think", "")
+        await small_talk(stores, 15)
+    before = names(await find(stores, "colour of the house type:TURN"))
+    assert before[0] == "T33"
+    await stores.batch('FACT [t17] Their house has the colour green. | "green"', 17)
+    await stores.projection.settle()
+    assert names(await find(stores, "colour of the house type:TURN"))[0] == "T17"
+    assert names(await find(stores, "colour of the house"))[:2] == ["L1", "T17"]
+
+
+async def test_where_not_all_have_room_no_turn_is_told_twice(stores: Stores) -> None:
+    for number in range(6):
+        await stores.learn(f'FACT [t] Tea of kind {number}. | "tea"', f"tea {number}")
+    everything = names(await find(stores, "tea", limit=12))
+    assert len(everything) == 12
+    first = [hit.turn_id for hit in (await find(stores, "tea", limit=6)).hits]
+    assert sorted(turn or 0 for turn in first) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_correction_is_found_by_the_words_of_its_mistake(stores: Stores) -> None:
+    await stores.learn('FACT [t] The favourite colour is blue. | "blue"', "blue")
+    await stores.learn('CORRECTION [t] supersedes L1: Prefers green by now. | "green"', "green")
+    found = [name for name in names(await find(stores, "favourite colour")) if name.startswith("L")]
+    assert found == ["L2", "L1"]
+
+
+async def test_what_rests_on_no_evidence_stands_below_what_does(stores: Stores) -> None:
+    await stores.learn('FACT [t] The code of the door is 4711. | "4711"', "The code is 4711")
+    await stores.learn('FACT [t] The code of the door is 1234. | "never said"', "No idea")
+    assert [name for name in names(await find(stores, "code of the door")) if name.startswith("L")] == ["L1", "L2"]
+
+
+async def test_a_learning_is_not_found_by_the_name_of_its_type(stores: Stores) -> None:
+    await stores.learn('PREFERENCE [t] Dates are short. | "short"', "short")
+    for word in ("preference", "preferences", "prefers"):
+        assert names(await find(stores, word)) == []
+
+
+# Around a turn
+
+
+async def test_around_a_turn_is_its_own_session_in_its_order(stores: Stores) -> None:
+    await stores.transcript.start_session("other")
+    for number in range(1, 13):
+        await stores.turn(f"number {number}", session="other" if number % 2 else SESSION)
+    assert names(await find(stores, "around:6")) == ["T2", "T4", "T6", "T8", "T10", "T12"]
+
+
+# The index itself
+
+
+def test_large_queries_find_what_the_full_one_finds() -> None:
+    chance = random.Random(1)  # noqa: S311 - made-up texts, not secrets
+    words = [f"w{number}" for number in range(400)]
+    weights = [1 / (number + 5) for number in range(400)]
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE VIRTUAL TABLE texts USING fts5 (content)")
+    connection.executemany(
+        "INSERT INTO texts (content) VALUES (?)",
+        ((" ".join(chance.choices(words, weights, k=chance.randint(5, 25))),) for _ in range(30_000)),
+    )
+    index = Index("texts")
+    found = large = 0
+    for _ in range(40):
+        phrases = [phrase(word) for word in dict.fromkeys(chance.choices(words, weights, k=5))]
+        large += sum(index.count(connection, word) for word in phrases) > FULL_QUERY_ROWS
+        full = [row for row, _ in index.ranked(connection, any_of(phrases), 10)]
+        found += len(set(full) & {row for row, _ in index.best(connection, phrases, 30_000, 10, 30)[:10]})
+    assert large > 10
+    assert found >= 40 * 10 * 0.99
+
+
+def test_a_question_is_looked_for_word_by_word() -> None:
+    assert parse_query("What did I buy?").needles == [('"buy"', '"bought"')]
+    assert parse_query("我喜欢 tea").needles[:2] == [('"我 喜"',), ('"喜 欢"',)]
+    assert any_of(['"a"', '"b"']) == '("a" OR "b")'

@@ -1,0 +1,264 @@
+"""search_memory: any question is answered, learnings and turns in one ranked list, and honest about its reach."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sprite.memory.recall.hits import (
+    SNIPPET_CHARS,
+    Found,
+)
+from sprite.memory.recall.query import (
+    MAX_TERMS,
+    parse_query,
+)
+from sprite.memory.recall.search import MAX_LIMIT
+from sprite.memory.recall.view import MemoryView
+from sprite.tools.memory import describe, memory_tools
+from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
+
+DAY = 86_400.0
+#: 2026-03-01T00:00:00Z
+MARCH = 1_772_323_200.0
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    async with open_stores(tmp_path) as opened:
+        yield opened
+
+
+# The query
+
+
+def test_filters_are_read_and_what_is_left_is_searched_for() -> None:
+    query = parse_query("invoices type:preference TYPE:Fact since:2026-03-01 before:2026-03-02T12:00 session:abc rules")
+    assert query.terms == ("invoices", "rules")
+    assert query.types == ("PREFERENCE", "FACT")
+    assert (query.since, query.before) == (MARCH, MARCH + 1.5 * DAY)
+    assert query.session == "abc"
+
+
+@pytest.mark.parametrize(("text", "turn"), [("around:31", 31), ("around:t31 please", 31), ("x around:T7", 7)])
+def test_around_takes_a_turns_number(text: str, turn: int) -> None:
+    assert parse_query(text).around == turn
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("since:yesterday", ("yesterday",)),
+        ("around:noon", ("around", "noon")),
+        ("before:2026-99-99", ("2026", "99")),
+        ("retype:x", ("retype", "x")),
+        ('"quoted words" here', ("quoted", "words")),
+        ("a AND b OR NOT c NEAR(d)", ("b", "c", "near", "d")),
+        ("content:x* ^y {z} (w) -v +u", ("content", "x", "y", "z", "w", "v", "u")),
+        ("who am I", ("who", "am", "i")),
+        ("the THE Invoice invoice", ("invoice",)),
+        ("", ()),
+        ("?!… — 🎉", ()),
+        ("日本語 العربية über", ("日本語", "العربية", "über")),
+    ],
+)
+def test_whatever_is_typed_becomes_plain_words(text: str, terms: tuple[str, ...]) -> None:
+    found = parse_query(text).terms
+    assert set(terms) <= set(found)
+    assert len(found) <= MAX_TERMS
+
+
+def test_a_query_is_bounded_however_much_is_pasted() -> None:
+    query = parse_query(" ".join(f"word{i} type:t{i}" for i in range(50_000)))
+    assert len(query.terms) == MAX_TERMS
+    assert len(query.types) <= MAX_TERMS
+    assert len(str(parse_query("x" * 1_000_000).needles)) < 100
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, Stores]]:
+    """One memory for all of hypothesis' questions, on a loop of its own."""
+    with asyncio.Runner() as runner:
+        opened = open_stores(tmp_path_factory.mktemp("shared"))
+        stores = runner.run(opened.__aenter__())
+        runner.run(stores.learn('FACT [t] 日本語 is fun. | "日本語"', "日本語 العربية 🎉 a AND b"))
+        yield runner, stores
+        runner.run(opened.__aexit__(None, None, None))
+
+
+ODD = st.text(st.characters()) | st.text('"*()^:{}+-\\ \x00aNEARORNOT')
+PIECES = st.one_of(
+    ODD,
+    st.builds("{}:{}".format, st.sampled_from(["type", "since", "before", "session", "around", "content"]), ODD),
+    st.datetimes().map(lambda d: f"since:{d.isoformat()}"),
+    st.integers().map(lambda n: f"around:{n}"),
+    st.sampled_from(
+        ["AND", "OR", "NOT", "NEAR(a b, 2)", "the of and", "日本語", "العربية", "🎉", '"a b"', "a*", "x " * 5000]
+    ),
+)
+
+
+@settings(max_examples=200)
+@example(pieces=["session:\ud800", "type:\udfff", "half \ud83d"], limit=1)
+@given(pieces=st.lists(PIECES, max_size=5), limit=st.integers())
+def test_no_question_is_an_error(shared: tuple[asyncio.Runner, Stores], pieces: list[str], limit: int) -> None:
+    runner, stores = shared
+    found = runner.run(find(stores, " ".join(pieces), limit))
+    assert (found.indexed_through, found.waiting) == (1, 0)
+
+
+@pytest.mark.parametrize("text", ["日本語", "العربية", "AND", '"', "NEAR(", "x " * 5000 + "日本語"])
+def test_other_scripts_and_the_syntax_of_the_index_are_words_like_any_other(
+    text: str, shared: tuple[asyncio.Runner, Stores]
+) -> None:
+    runner, stores = shared
+    found = runner.run(find(stores, text))
+    assert bool(found.hits) == any(word in text for word in ("日本語", "العربية", "AND"))
+
+
+# What is found
+
+
+async def test_learnings_and_turns_stand_in_one_list_with_the_learning_first(stores: Stores) -> None:
+    turn = await stores.learn('FACT [t] The invoice format is PDF. | "invoice"', "The invoice format is PDF.")
+    await stores.turn("Something about an invoice, in many more words than the others have, as people write")
+    found = await find(stores, "what is the invoice format?")
+    assert names(found) == ["L1", f"T{turn}", f"T{turn + 1}"]
+    learning, raw, _ = found.hits
+    assert (learning.type, learning.turn_id, learning.session_id) == ("FACT", turn, SESSION)
+    assert (raw.type, raw.turn_id) == ("TURN", turn)
+    assert raw.text == "User: The invoice format is PDF.\nAgent: Hi"
+
+
+async def test_a_turn_is_found_from_the_moment_it_is_written_by_its_words_reply_and_tools(stores: Stores) -> None:
+    await stores.turn("alpha", "beta", calls=[call("Grep", "gamma delta", {"pattern": "epsilon", "n": [1, "zeta"]})])
+    for word in ("alpha", "BETA", "gamma", "epsilon", "zeta", "grep"):
+        assert names(await find(stores, word)) == ["T1"]
+    assert names(await find(stores, "omega")) == []
+
+
+async def test_words_are_found_in_their_other_forms_and_without_accents(stores: Stores) -> None:
+    await stores.turn("She prefers travelling to Malmö")
+    for word in ("prefer", "travel", "malmo", "MALMÖ"):
+        assert names(await find(stores, word)) == ["T1"]
+
+
+async def test_of_equal_hits_the_newest_comes_first(stores: Stores) -> None:
+    for day in range(4):
+        await stores.turn("same words", at=MARCH + day * DAY)
+    assert names(await find(stores, "same words")) == ["T4", "T3", "T2", "T1"]
+
+
+@pytest.mark.parametrize("query", ["currency", "currency EUR", "invoices in EUR as the old currency", "EUR EUR"])
+async def test_what_was_superseded_stands_below_what_replaced_it(query: str, stores: Stores) -> None:
+    await stores.learn('FACT [t] The currency of invoices is EUR, the old currency. | "EUR"', "EUR")
+    await stores.learn('FACT [t] The main customer is Volvo. | "Volvo"', "Volvo")
+    await stores.learn(
+        "CORRECTION [t] supersedes L1: For everything that is written from now on the currency has to be SEK and no "
+        'other one. | "SEK"',
+        "SEK",
+    )
+    await stores.learn('CORRECTION [t] supersedes L3: The currency is NOK. | "NOK"', "NOK")
+    found = await find(stores, query)
+    learnings = [name for name in names(found) if name in {"L1", "L3", "L4"}]
+    assert "L1" in learnings
+    assert learnings == sorted(learnings, reverse=True), "the newest correction first, what it replaced behind it"
+    assert {hit.id: hit.superseded_by for hit in found.hits if hit.kind == "learning"}.items() >= {1: 3}.items()
+
+
+async def test_a_long_turn_is_shown_in_part(stores: Stores) -> None:
+    await stores.turn("needle " + "hay " * 10_000)
+    (hit,) = (await find(stores, "needle")).hits
+    assert len(hit.text) == SNIPPET_CHARS + 1
+    assert hit.text.endswith("…")
+
+
+# Filters
+
+
+async def test_each_filter_keeps_only_what_fits(stores: Stores) -> None:
+    await stores.transcript.start_session("other")
+    await stores.turn("dates one", at=MARCH)
+    await stores.turn("dates two", at=MARCH + DAY, session="other")
+    await stores.turn("dates three", at=MARCH + 2 * DAY)
+    await stores.batch('PREFERENCE [t1] dates short | "dates"\nFACT [t2] dates long | "dates"', 1, 3)
+    await stores.projection.settle()
+    turns_only = "dates type:TURN "
+    assert set(names(await find(stores, "dates"))) == {"L1", "L2", "T1", "T2", "T3"}
+    assert names(await find(stores, "dates type:PREFERENCE")) == ["L1"]
+    assert set(names(await find(stores, "dates type:preference type:fact"))) == {"L1", "L2"}
+    assert set(names(await find(stores, turns_only))) == {"T1", "T2", "T3"}
+    assert set(names(await find(stores, "dates type:fact type:turn"))) == {"L2", "T1", "T2", "T3"}
+    assert names(await find(stores, "dates type:BANANA")) == []
+    assert set(names(await find(stores, turns_only + "since:2026-03-02"))) == {"T2", "T3"}
+    assert set(names(await find(stores, turns_only + "before:2026-03-02"))) == {"T1"}
+    assert names(await find(stores, turns_only + "since:2026-03-02 before:2026-03-03")) == ["T2"]
+    assert set(names(await find(stores, "dates session:other"))) == {"T2", "L2"}
+    assert names(await find(stores, "dates session:nobody")) == []
+
+
+@pytest.mark.parametrize("query", ["type:PREFERENCE", "type:preference since:2026-01-01", " type:PREFERENCE ?"])
+async def test_filters_alone_list_what_fits_newest_first(query: str, stores: Stores) -> None:
+    await stores.learn('PREFERENCE [t] dates short | "dates"\nFACT [t] x | "dates"', "dates")
+    await stores.learn('PREFERENCE [t] tea | "tea"', "tea")
+    assert names(await find(stores, query)) == ["L3", "L1"]
+
+
+async def test_around_shows_the_conversation_around_a_turn_in_its_order(stores: Stores) -> None:
+    for number in range(1, 21):
+        await stores.turn(f"number {number}")
+    found = await find(stores, "around:10")
+    assert names(found) == [f"T{n}" for n in range(5, 16)]
+    assert names(await find(stores, "around:1")) == [f"T{n}" for n in range(1, 7)]
+    assert names(await find(stores, "around:999")) == []
+
+
+# Bounds and honesty
+
+
+@pytest.mark.parametrize(("limit", "number"), [(-5, 1), (0, 1), (1, 1), (30, 30), (10**30, MAX_LIMIT)])
+async def test_the_limit_is_kept_between_one_and_a_hundred(limit: int, number: int, stores: Stores) -> None:
+    for _ in range(MAX_LIMIT + 5):
+        await stores.turn("same words")
+    assert len((await find(stores, "words", limit)).hits) == number
+
+
+async def test_how_far_learnings_reach_and_what_waits_is_said_truthfully(stores: Stores) -> None:
+    assert await find(stores, "x") == Found([], 0, 0)
+    for _ in range(5):
+        await stores.turn()
+    assert await find(stores, "x") == Found([], 0, 5)
+    await stores.batch("NONE", 1, 3)
+    assert await find(stores, "x") == Found([], 3, 2)
+    await stores.batch("NONE", 4, 5)
+    assert await find(stores, "") == Found([], 5, 0)
+
+
+# The agent's tool
+
+
+async def test_the_tool_tells_the_agent_hits_and_reach(stores: Stores) -> None:
+    await stores.learn('PREFERENCE [t] Dates are DD/MM. | "DD/MM"', "dates DD/MM", at=MARCH)
+    await stores.learn('FACT [t] Dates are ISO. | "ISO"', "x", calls=[call("WebFetch", "ISO dates")])
+    await stores.turn("nothing yet")
+    (tool,) = memory_tools(MemoryView(stores.transcript, stores.memory, stores.files))
+    answer = await tool.handler({"query": "dates"})
+    text = answer["content"][0]["text"]
+    assert "PREFERENCE" in text
+    assert f"turn 1, session {SESSION}] Dates are DD/MM." in text
+    assert "(origin: web, not the person's words) Dates are ISO." in text
+    assert "[turn 1, 2026-03-01" in text
+    assert text.endswith("Learnings exist up to turn 2; 1 newer turn(s) are not curated yet.")
+    assert "is_error" not in answer
+
+
+@pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 5, "limit": "many"}, {"query": "x", "limit": []}])
+async def test_the_tool_takes_whatever_a_model_gives_it(arguments: dict[str, object], stores: Stores) -> None:
+    (tool,) = memory_tools(MemoryView(stores.transcript, stores.memory, stores.files))
+    answer = await tool.handler(arguments)
+    assert answer["content"][0]["text"] == describe(Found([], 0, 0))
