@@ -95,9 +95,9 @@ def _workspace(settings: Settings) -> Finding:
 def _databases(settings: Settings) -> Finding:
     found = []
     for path in (
-        settings.memory / "transcript.db",
-        settings.memory / "memory.db",
-        settings.system / "workspace.db",
+        settings.transcript_db,
+        settings.memory_db,
+        settings.workspace_db,
     ):
         if not path.exists():
             continue
@@ -109,14 +109,14 @@ def _databases(settings: Settings) -> Finding:
         finally:
             connection.close()
         if problem != "ok":
-            remedy = "run rebuild" if path.name == "memory.db" else "restore it from a backup"
+            remedy = "run rebuild" if path == settings.memory_db else "restore it from a backup"
             return Finding("databases", ok=False, words=f"{path.name} is damaged ({problem}); {remedy}")
         found.append(path.name)
     return Finding("databases", ok=True, words=", ".join(found) or "none yet")
 
 
 def _token(settings: Settings) -> Finding:
-    path = settings.run / "token"
+    path = settings.token_file
     if settings.token:
         return Finding("token", ok=True, words="from SPRITE_TOKEN")
     if not path.exists():

@@ -100,7 +100,7 @@ async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, a
 @asynccontextmanager
 async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[TranscriptDB | None]:
     """The log, as its owner; only to read from (or None where there is none yet) for a dry run."""
-    path = settings.memory / "transcript.db"
+    path = settings.transcript_db
     if dry_run and not path.exists():
         yield None
     elif dry_run:
@@ -108,11 +108,11 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
             yield transcript
     else:
         make_folders(settings)
-        with workspace_lock(settings.run / "lock"):
+        with workspace_lock(settings.lock):
             async with open_transcript(path) as transcript:
-                if not (settings.memory / "memory.db").exists():
+                if not settings.memory_db.exists():
                     # So that `status` and `memory search` work before a sprite has ever run here.
-                    async with open_memory(settings.memory / "memory.db"):
+                    async with open_memory(settings.memory_db):
                         MemoryFiles(settings.memory).ensure()
                 yield transcript
 

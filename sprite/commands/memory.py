@@ -73,7 +73,7 @@ async def _as_of(settings: Settings, stores: Stores, name: str, moment: str) -> 
     else:
         # Another extraction was in force then, and memory.db no longer has what that one made: the log does.
         with tempfile.TemporaryDirectory(dir=settings.run, prefix="as-of-") as folder:
-            path = Path(folder) / "memory.db"
+            path = Path(folder) / settings.memory_db.name
             await replay_aside(log, path, lambda: None, until=until)
             async with open_memory(path) as memory:
                 found = await memory.latest_version(known_file(name))

@@ -46,21 +46,21 @@ class Owned:
 @asynccontextmanager
 async def owned(settings: Settings) -> AsyncIterator[Owned]:
     """Takes the workspace; WorkspaceLockedError if a sprite has it, OperatorError if there is none."""
-    if not (settings.memory / "transcript.db").exists():
+    if not settings.transcript_db.exists():
         raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
     async with AsyncExitStack() as stack:
-        stack.enter_context(workspace_lock(settings.run / "lock"))
-        transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
-        memory = await stack.enter_async_context(open_memory(settings.memory / "memory.db"))
-        workspace = await stack.enter_async_context(open_workspace(settings.system / "workspace.db"))
+        stack.enter_context(workspace_lock(settings.lock))
+        transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
+        memory = await stack.enter_async_context(open_memory(settings.memory_db))
+        workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         yield Owned(transcript, memory, workspace, Projection(transcript, memory, MemoryFiles(settings.memory)))
 
 
 async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: type[_Answer]) -> _Answer:
     """Has the running sprite do it. OperatorError if it does not answer, PeerError with its words if it refuses."""
     try:
-        host, _, port = (settings.run / "address").read_text().strip().rpartition(":")
-        token = settings.token or (settings.run / "token").read_text().strip()
+        host, _, port = settings.address_file.read_text().strip().rpartition(":")
+        token = settings.token or settings.token_file.read_text().strip()
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
     except (OSError, ValueError, TimeoutError) as error:

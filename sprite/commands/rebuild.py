@@ -41,15 +41,15 @@ async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_jso
 
 @asynccontextmanager
 async def _log(settings: Settings) -> AsyncIterator[TranscriptDB]:
-    if not (settings.memory / "transcript.db").exists():
+    if not settings.transcript_db.exists():
         raise OperatorError(f"There is no log in {settings.memory}: no sprite has run there yet.")
-    with workspace_lock(settings.run / "lock"):
-        async with open_transcript(settings.memory / "transcript.db") as transcript:
+    with workspace_lock(settings.lock):
+        async with open_transcript(settings.transcript_db) as transcript:
             yield transcript
 
 
 async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> None:
-    live, aside = settings.memory / "memory.db", settings.memory / "memory.db.new"
+    live, aside = settings.memory_db, settings.memory_db.with_suffix(".db.new")
     # A hand's edit that the log does not have yet would be lost with the file it stands in. A memory.db that cannot
     # be opened knows of none, and making it anew is what was asked for.
     with contextlib.suppress(DatabaseUnusableError, sqlite3.DatabaseError):

@@ -15,7 +15,7 @@ GAUGE_CELLS = 20
 
 async def status(settings: Settings, *, as_json: bool) -> int:
     """Prints sessions, turns, learnings, files, spend and what went wrong last."""
-    address = settings.run / "address"
+    address = settings.address_file
     running = address.read_text().strip() if address.exists() else None
     async with open_stores(settings) as stores:
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))

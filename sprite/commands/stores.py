@@ -27,7 +27,7 @@ class Stores:
 async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
     """Read-only; OperatorError if no sprite has run here yet."""
     async with AsyncExitStack() as stack:
-        transcript = await stack.enter_async_context(read_transcript(settings.memory / "transcript.db"))
-        memory = await stack.enter_async_context(read_memory(settings.memory / "memory.db"))
+        transcript = await stack.enter_async_context(read_transcript(settings.transcript_db))
+        memory = await stack.enter_async_context(read_memory(settings.memory_db))
         files = MemoryFiles(settings.memory)
         yield Stores(transcript, memory, files, MemoryView(transcript, memory, files))

@@ -17,13 +17,14 @@ from sprite.memory.recall.search import (
 )
 from sprite.memory.recall.view import MemoryView
 from sprite.protocol.rows import SearchHit
+from sprite.protocol.tools import SEARCH_TOOL
 
 
 def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
     """The one tool."""
 
     @tool(
-        "search_memory",
+        SEARCH_TOOL,
         "Search everything ever said or learned here, in natural language: learnings and past turns, best first. "
         "Filters inside the query: type:PREFERENCE (or FACT, PATTERN, CORRECTION, ACTION, TOOL_INSTALL, TURN), "
         "since:2026-01-31, before:2026-02-28, session:ID, around:31 (the conversation around turn 31).",
