@@ -1,4 +1,4 @@
-"""Secrets that have no shape of their own and are known by the name they are given: `DB_PASSWORD=`, `"token": `.
+"""Secrets without a shape of their own, recognised by the name they are given: `DB_PASSWORD=`, `"token": `.
 
 Finds names with their values in code, configuration, markup, command lines and sentences, and determines how a value
 is written; `secret_values` judges whether it is a secret. The words and what links them to a value are data,
@@ -27,11 +27,11 @@ _NAME_MEMBER = re.compile(r"(?i)(?:name|key)(?:\\?[\"'])?\s{0,4}[:=]\s{0,4}(?:\\
 _TAG = re.compile(r"(?<!\?)(?<!\?P)<[\w:.-]*\Z")
 _SETTER = re.compile(r"(?i)(?:\A|[\s\"'])(?:export|set|env|setx|ARG|-e|--env|--set|--build-arg|-D)[ =]\s*\Z")
 _LONGEST_NAME = 100
-#: So many names are tried in one run of characters without a space: hostile text has thousands.
+#: The most names tried in one run of characters without a space; hostile text has thousands.
 _MOST_NAMES = 8
-#: Nothing without a digit, a sign or at least six letters is worth a second look.
+#: Only a value with a digit, a sign or at least six letters is examined further.
 _HOPEFUL = re.compile(r"\d|[!@#$%^&*~+?|]|[A-Za-z]{6}")
-#: Inside `[redacted:github-token]` nothing is a name.
+#: The inside of `[redacted:github-token]` holds no name.
 _IN_MARK = re.compile(r"\[redacted:[a-z0-9-]*\Z")
 _LONGEST_MARK = 60
 _NAME_BEFORE = re.compile(r"[\w.-]{0,60}\Z")
@@ -50,7 +50,7 @@ class Names:
     def __init__(self, rules: NameFile, values: Values) -> None:
         self._values = values
         words = rules.word
-        #: Looked for in the text in lower case; the whole assignment is only read where one of them stands.
+        #: Searched in the text in lower case; the whole assignment is tried only where one of them is found.
         self._words = re.compile(one_of(word.search for word in words))
         links = one_of(link.regex for link in rules.link)
         self._assignment = re.compile(_ASSIGNMENT % (one_of(word.regex for word in words), links))
@@ -62,7 +62,7 @@ class Names:
         """Yields the values that are given to a name which says that they are secret."""
         after = tries = region = 0
         for word in self._words.finditer(lower):
-            # What was no secret may hold the next name (`secret_name=token=...`), but not for ever.
+            # A value that is no secret may hold the next name (`secret_name=token=...`); the tries are bounded.
             if word.start() < after or (tries >= _MOST_NAMES and word.start() < region):
                 continue
             if _IN_MARK.search(lower, max(0, word.start() - _LONGEST_MARK), word.start()):
@@ -100,7 +100,7 @@ class Names:
         if group == "bare":
             end = _bare_end(match, text, style, start, end)
         elif group == "escaped":
-            # Inside a JSON string: the value's own quote is escaped as well.
+            # Inside a JSON string the value's closing quote is escaped as well.
             end -= text[start:end].endswith("\\")
         value = text[start:end]
         kind = self._values.kind(name, value, style)
@@ -126,7 +126,7 @@ class Names:
 
 
 def _style(match: re.Match[str], text: str, name: str, group: str) -> Style | None:
-    """How the value is written; None where nothing is assigned at all."""
+    """Returns how the value is written; None if nothing is assigned."""
     gap = match["gap"]
     before = text[max(0, match.start() - 200) : match.start()]
     line = before.rpartition("\n")[2]
@@ -140,7 +140,7 @@ def _style(match: re.Match[str], text: str, name: str, group: str) -> Style | No
 
 
 def _bare_style(match: re.Match[str], text: str, name: str, line: str) -> Style:
-    """A value without quotes is one in configuration, and an expression or a word anywhere else."""
+    """Returns how a value without quotes is written: a literal in configuration, elsewhere an expression or a word."""
     gap, code = match["gap"], _is_code(text, match)
     lead = line[: len(line) - (len(name) - len(match["word"]) - len(match["rest"]))]
     configured = not lead.strip(" \t-#+") or _SETTER.search(lead)
@@ -152,7 +152,7 @@ def _bare_style(match: re.Match[str], text: str, name: str, line: str) -> Style:
 
 
 def _unsigned_style(match: re.Match[str], before: str, name: str, group: str) -> Style | None:
-    """Without a sign between name and value: a flag, a directive, SQL, netrc, or a sentence."""
+    """Returns how a value is written that follows its name without a sign: flags, directives, SQL, netrc, sentences."""
     line = before.rpartition("\n")[2]
     if name.startswith("--") or line.endswith("--") or name == "requirepass":
         return "literal"
@@ -167,7 +167,7 @@ def _unsigned_style(match: re.Match[str], before: str, name: str, group: str) ->
 
 
 def _is_code(text: str, match: re.Match[str]) -> bool:
-    """Whether the rest of the line reads as code: a call, a semicolon at the end, a brace."""
+    """Returns whether the rest of the line reads as code: a call, a semicolon at the end, a brace."""
     line = text[match.end("gap") : match.end("gap") + 200].partition("\n")[0].rstrip()
     return (
         line.endswith((";", "{", ",", "(", ")", "[", "]", "}")) or " = " in line or line.startswith(("await ", "new "))
@@ -175,7 +175,7 @@ def _is_code(text: str, match: re.Match[str]) -> bool:
 
 
 def _bare_end(match: re.Match[str], text: str, style: Style, start: int, end: int) -> int:
-    """Where a value without quotes ends: `a=b&c` in a URL, `a=b;` in a connection string, a full stop in prose."""
+    """Returns the end of a value without quotes: `&` in a URL, `;` in a connection string, a full stop in prose."""
     value = text[start:end]
     before = text[max(0, match.start() - 61) : match.start()]
     in_query = "=" in match["gap"] and re.search(r"[?&][\w.-]*\Z", before) is not None

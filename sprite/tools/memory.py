@@ -20,7 +20,7 @@ from sprite.memory.recall.view import MemoryView
 
 
 def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
-    """The one tool."""
+    """Returns the one tool, in a list."""
 
     @tool(
         "search_memory",
@@ -45,7 +45,7 @@ def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
 
 
 def describe(found: Found) -> str:
-    """Hits as the agent reads them, with how far the learnings reach."""
+    """Returns hits as the agent reads them, and up to which turn there are learnings."""
     reach = f"Learnings exist up to turn {found.indexed_through}; {found.waiting} newer turn(s) are not curated yet."
     if not found.hits:
         return f"Nothing found. {reach}"
