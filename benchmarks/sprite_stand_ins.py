@@ -20,11 +20,10 @@ from sprite.protocol.messages import (
     AgentEvent,
     Auth,
     AuthOk,
-    MemoryState,
     Ping,
-    SessionState,
     StateSync,
 )
+from sprite.protocol.shapes import MemoryState, SessionState
 
 TEXT = "A sentence such as an agent says while it works, a hundred characters long or so, and then some more."
 
@@ -47,7 +46,8 @@ class StandIn:
             writer.writelines(self._events[auth.resume.last_seq :])
         else:
             session = SessionState(None, None, 0, None, 0)
-            writer.write(encode(StateSync([], [], [], session, MemoryState([], 0, 0, 0, 0.0))))
+            memory = MemoryState([], 0, 0, 0, 0.0)
+            writer.write(encode(StateSync([], [], [], session, memory, [], None, [], None)))
         self._writers.add(writer)
         if self._task is None and self._rate:
             self._task = asyncio.create_task(self._speak())

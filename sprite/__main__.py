@@ -116,6 +116,12 @@ async def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
     return await doctor(settings, as_json=arguments.json, ask_model=not arguments.without_model)
 
 
+async def _schema(_settings: Settings, _arguments: argparse.Namespace) -> int:
+    from sprite.commands.schema import schema
+
+    return await schema()
+
+
 # --- the arguments ---
 
 
@@ -173,6 +179,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", parents=[here, printed], help="check this machine and say what to do")
     doctor.add_argument("--without-model", action="store_true", help="do not ask the model: it has no key here yet")
     doctor.set_defaults(command=_doctor)
+
+    schema = commands.add_parser("schema", help="print the wire protocol as JSON Schema")
+    # It looks into no workspace, so any will do.
+    schema.set_defaults(command=_schema, workspace=Path())
     return parser
 
 

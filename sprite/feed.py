@@ -26,12 +26,11 @@ from sprite.privacy.redaction import (
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import (
     AgentEvent,
-    Block,
     CanvasUpdate,
-    Card,
     Error,
     ServerPayload,
 )
+from sprite.protocol.shapes import Block, Card
 from sprite.underway import Underway
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import importlib
 import logging
 import os
@@ -43,7 +42,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.view import MemoryView
+from sprite.memory.recall.view import MemoryView, learning_row
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.protocol.frames import encode
@@ -208,7 +207,7 @@ class _Announcer:
                 self._feed.publish(
                     MemoryUpdate(
                         files=list(dict.fromkeys(change.files)),
-                        learnings=[dataclasses.asdict(learning) for learning in learnings],
+                        learnings=[learning_row(learning) for learning in learnings],
                         curation_id=change.curation_id,
                     )
                 )

@@ -22,7 +22,7 @@ from bridge.chat.untrusted import clean, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sprite.protocol.messages import Block
+    from sprite.protocol.shapes import Block
 
 _GAUGE_CELLS = 24
 _PERCENT = 100

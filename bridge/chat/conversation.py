@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from bridge.chat import drawing
@@ -21,7 +22,6 @@ from sprite.protocol.messages import (
     Ack,
     AgentEvent,
     CanvasUpdate,
-    Card,
     ChatSaid,
     Error,
     Gap,
@@ -36,19 +36,17 @@ from sprite.protocol.messages import (
     Status,
     System,
 )
+from sprite.protocol.shapes import Card
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from sprite.protocol.messages import (
-        MemoryState,
-        SessionState,
-    )
+    from sprite.protocol.shapes import MemoryState, SessionState
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {
@@ -72,6 +70,7 @@ class Conversation:
     def __init__(self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType]) -> None:
         self.cards: dict[str, Card] = {}
         self.questions: deque[PermissionRequest] = deque()
+        #: What a command waits for, in a word; empty while none does.
         self.busy_with = ""
         self.link_words = "starting…"
         self.turns = 0
@@ -91,6 +90,15 @@ class Conversation:
     def turn(self) -> Turn | None:
         """The turn under way."""
         return self._turns.current
+
+    @contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """Shows what a command waits for while the block runs."""
+        self.busy_with = doing
+        try:
+            yield
+        finally:
+            self.busy_with = ""
 
     # --- what a person does -------------------------------------------------------------------
 
@@ -241,7 +249,7 @@ class Conversation:
             await self._screen.line(drawing.note(f"card closed: {one_line(update.title)}"))
             return
         self.cards[update.card_id] = Card(
-            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks
+            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks, archived=False
         )
         changed = "changed" if update.command == "update_card" else ""
         await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))

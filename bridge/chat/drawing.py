@@ -20,11 +20,8 @@ from bridge.chat.untrusted import clean, one_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sprite.protocol.messages import (
-        ChatMessage,
-        MemoryUpdate,
-        PermissionRequest,
-    )
+    from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+    from sprite.protocol.shapes import ChatMessage
 
 #: Stands before what a person says.
 MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "

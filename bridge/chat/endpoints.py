@@ -39,7 +39,7 @@ class _Endpoint:
         await self._stack.aclose()
 
 
-class LocalDoor(_Endpoint):
+class LocalEndpoint(_Endpoint):
     """`connect` finds the bridge that runs on a data folder; where none does, it starts one for as long as we last."""
 
     def __init__(self, settings: Settings, person: str) -> None:
@@ -61,7 +61,7 @@ class LocalDoor(_Endpoint):
         async with AsyncExitStack() as opening:
             session = await opening.enter_async_context(control_session(self._settings.run))
             socket = await _open(session, f"/ws?person={self._person}", {})
-            # Both end with the door: a socket that broke leaves nothing but a closed session.
+            # Both end with the endpoint: a socket that broke leaves nothing but a closed session.
             self._stack.push_async_exit(opening.pop_all())
             return socket
 
@@ -78,7 +78,7 @@ class LocalDoor(_Endpoint):
         self.is_ours = True
 
 
-class RemoteDoor(_Endpoint):
+class RemoteEndpoint(_Endpoint):
     """`connect` goes to a bridge by its address, with a person's token."""
 
     def __init__(self, url: str, token: str) -> None:

@@ -28,6 +28,7 @@ from sprite.protocol.messages import (
     Resume,
     System,
 )
+from sprite.protocol.position import Position
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -124,9 +125,14 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self._probe_id = str(uuid.uuid4())
         self.change = LinkChange("connecting")
-        #: The sequence this link has heard, and its newest event; None before the first connection.
+        self._position = Position()
+        #: The sprite's newest welcome; None before the first connection.
         self.welcome: AuthOk | None = None
-        self.last_seq = 0
+
+    @property
+    def last_seq(self) -> int:
+        """The newest durable event that this link has heard."""
+        return self._position.last_seq
 
     @property
     def is_ready(self) -> bool:
@@ -177,9 +183,7 @@ class Link:
             connection, welcome = await SpriteConnection.open(self._reach, self._report, self._resume())
         since = time.monotonic()
         try:
-            continues = self._continues(welcome)
-            if not continues:
-                self.last_seq = welcome.last_seq
+            continues = self._position.welcome(welcome.epoch, welcome.last_seq)
             self.welcome = welcome
             for frame in self._listener.welcomed(welcome, continues=continues):
                 connection.write(frame)
@@ -210,21 +214,17 @@ class Link:
             self._hear(await connection.message())
 
     def _resume(self) -> Resume | None:
-        return None if self.welcome is None else Resume(epoch=self.welcome.epoch, last_seq=self.last_seq)
-
-    def _continues(self, welcome: AuthOk) -> bool:
-        """Whether the sprite goes on with the sequence that we know; one that was set back does not."""
-        return self.welcome is not None and welcome.epoch == self.welcome.epoch and welcome.last_seq >= self.last_seq
+        epoch = self._position.epoch
+        return None if epoch is None else Resume(epoch=epoch, last_seq=self.last_seq)
 
     def _hear(self, message: ServerMessage) -> None:
         if message.reply_to == self._probe_id:
             return
         if message.seq is not None:
-            if message.seq <= self.last_seq:
+            if not self._position.advance(message.seq):
                 return
-            self.last_seq = message.seq
-        elif isinstance(message.payload, Gap) and self.welcome is not None:
-            self.last_seq = max(self.last_seq, self.welcome.last_seq)
+        elif isinstance(message.payload, Gap):
+            self._position.skip()
         self._listener.heard(message)
 
     def _report(self, state: State, words: str) -> None:

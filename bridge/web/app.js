@@ -1,14 +1,14 @@
 // The page's composition root: makes the parts, hands them to each other, and starts the connection.
 
-import { createConnection } from './connection.js';
 import { mountCanvas } from './canvas/canvas.js';
 import { mountChat } from './chat/chat.js';
+import { createConnection } from './connection.js';
 import { createOutbox } from './outbox.js';
 import { createCommands } from './shell/commands.js';
 import { createLayout } from './shell/layout.js';
 import { createPalette } from './shell/palette.js';
-import { createToasts } from './shell/toasts.js';
 import { applyTheme, cycleTheme } from './shell/theme.js';
+import { createToasts } from './shell/toasts.js';
 import { mountTopBar } from './shell/top_bar.js';
 import { createStore } from './store.js';
 
@@ -27,7 +27,9 @@ const panels = { chat: byId('chat'), canvas: byId('canvas'), memory: byId('memor
 const layout = createLayout({
   root: byId('split'),
   panels,
-  tabs: Object.fromEntries(Object.keys(panels).map((name) => [name, [...document.querySelectorAll(`[data-panel=${name}]`)]])),
+  tabs: Object.fromEntries(
+    Object.keys(panels).map((name) => [name, [...document.querySelectorAll(`[data-panel=${name}]`)]]),
+  ),
   divider: byId('divider'),
   announce,
 });
@@ -35,7 +37,12 @@ const layout = createLayout({
 let stackId = null;
 let memory = null;
 const page = {
-  store, connection, outbox, commands, announce, toast,
+  store,
+  connection,
+  outbox,
+  commands,
+  announce,
+  toast,
   // What is not on the screen at first comes when it is wanted.
   confirm: async (question) => (await import('./shell/dialogs.js')).confirm(question),
   prompt: async (question) => (await import('./shell/dialogs.js')).prompt(question),
@@ -45,23 +52,49 @@ const page = {
   /** Whether the built-in stand-in answers, whose figures mean nothing. */
   isOffline: () => document.documentElement.dataset.model === 'offline',
   stackId: () => stackId,
-  setStack: (id) => { stackId = id; },
+  setStack: (id) => {
+    stackId = id;
+  },
   openPanel: (name) => layout.open(name, { focus: true }),
   unread: (name) => layout.unread(name),
-  draft: (text) => { layout.open('chat'); chat.draft(text); },
-  openTurn: async (id) => { layout.open('memory'); (await loadMemory()).openTurn(id); },
-  openFile: async (name) => { layout.open('memory'); (await loadMemory()).openFile(name); },
-  openLearning: async (id) => { layout.open('memory'); (await loadMemory()).openLearning(id); },
-  searchMemory: async (query = '') => { layout.open('memory'); (await loadMemory()).search(query); },
-  openCard: (id) => { layout.open('canvas'); canvas.openCard(id); },
-  openMission: (id) => { layout.open('chat'); return chat.openMission(id); },
+  draft: (text) => {
+    layout.open('chat');
+    chat.draft(text);
+  },
+  openTurn: async (id) => {
+    layout.open('memory');
+    (await loadMemory()).openTurn(id);
+  },
+  openFile: async (name) => {
+    layout.open('memory');
+    (await loadMemory()).openFile(name);
+  },
+  openLearning: async (id) => {
+    layout.open('memory');
+    (await loadMemory()).openLearning(id);
+  },
+  searchMemory: async (query = '') => {
+    layout.open('memory');
+    (await loadMemory()).search(query);
+  },
+  openCard: (id) => {
+    layout.open('canvas');
+    canvas.openCard(id);
+  },
+  openMission: (id) => {
+    layout.open('chat');
+    return chat.openMission(id);
+  },
 };
 
 const chat = mountChat(panels.chat, page);
 const canvas = mountCanvas(panels.canvas, page);
 layout.attach('chat', chat);
 layout.attach('canvas', canvas);
-layout.attach('memory', { shown: () => void loadMemory().then((module) => layout.isShown('memory') && module.shown()), hidden: () => memory?.then((module) => module.hidden()) });
+layout.attach('memory', {
+  shown: () => void loadMemory().then((module) => layout.isShown('memory') && module.shown()),
+  hidden: () => memory?.then((module) => module.hidden()),
+});
 mountTopBar({ state: byId('top-state'), actions: byId('top-actions') }, page, chat);
 
 /** Memory is not part of the first load: it comes when somebody looks. */
@@ -70,7 +103,11 @@ function loadMemory() {
     .then(([{ mountMemory }]) => mountMemory(panels.memory, page))
     .catch((error) => {
       memory = null;
-      toast({ kind: 'error', text: 'The memory view could not be loaded. Is the bridge running?', action: { label: 'Try again', run: () => void loadMemory() } });
+      toast({
+        kind: 'error',
+        text: 'The memory view could not be loaded. Is the bridge running?',
+        action: { label: 'Try again', run: () => void loadMemory() },
+      });
       throw error;
     });
   return memory;
@@ -87,16 +124,65 @@ function loadStyle(name) {
   });
 }
 
-commands.add({ id: 'palette', title: 'Open the command palette', group: 'Everywhere', keys: 'Mod+k', run: () => palette.open() });
-commands.add({ id: 'search', title: 'Search memory', group: 'Everywhere', keys: '/', run: () => void page.searchMemory() });
-commands.add({ id: 'shortcuts', title: 'Show keyboard shortcuts', group: 'Everywhere', keys: '?', run: async () => (await import('./shell/shortcuts.js')).showShortcuts(commands) });
-commands.provide('Memory', (query) => (query ? [{ title: `Search memory for “${query}”`, hint: 'Memory', run: () => void page.searchMemory(query) }] : []));
+commands.add({
+  id: 'palette',
+  title: 'Open the command palette',
+  group: 'Everywhere',
+  keys: 'Mod+k',
+  run: () => palette.open(),
+});
+commands.add({
+  id: 'search',
+  title: 'Search memory',
+  group: 'Everywhere',
+  keys: '/',
+  run: () => void page.searchMemory(),
+});
+commands.add({
+  id: 'shortcuts',
+  title: 'Show keyboard shortcuts',
+  group: 'Everywhere',
+  keys: '?',
+  run: async () => (await import('./shell/shortcuts.js')).showShortcuts(commands),
+});
+commands.provide('Memory', (query) =>
+  query ? [{ title: `Search memory for “${query}”`, hint: 'Memory', run: () => void page.searchMemory(query) }] : [],
+);
 commands.add({ id: 'next-region', title: 'Next region', group: 'Everywhere', keys: 'F6', run: () => layout.cycle(1) });
-commands.add({ id: 'previous-region', title: 'Previous region', group: 'Everywhere', keys: 'Shift+F6', run: () => layout.cycle(-1) });
-commands.add({ id: 'go-chat', title: 'Go to the chat', group: 'Go to', keys: 'g c', run: () => page.openPanel('chat') });
-commands.add({ id: 'go-canvas', title: 'Go to the canvas', group: 'Go to', keys: 'g v', run: () => page.openPanel('canvas') });
-commands.add({ id: 'go-memory', title: 'Go to memory', group: 'Go to', keys: 'g m', run: () => page.openPanel('memory') });
-commands.add({ id: 'theme', title: 'Change between light, dark and the system’s theme', group: 'Everywhere', run: () => toast({ text: `Theme: ${cycleTheme()}.` }) });
+commands.add({
+  id: 'previous-region',
+  title: 'Previous region',
+  group: 'Everywhere',
+  keys: 'Shift+F6',
+  run: () => layout.cycle(-1),
+});
+commands.add({
+  id: 'go-chat',
+  title: 'Go to the chat',
+  group: 'Go to',
+  keys: 'g c',
+  run: () => page.openPanel('chat'),
+});
+commands.add({
+  id: 'go-canvas',
+  title: 'Go to the canvas',
+  group: 'Go to',
+  keys: 'g v',
+  run: () => page.openPanel('canvas'),
+});
+commands.add({
+  id: 'go-memory',
+  title: 'Go to memory',
+  group: 'Go to',
+  keys: 'g m',
+  run: () => page.openPanel('memory'),
+});
+commands.add({
+  id: 'theme',
+  title: 'Change between light, dark and the system’s theme',
+  group: 'Everywhere',
+  run: () => toast({ text: `Theme: ${cycleTheme()}.` }),
+});
 
 // The numbers (session, memory, spend) after what changes them, asked for once when it has calmed down.
 let statusClock = 0;
@@ -112,8 +198,12 @@ store.listen('canvas_update', () => layout.unread('canvas'));
 store.listen('memory_update', () => layout.unread('memory'));
 
 // A tab in the background says by its title that the answer is there.
-store.listen('agent_event', (event) => { if (event.event === 'complete' && document.hidden) document.title = '● Sprite'; });
-document.addEventListener('visibilitychange', () => { if (!document.hidden) document.title = 'Sprite'; });
+store.listen('agent_event', (event) => {
+  if (event.event === 'complete' && document.hidden) document.title = '● Sprite';
+});
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden) document.title = 'Sprite';
+});
 
 layout.start();
 connection.start();

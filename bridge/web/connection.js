@@ -5,7 +5,7 @@
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 4000;
 const ANSWER_MS = 30_000;
-/** A connection on which nothing was heard for so long is asked whether it still lives, when somebody looks at the page again. */
+/** A connection that was silent for so long is asked whether it still lives, when somebody looks at the page again. */
 const QUIET_MS = 20_000;
 const PROBE_MS = 5000;
 /** The bridge's words that this login is over. */
@@ -63,7 +63,7 @@ export function createConnection(store, { url = address() } = {}) {
       lastSeq = message.seq;
     }
     if (message.type === 'auth_ok') welcome(message.payload);
-    // The whole state has everything that had happened when the sprite let us in, and is not followed by a replay of it.
+    // The whole state has everything that had happened when the sprite let us in; no replay of it follows.
     if (message.type === 'state_sync') lastSeq = Math.max(lastSeq, newestSeq);
     const waiting = message.reply_to && asked.get(message.reply_to);
     store.apply(message);
@@ -109,7 +109,10 @@ export function createConnection(store, { url = address() } = {}) {
         if (response.status === 401 || response.status === 403) return end('signed-out');
         store.setLink('offline', 'The bridge is there, but the connection could not be opened.');
       } catch {
-        store.setLink('offline', navigator.onLine ? 'The bridge does not answer. It may be restarting.' : 'This device is offline.');
+        store.setLink(
+          'offline',
+          navigator.onLine ? 'The bridge does not answer. It may be restarting.' : 'This device is offline.',
+        );
       }
     } else {
       store.setLink('offline', '');
@@ -171,7 +174,8 @@ export function createConnection(store, { url = address() } = {}) {
     ask(type, payload = {}, { timeout = ANSWER_MS, signal, id = makeId() } = {}) {
       return new Promise((resolve, reject) => {
         if (signal?.aborted) return reject(new Problem('aborted', 'Cancelled.'));
-        if (!connection.ready) return reject(new Problem('offline', 'There is no connection at the moment. Try again when it is back.'));
+        if (!connection.ready)
+          return reject(new Problem('offline', 'There is no connection at the moment. Try again when it is back.'));
         const stop = (code, words) => {
           done();
           reject(new Problem(code, words));

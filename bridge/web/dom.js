@@ -1,13 +1,17 @@
 // Small hands for the DOM: elements without HTML text, the clipboard, a file for the person.
 
-/** An element: props are properties (class, textContent, onclick) or attributes (role, aria-*, data-*); children nodes or strings. */
+/**
+ * An element: props are properties (class, textContent, onclick) or attributes (role, aria-*, data-*); children are
+ * nodes or strings.
+ */
 export function h(tag, props, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name === 'class') element.className = value;
     else if (name === 'dataset') Object.assign(element.dataset, value);
-    else if (name.includes('-') || name === 'role' || name === 'for') element.setAttribute(name, value === true ? '' : value);
+    else if (name.includes('-') || name === 'role' || name === 'for')
+      element.setAttribute(name, value === true ? '' : value);
     else element[name] = value;
   }
   element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
@@ -41,5 +45,11 @@ export function download(name, text, type = 'text/plain') {
 
 /** Whether a key press belongs to a field the person types into. */
 export function isTyping(target) {
-  return target instanceof HTMLElement && (target.isContentEditable || target.matches('textarea, select, input:not([type=checkbox]):not([type=radio]):not([type=button]):not([type=range])'));
+  return (
+    target instanceof HTMLElement &&
+    (target.isContentEditable ||
+      target.matches(
+        'textarea, select, input:not([type=checkbox]):not([type=radio]):not([type=button]):not([type=range])',
+      ))
+  );
 }

@@ -1,13 +1,29 @@
-// Markdown to DOM nodes: marked's lexer, and a walker of ours. There is no HTML anywhere: raw HTML becomes text, and addresses are allow-listed.
+// Markdown to DOM nodes: marked's lexer, and a walker of ours. There is no HTML anywhere: raw HTML becomes text, and
+// addresses are allow-listed.
 
-import { Lexer } from './vendor/marked/marked.js';
 import { copyText, h } from './dom.js';
 import { iconElement } from './icons.js';
+import { Lexer } from './vendor/marked/marked.js';
 
 const OUTSIDE = /^(https?:|mailto:)/i;
 /** A file of the workspace, as the agent names it. */
 const FILE = /^(?:\.?\/)?((?:documents|artifacts)\/[^?#]+)$/;
-const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', hellip: '…', mdash: '—', ndash: '–', copy: '©', rarr: '→', larr: '←', middot: '·', times: '×' };
+const ENTITIES = {
+  amp: '&',
+  lt: '<',
+  gt: '>',
+  quot: '"',
+  apos: "'",
+  nbsp: '\u00a0',
+  hellip: '…',
+  mdash: '—',
+  ndash: '–',
+  copy: '©',
+  rarr: '→',
+  larr: '←',
+  middot: '·',
+  times: '×',
+};
 /** Past this many levels a nested list or quote is shown as its text. */
 const DEEPEST = 40;
 const COPIED_MS = 1500;
@@ -19,7 +35,7 @@ export function renderMarkdown(text, { heading = 3 } = {}) {
   return fragment;
 }
 
-/** The tokens of a text. What the lexer cannot take (it recurses, and a text may be nested without end) is a paragraph of itself. */
+/** The tokens of a text. What the lexer cannot take (it recurses, texts nest without end) is a paragraph of itself. */
 export function tokens(text) {
   try {
     return new Lexer({ gfm: true }).lex(text);
@@ -54,7 +70,11 @@ function block(token, context) {
     case 'blockquote':
       return h('blockquote', null, blocks(token.tokens, context));
     case 'list':
-      return h(token.ordered ? 'ol' : 'ul', token.ordered && token.start > 1 ? { start: token.start } : null, token.items.map((item) => listItem(item, context)));
+      return h(
+        token.ordered ? 'ol' : 'ul',
+        token.ordered && token.start > 1 ? { start: token.start } : null,
+        token.items.map((item) => listItem(item, context)),
+      );
     case 'table':
       return table(token, context);
     case 'hr':
@@ -65,15 +85,27 @@ function block(token, context) {
 }
 
 function listItem(item, context) {
-  const content = blocks(item.tokens.filter((token) => token.type !== 'checkbox'), context);
+  const content = blocks(
+    item.tokens.filter((token) => token.type !== 'checkbox'),
+    context,
+  );
   if (!item.task) return h('li', null, content);
-  const box = h('input', { type: 'checkbox', checked: item.checked, disabled: true, 'aria-label': item.checked ? 'Done' : 'To do' });
+  const box = h('input', {
+    type: 'checkbox',
+    checked: item.checked,
+    disabled: true,
+    'aria-label': item.checked ? 'Done' : 'To do',
+  });
   return h('li', { class: 'task' }, box, ' ', content);
 }
 
 function codeBlock(token) {
   const code = h('code', token.lang ? { dataset: { lang: token.lang.split(/\s/)[0].slice(0, 40) } } : null, token.text);
-  const button = h('button', { class: 'icon-button small copy-code', type: 'button', 'aria-label': 'Copy code', title: 'Copy code' }, iconElement('copy', true));
+  const button = h(
+    'button',
+    { class: 'icon-button small copy-code', type: 'button', 'aria-label': 'Copy code', title: 'Copy code' },
+    iconElement('copy', true),
+  );
   button.addEventListener('click', async () => {
     if (!(await copyText(code.textContent))) return;
     button.replaceChildren(iconElement('check', true));
@@ -87,15 +119,34 @@ function codeBlock(token) {
 }
 
 function table(token, context) {
-  const cell = (tag, content, index) => h(tag, { class: token.align[index] ?? '', ...(tag === 'th' && { scope: 'col' }) }, inline(content.tokens, context));
+  const cell = (tag, content, index) =>
+    h(tag, { class: token.align[index] ?? '', ...(tag === 'th' && { scope: 'col' }) }, inline(content.tokens, context));
   return h(
     'div',
     { class: 'table-scroll', tabIndex: 0, role: 'group', 'aria-label': 'Table' },
     h(
       'table',
       null,
-      h('thead', null, h('tr', null, token.header.map((content, index) => cell('th', content, index)))),
-      h('tbody', null, token.rows.map((row) => h('tr', null, row.map((content, index) => cell('td', content, index))))),
+      h(
+        'thead',
+        null,
+        h(
+          'tr',
+          null,
+          token.header.map((content, index) => cell('th', content, index)),
+        ),
+      ),
+      h(
+        'tbody',
+        null,
+        token.rows.map((row) =>
+          h(
+            'tr',
+            null,
+            row.map((content, index) => cell('td', content, index)),
+          ),
+        ),
+      ),
     ),
   );
 }
@@ -135,7 +186,11 @@ function link(href, content, raw) {
   if (OUTSIDE.test(address)) return h('a', { href: address, target: '_blank', rel: 'noopener noreferrer' }, content);
   const file = FILE.exec(address);
   if (file && !file[1].split('/').includes('..')) {
-    return h('a', { href: `/files/${decoded(file[1]).split('/').map(encodeURIComponent).join('/')}`, download: '' }, content);
+    return h(
+      'a',
+      { href: `/files/${decoded(file[1]).split('/').map(encodeURIComponent).join('/')}`, download: '' },
+      content,
+    );
   }
   return raw;
 }

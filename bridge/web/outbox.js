@@ -1,7 +1,8 @@
-// What a person has sent and the sprite has not yet taken: seen, kept over a reload, sent under one id however often it goes out.
+// What a person has sent and the sprite has not yet taken: seen, kept over a reload, sent under one id however often it
+// goes out.
 //
-// An item is `{id, text, stackId, state: 'sending'|'failed', problem, at}`. Its id is the mission's, so that a resend after a cut never
-// runs twice. What a closed window left behind is shown as not sent; it never goes out by itself.
+// An item is `{id, text, stackId, state: 'sending'|'failed', problem, at}`. Its id is the mission's, so that a resend
+// after a cut never runs twice. What a closed window left behind is shown as not sent; it never goes out by itself.
 
 import { makeId } from './connection.js';
 
@@ -90,7 +91,9 @@ export function createOutbox(store, connection) {
     const alive = new Set(locks.map((lock) => lock.name));
     for (const key of Object.keys(localStorage)) {
       if (!key.startsWith(PREFIX) || key === PREFIX + tab || alive.has(key)) continue;
-      for (const item of read(key)) if (!items.some((known) => known.id === item.id)) items.push({ ...item, state: 'failed', problem: LEFT_BEHIND });
+      for (const item of read(key))
+        if (!items.some((known) => known.id === item.id))
+          items.push({ ...item, state: 'failed', problem: LEFT_BEHIND });
       localStorage.removeItem(key);
     }
     keep();
@@ -152,9 +155,12 @@ const encoder = new TextEncoder();
 
 function refusal(text, limits) {
   if (text.length > limits.mission_chars) {
-    return `This message has ${text.length.toLocaleString()} characters; ${limits.mission_chars.toLocaleString()} fit. Shorten it, or send it as a file. Nothing was lost: it is still in the field.`;
+    const [has, fit] = [text.length, limits.mission_chars].map((count) => count.toLocaleString());
+    const words = `This message has ${has} characters; ${fit} fit. Shorten it, or send it as a file.`;
+    return `${words} Nothing was lost: it is still in the field.`;
   }
   // The envelope and the escapes need room beside the text.
-  if (encoder.encode(JSON.stringify(text)).length > limits.frame_bytes - 2048) return 'This message is too large to be sent. Shorten it, or send it as a file.';
+  if (encoder.encode(JSON.stringify(text)).length > limits.frame_bytes - 2048)
+    return 'This message is too large to be sent. Shorten it, or send it as a file.';
   return null;
 }

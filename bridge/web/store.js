@@ -96,7 +96,11 @@ export function createStore() {
     },
     stack_update(payload) {
       const known = state.stacks.some((stack) => stack.stack_id === payload.stack_id);
-      store.setStacks(known ? state.stacks.map((stack) => (stack.stack_id === payload.stack_id ? payload : stack)) : [...state.stacks, payload]);
+      store.setStacks(
+        known
+          ? state.stacks.map((stack) => (stack.stack_id === payload.stack_id ? payload : stack))
+          : [...state.stacks, payload],
+      );
     },
     canvas_update(payload) {
       const { command, ...card } = payload;
@@ -110,7 +114,11 @@ export function createStore() {
     },
     memory_update(payload, message) {
       if (payload.learnings.length) {
-        conversation.notice('learned', { id: `curation-${payload.curation_id}`, at: message.timestamp / 1000, ...payload });
+        conversation.notice('learned', {
+          id: `curation-${payload.curation_id}`,
+          at: message.timestamp / 1000,
+          ...payload,
+        });
         touch('chat');
       }
     },

@@ -16,6 +16,7 @@ from claude_agent_sdk import (
     PermissionUpdate,
     ResultMessage,
     SystemMessage,
+    TaskStartedMessage,
     TextBlock,
     ToolPermissionContext,
     ToolResultBlock,
@@ -159,6 +160,8 @@ class Agent:
                         self._recorder.text(block.text)
                     elif isinstance(block, ToolUseBlock):
                         self._recorder.tool_started(block.id, block.name, block.input)
+            case TaskStartedMessage(task_id=agent_id, tool_use_id=str(tool_use_id)):
+                self._recorder.agent_started(agent_id, tool_use_id)
             case UserMessage(content=list(blocks)):
                 for block in blocks:
                     if isinstance(block, ToolResultBlock):

@@ -25,12 +25,8 @@ from sprite.feed import Feed
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
 from sprite.privacy.confidences import Confidences
-from sprite.protocol.messages import (
-    CHAT_TEXT_CHARS,
-    AgentEvent,
-    ChatSaid,
-    SessionState,
-)
+from sprite.protocol.messages import CHAT_TEXT_CHARS, AgentEvent, ChatSaid
+from sprite.protocol.shapes import SessionState
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -8,6 +8,8 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from sprite.commands.output import day_and_time, say, say_json
 from sprite.commands.stores import Stores, open_stores
 from sprite.config import Settings
@@ -16,8 +18,8 @@ from sprite.database.memory import open_memory
 from sprite.errors import PeerError
 from sprite.memory.files import template
 from sprite.memory.rebuild import replay_aside
-from sprite.memory.recall.hits import Hit
 from sprite.memory.recall.view import known_file
+from sprite.protocol.rows import SearchHit
 
 SNIPPET_CHARS = 200
 
@@ -29,7 +31,7 @@ async def search(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(
             {
-                "hits": [hit.row() for hit in found.hits],
+                "hits": msgspec.to_builtins(found.hits),
                 "indexed_through": found.indexed_through,
                 "waiting": found.waiting,
             }
@@ -42,7 +44,7 @@ async def search(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0 if found.hits else 1
 
 
-def _hit_line(hit: Hit) -> str:
+def _hit_line(hit: SearchHit) -> str:
     text = " ".join(hit.text.split())
     text = text if len(text) <= SNIPPET_CHARS else f"{text[:SNIPPET_CHARS]}…"
     name = f"L{hit.id}" if hit.kind == "learning" else f"t{hit.id}"
@@ -91,12 +93,12 @@ async def history(settings: Settings, arguments: argparse.Namespace) -> int:
     async with open_stores(settings) as stores:
         versions = await stores.view.history(arguments.name)
     if arguments.json:
-        say_json(versions)
+        say_json(msgspec.to_builtins(versions))
         return 0
     for version in versions:
         say(
-            f"version {version['version']:<4} {day_and_time(version['at'])}  {version['lines']:>3} lines  "
-            f"by {version['source']} (curation {version['curation_id']})"
+            f"version {version.version:<4} {day_and_time(version.at)}  {version.lines:>3} lines  "
+            f"by {version.source} (curation {version.curation_id})"
         )
     if not versions:
         say(f"{arguments.name} is as shipped.")
@@ -133,13 +135,13 @@ async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
     async with open_stores(settings) as stores:
         rows = await stores.view.learnings(arguments.after, arguments.limit)
     if arguments.json:
-        say_json(rows)
+        say_json(msgspec.to_builtins(rows))
         return 0
     for row in rows:
-        turn = f" t{row['source_observation_id']}" if row["source_observation_id"] is not None else ""
-        replaced = f" [superseded by L{row['superseded_by']}]" if row["superseded_by"] is not None else ""
-        say(f"L{row['id']:<5} {row['type']:<12} {day_and_time(row['created_at'])}{turn} ({row['origin']}){replaced}  "
-            f"{row['content']}")  # fmt: skip
+        turn = f" t{row.source_observation_id}" if row.source_observation_id is not None else ""
+        replaced = f" [superseded by L{row.superseded_by}]" if row.superseded_by is not None else ""
+        say(f"L{row.id:<5} {row.type:<12} {day_and_time(row.created_at)}{turn} ({row.origin}){replaced}  "
+            f"{row.content}")  # fmt: skip
     if not rows:
         say("Nothing has been learned yet.")
     return 0

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
@@ -19,17 +20,17 @@ from sprite.protocol.frames import (
     decode_server,
     encode,
 )
+from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import (
     Auth,
     Error,
-    MemoryRequest,
-    MemoryResult,
 )
 
 #: A forget waits for the running mission to end, then rewrites whole databases.
 ANSWER_SECONDS = 600.0
 CONNECT_SECONDS = 10.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
+_Answer = TypeVar("_Answer", bound=MemoryResult)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ async def owned(settings: Settings) -> AsyncIterator[Owned]:
         yield Owned(transcript, memory, workspace, Projection(transcript, memory, MemoryFiles(settings.memory)))
 
 
-async def ask_running(settings: Settings, request: MemoryRequest) -> MemoryResult:
+async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: type[_Answer]) -> _Answer:
     """Sends the request to the running sprite and returns its answer.
 
     Raises OperatorError if it does not answer, PeerError with its message if it refuses.
@@ -77,7 +78,7 @@ async def ask_running(settings: Settings, request: MemoryRequest) -> MemoryResul
                 message = decode_server(line)
                 if isinstance(message.payload, Error) and message.reply_to in {"1", None}:
                     raise PeerError(message.payload.message, code=message.payload.code)
-                if isinstance(message.payload, MemoryResult) and message.reply_to == "1":
+                if isinstance(message.payload, answer) and message.reply_to == "1":
                     return message.payload
     except TimeoutError as error:
         raise OperatorError("The running sprite took too long to answer; look at its log.") from error

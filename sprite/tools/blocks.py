@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sprite.protocol.frames import well_formed
-from sprite.protocol.messages import Block
+from sprite.protocol.shapes import Block
 
 CARD_TYPES = ("table", "document", "notes")
 #: A card and its envelope have to fit a frame; larger data belongs in a file.

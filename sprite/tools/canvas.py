@@ -15,12 +15,8 @@ from claude_agent_sdk import SdkMcpTool, tool
 
 from sprite.database.workspace import CardSaved, Effect, WorkspaceDB
 from sprite.protocol.frames import well_formed
-from sprite.protocol.messages import (
-    Block,
-    CanvasUpdate,
-    Card,
-    StackUpdate,
-)
+from sprite.protocol.messages import CanvasUpdate, StackUpdate
+from sprite.protocol.shapes import Block, Card
 from sprite.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks, read_json
 
 Publish = Callable[[CanvasUpdate | StackUpdate, Sequence[Effect]], Awaitable[None]]
@@ -75,7 +71,7 @@ def canvas_tools(
         except BlockError as error:
             return _wrong(error)
         stack_id = await _stack(workspace, args.get("stack_id") or current_stack(), publish)
-        card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks)
+        card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks, archived=False)
         await publish(CanvasUpdate.of("create_card", card), [CardSaved(card)])
         return _done(card)
 

@@ -10,13 +10,13 @@ from mcp.types import ToolAnnotations
 
 from sprite.memory.recall.hits import (
     Found,
-    Hit,
 )
 from sprite.memory.recall.search import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
 )
 from sprite.memory.recall.view import MemoryView
+from sprite.protocol.rows import SearchHit
 
 
 def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
@@ -52,7 +52,7 @@ def describe(found: Found) -> str:
     return "\n".join([*(_line(hit) for hit in found.hits), reach])
 
 
-def _line(hit: Hit) -> str:
+def _line(hit: SearchHit) -> str:
     when = datetime.fromtimestamp(hit.at, UTC).strftime("%Y-%m-%d")
     name = f"L{hit.id} {hit.type}" if hit.kind == "learning" else f"turn {hit.id}"
     source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""

@@ -25,15 +25,13 @@ from sprite.protocol.frames import (
     ClientMessage,
     encode,
 )
-from sprite.protocol.messages import (
-    AgentEvent,
+from sprite.protocol.messages import AgentEvent, StateSync
+from sprite.protocol.shapes import (
     Block,
     Card,
-    MemoryState,
-    SessionState,
-    StateSync,
 )
 from sprite.server import MAX_CONNECTIONS
+from tests.chat_stand_in import state_sync
 from tests.harness import Client, Message, SpriteProcess, running_sprite
 from tests.memory_stores import SESSION, call, open_stores
 
@@ -58,7 +56,7 @@ async def furnish(workspace: Path) -> None:
         stack_id = await store.create_stack("Work")
         block = Block("b", "text", {"content": "hello"})
         for number in range(8):
-            card = Card(f"card-{number}", stack_id, f"Card {number}", "notes", None, None, [block])
+            card = Card(f"card-{number}", stack_id, f"Card {number}", "notes", None, None, [block], archived=False)
             await store.record([], [CardSaved(card)])
 
 
@@ -719,7 +717,7 @@ async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterat
         served: dict[str, asyncio.Task[None]] = {}
 
         async def snapshot() -> StateSync:
-            return StateSync([], [], [], SessionState(None, None, 0, None, 0), MemoryState([], 0, 0, 0, 0.0))
+            return state_sync()
 
         async def handle(_connection: Connection, _message: ClientMessage) -> None:
             return

@@ -18,14 +18,17 @@ function lists(page, stacks) {
   const archived = archivedOf(page.store.state);
   const cardsOf = (stack) => [...page.store.state.cards.values()].filter((card) => card.stack_id === stack.stack_id);
   const rows = [
-    ...archived.stacks.map((stack) => row(stack.name, `Stack, ${plural(cardsOf(stack).length, 'card')}`, () => stacks.restore(stack))),
+    ...archived.stacks.map((stack) =>
+      row(stack.name, `Stack, ${plural(cardsOf(stack).length, 'card')}`, () => stacks.restore(stack)),
+    ),
     ...archived.cards.map((card) => row(card.title, nameOf(stacks, card), () => stacks.restoreCard(card))),
   ];
   if (rows.length === 0) return [h('p', null, 'Nothing is archived. Cards and stacks you archive wait here.')];
   return [h('ul', { class: 'plain' }, rows)];
 }
 
-const nameOf = (stacks, card) => `Card on ${stacks.all.find(({ stack_id: id }) => id === card.stack_id)?.name ?? 'a stack'}`;
+const nameOf = (stacks, card) =>
+  `Card on ${stacks.all.find(({ stack_id: id }) => id === card.stack_id)?.name ?? 'a stack'}`;
 
 function row(name, what, restore) {
   const button = h('button', { type: 'button', class: 'button small', 'aria-label': `Restore ${name}` }, 'Restore');
@@ -34,6 +37,11 @@ function row(name, what, restore) {
     await restore();
     button.disabled = false;
   });
-  const words = h('div', { class: 'grow' }, h('div', { class: 'cut archive-name' }, name), h('div', { class: 'muted small-text' }, what));
+  const words = h(
+    'div',
+    { class: 'grow' },
+    h('div', { class: 'cut archive-name' }, name),
+    h('div', { class: 'muted small-text' }, what),
+  );
   return h('li', { class: 'list-row' }, words, button);
 }

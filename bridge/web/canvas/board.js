@@ -8,7 +8,7 @@ import { Drag } from './drag.js';
 import { Moves } from './moves.js';
 import { News } from './news.js';
 import { Nudge } from './nudge.js';
-import { NARROW, UNIT, bounded, columnsOf, pack, widthOf } from './packing.js';
+import { bounded, columnsOf, NARROW, pack, UNIT, widthOf } from './packing.js';
 
 /** A card that nobody has sized is no higher than this; its content scrolls. */
 const HIGHEST = 30 * UNIT;
@@ -41,8 +41,8 @@ export class Board {
   #calming;
 
   /**
-   * `archive(view)` is called when the person takes a card off the canvas; `touched` are the ids of cards that the agent
-   * has just changed: each gets one highlight when it is drawn.
+   * `archive(view)` is called when the person takes a card off the canvas; `touched` are the ids of cards that the
+   * agent has just changed: each gets one highlight when it is drawn.
    */
   constructor(page, archive, touched) {
     this.#page = page;

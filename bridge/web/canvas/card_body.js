@@ -4,7 +4,7 @@
 
 import { h } from '../dom.js';
 import { evenOutline } from '../outline.js';
-import { SIDE_BY_SIDE, drawBlock, undrawable } from './blocks.js';
+import { drawBlock, SIDE_BY_SIDE, undrawable } from './blocks.js';
 import { TableView } from './table.js';
 
 /** The level of a card's title. */

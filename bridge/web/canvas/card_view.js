@@ -34,7 +34,13 @@ export class CardView {
     const off = this.#button('archive', 'icon-button small', 'Archive');
     off.addEventListener('click', () => archive(this));
     this.#named = { Move: this.mover, Resize: this.sizer, Archive: off };
-    this.head = h('header', { class: 'card-head' }, this.#icon, this.#title, h('div', { class: 'card-tools' }, this.mover, off));
+    this.head = h(
+      'header',
+      { class: 'card-head' },
+      this.#icon,
+      this.#title,
+      h('div', { class: 'card-tools' }, this.mover, off),
+    );
     this.element = h(
       'article',
       { class: 'canvas-card', tabIndex: -1, 'aria-labelledby': id, dataset: { cardId: card.card_id } },
@@ -73,12 +79,14 @@ export class CardView {
     this.#title.textContent = card.title;
     this.#title.title = card.title;
     this.#icon.replaceChildren(iconElement(ICONS[card.card_type] ?? 'canvas', true));
-    for (const [verb, button] of Object.entries(this.#named)) button.setAttribute('aria-label', `${verb} ${card.title}`);
+    for (const [verb, button] of Object.entries(this.#named))
+      button.setAttribute('aria-label', `${verb} ${card.title}`);
   }
 
   /** How many of the board's columns the card asks for. */
   get span() {
-    const wide = ({ type, data }) => type === 'table' && Array.isArray(data?.columns) && data.columns.length > WIDE_TABLE;
+    const wide = ({ type, data }) =>
+      type === 'table' && Array.isArray(data?.columns) && data.columns.length > WIDE_TABLE;
     return this.card.card_type === 'document' || this.card.blocks.some(wide) ? 2 : 1;
   }
 

@@ -149,5 +149,7 @@ export class Drag {
 
 /** What the hand has changed comes to rest on the grid; the rest stays as it was. */
 function onGrid({ x, y, width, height }, kind) {
-  return kind === 'move' ? { x: snap(x), y: snap(y), width, height } : { x, y, width: snap(width), height: snap(height) };
+  return kind === 'move'
+    ? { x: snap(x), y: snap(y), width, height }
+    : { x, y, width: snap(width), height: snap(height) };
 }

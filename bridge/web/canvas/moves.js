@@ -11,7 +11,7 @@ export class Moves {
     this.#answered = answered;
   }
 
-  /** The place that a card is on its way to, or undefined. Until it is answered, echoes of earlier moves are old news. */
+  /** The place that a card is on its way to, or undefined. Until it is answered, echoes of earlier moves are stale. */
   of(cardId) {
     return this.#pending.get(cardId)?.place;
   }

@@ -22,7 +22,9 @@ export class News {
       this.hide();
       this.#show(view);
     });
-    scroller.addEventListener('scroll', () => this.#view !== null && this.#inSight(this.#view) && this.hide(), { passive: true });
+    scroller.addEventListener('scroll', () => this.#view !== null && this.#inSight(this.#view) && this.hide(), {
+      passive: true,
+    });
   }
 
   /** Says that a card is new or has changed, unless it can be seen. */

@@ -6,8 +6,7 @@ const STRIDE = 4 * UNIT;
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 /** A screen reader says where the card is when the keys rest, not at each step. */
 const REST_MS = 250;
-const HOW =
-  `Arrow keys go ${UNIT} pixels at a time, with Shift ${STRIDE}. Enter keeps the result, Escape undoes it.`;
+const HOW = `Arrow keys go ${UNIT} pixels at a time, with Shift ${STRIDE}. Enter keeps the result, Escape undoes it.`;
 
 export class Nudge {
   #page;

@@ -164,7 +164,10 @@ export class TableView {
   }
 
   async #copyAll() {
-    const { text, formulas } = csvOf(this.#columns, this.#order.map((row) => this.#rows[row]));
+    const { text, formulas } = csvOf(
+      this.#columns,
+      this.#order.map((row) => this.#rows[row]),
+    );
     const copied = await copyText(text);
     if (copied === false) {
       this.#page.toast({ kind: 'error', text: 'The browser does not allow copying here.' });

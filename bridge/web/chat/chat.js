@@ -1,4 +1,6 @@
 // The chat region: the thread, the line that says how things stand, and the field.
+//
+// Everything here is made with h(): a reply grows hundreds of times a minute, and only its last block is made again.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
@@ -20,24 +22,54 @@ export function mountChat(root, page) {
   const thread = new Thread(page, { empty, unsent: unsent.element });
   const line = new RunStateLine(page);
   const composer = new Composer(page, { onSent: () => thread.follow(), onEditQueued: editQueued });
-  root.append(h('h2', { class: 'visually-hidden' }, 'Chat'), thread.element, h('div', { class: 'chat-foot' }, line.element, composer.element), signedOut());
+  root.append(
+    h('h2', { class: 'visually-hidden' }, 'Chat'),
+    thread.element,
+    h('div', { class: 'chat-foot' }, line.element, composer.element),
+    signedOut(),
+  );
 
   function welcome() {
     const examples = STARTERS.map(([title, text]) =>
-      h('button', { class: 'starter', type: 'button', onclick: () => chat.draft(text) }, h('strong', null, title), h('span', null, text)));
-    return h('div', { class: 'welcome', hidden: true },
+      h(
+        'button',
+        { class: 'starter', type: 'button', onclick: () => chat.draft(text) },
+        h('strong', null, title),
+        h('span', null, text),
+      ),
+    );
+    return h(
+      'div',
+      { class: 'welcome', hidden: true },
       h('h2', null, 'What shall we work on?'),
-      h('p', { class: 'muted' }, 'Sprite works on its own computer, draws what it finds on the canvas, and remembers what you tell it. Pick a line to start with, or write your own.'),
-      h('div', { class: 'starters' }, examples));
+      h(
+        'p',
+        { class: 'muted' },
+        'Sprite works on its own computer, draws what it finds on the canvas, and remembers what you tell it. ' +
+          'Pick a line to start with, or write your own.',
+      ),
+      h('div', { class: 'starters' }, examples),
+    );
   }
 
   function signedOut() {
-    const panel = h('div', { class: 'signed-out', hidden: true, role: 'alertdialog', 'aria-label': 'Signed out' },
-      h('div', { class: 'empty card-surface' },
+    const panel = h(
+      'div',
+      { class: 'signed-out', hidden: true, role: 'alertdialog', 'aria-label': 'Signed out' },
+      h(
+        'div',
+        { class: 'empty card-surface' },
         iconElement('alert'),
         h('h2', null, 'You are signed out'),
-        h('p', null, 'This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept here. Open a new login link to come back.'),
-        h('button', { class: 'button primary', type: 'button', onclick: () => location.reload() }, 'Sign in again')));
+        h(
+          'p',
+          null,
+          'This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept ' +
+            'here. Open a new login link to come back.',
+        ),
+        h('button', { class: 'button primary', type: 'button', onclick: () => location.reload() }, 'Sign in again'),
+      ),
+    );
     store.subscribe('link', () => {
       const isOut = store.state.link.state === 'signed-out';
       if (isOut !== panel.hidden) return;
@@ -50,14 +82,19 @@ export function mountChat(root, page) {
   function editQueued() {
     const waiting = store.state.chat.findLast((entry) => entry.status === 'queued');
     if (!waiting) return false;
-    outbox.takeBack(waiting.missionId).then(() => chat.draft(waiting.text)).catch((problem) => page.toast({ kind: 'error', text: problem.message }));
+    outbox
+      .takeBack(waiting.missionId)
+      .then(() => chat.draft(waiting.text))
+      .catch((problem) => page.toast({ kind: 'error', text: problem.message }));
     return true;
   }
 
   async function newSession() {
     const sure = await page.confirm({
       title: 'Start a new session?',
-      body: 'Sprite starts afresh with what it remembers: it looks through this conversation first and keeps what matters. What was said stays here to read.',
+      body:
+        'Sprite starts afresh with what it remembers: it looks through this conversation first and keeps what ' +
+        'matters. What was said stays here to read.',
       confirm: 'New session',
     });
     if (!sure) return;
@@ -104,11 +141,34 @@ export function mountChat(root, page) {
   line.draw();
 
   const isHere = () => document.activeElement === document.body || root.contains(document.activeElement);
-  commands.add({ id: 'write', title: 'Write a message', group: 'Chat', keys: 'c', run: () => { page.openPanel('chat'); composer.focus(); } });
-  commands.add({ id: 'stop', title: 'Stop the agent', group: 'Chat', keys: 'Escape', when: () => line.isRunning, run: () => void line.interrupt() });
+  commands.add({
+    id: 'write',
+    title: 'Write a message',
+    group: 'Chat',
+    keys: 'c',
+    run: () => {
+      page.openPanel('chat');
+      composer.focus();
+    },
+  });
+  commands.add({
+    id: 'stop',
+    title: 'Stop the agent',
+    group: 'Chat',
+    keys: 'Escape',
+    when: () => line.isRunning,
+    run: () => void line.interrupt(),
+  });
   commands.add({ id: 'new-session', title: 'New session', group: 'Chat', keys: 'g n', run: () => void newSession() });
   commands.add({ id: 'attach', title: 'Attach files', group: 'Chat', keys: 'g f', run: () => composer.picker.click() });
-  commands.add({ id: 'latest', title: 'Jump to the latest message', group: 'Chat', keys: 'End', when: isHere, run: () => thread.jumpToEnd() });
+  commands.add({
+    id: 'latest',
+    title: 'Jump to the latest message',
+    group: 'Chat',
+    keys: 'End',
+    when: isHere,
+    run: () => thread.jumpToEnd(),
+  });
 
   const chat = {
     shown: () => thread.draw(),

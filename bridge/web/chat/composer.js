@@ -25,15 +25,56 @@ export class Composer {
 
   #make() {
     this.field = h('textarea', {
-      id: 'composer-text', class: 'composer-text', rows: 1, placeholder: 'Message Sprite', 'aria-label': 'Message', 'aria-describedby': 'composer-note', enterKeyHint: 'send', spellcheck: true,
+      id: 'composer-text',
+      class: 'composer-text',
+      rows: 1,
+      placeholder: 'Message Sprite',
+      'aria-label': 'Message',
+      'aria-describedby': 'composer-note',
+      enterKeyHint: 'send',
+      spellcheck: true,
     });
     this.note = h('p', { id: 'composer-note', class: 'composer-note', role: 'alert', hidden: true });
-    const picker = h('input', { type: 'file', multiple: true, hidden: true, 'aria-label': 'Choose files', onchange: () => { void this.addFiles([...picker.files]); picker.value = ''; } });
+    const picker = h('input', {
+      type: 'file',
+      multiple: true,
+      hidden: true,
+      'aria-label': 'Choose files',
+      onchange: () => {
+        void this.addFiles([...picker.files]);
+        picker.value = '';
+      },
+    });
     this.picker = picker;
-    this.attach = h('button', { class: 'icon-button', type: 'button', 'aria-label': 'Attach files', title: 'Attach files', onclick: () => picker.click() }, iconElement('attach'));
-    this.send = h('button', { class: 'icon-button send', type: 'submit', 'aria-label': 'Send', title: 'Send (Enter)' }, iconElement('send'));
-    this.element = h('form', { class: 'composer', autocomplete: 'off', onsubmit: (event) => { event.preventDefault(); this.submit(); } },
-      h('div', { class: 'composer-row' }, this.attach, picker, this.field, this.send), this.note);
+    this.attach = h(
+      'button',
+      {
+        class: 'icon-button',
+        type: 'button',
+        'aria-label': 'Attach files',
+        title: 'Attach files',
+        onclick: () => picker.click(),
+      },
+      iconElement('attach'),
+    );
+    this.send = h(
+      'button',
+      { class: 'icon-button send', type: 'submit', 'aria-label': 'Send', title: 'Send (Enter)' },
+      iconElement('send'),
+    );
+    this.element = h(
+      'form',
+      {
+        class: 'composer',
+        autocomplete: 'off',
+        onsubmit: (event) => {
+          event.preventDefault();
+          this.submit();
+        },
+      },
+      h('div', { class: 'composer-row' }, this.attach, picker, this.field, this.send),
+      this.note,
+    );
     this.field.addEventListener('input', () => this.#changed());
     this.field.addEventListener('keydown', (event) => this.#key(event));
     this.field.addEventListener('paste', (event) => {
@@ -111,8 +152,13 @@ export class Composer {
     const { length } = this.field.value;
     const isBlank = !this.field.value.trim() && !this.#uploads?.paths.length;
     this.send.disabled = isBlank;
-    if (length > limit) this.#say(`${length.toLocaleString()} characters; a message may have ${limit.toLocaleString()}. Shorten it, or attach it as a file.`);
-    else if (length > NEAR_LIMIT * limit) this.#say(`${length.toLocaleString()} of ${limit.toLocaleString()} characters.`);
+    if (length > limit)
+      this.#say(
+        `${length.toLocaleString()} characters; a message may have ${limit.toLocaleString()}. ` +
+          'Shorten it, or attach it as a file.',
+      );
+    else if (length > NEAR_LIMIT * limit)
+      this.#say(`${length.toLocaleString()} of ${limit.toLocaleString()} characters.`);
     else this.note.hidden = true;
   }
 

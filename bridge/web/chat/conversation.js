@@ -1,7 +1,8 @@
 // The chat as a list of exchanges: what a person said and everything that followed, in one place. A fold, without DOM.
 //
-// An entry is an exchange `{kind: 'exchange', key, missionId, text, at, status, parts, error, cost, ms, version}` or a notice
-// `{kind: 'notice', key, notice, at, ...}`. A part is `{kind: 'text', text, done}`, `{kind: 'tool', ...}` or `{kind: 'permission', ...}`.
+// An entry is an exchange `{kind: 'exchange', key, missionId, text, at, status, parts, error, cost, ms, version}` or a
+// notice `{kind: 'notice', key, notice, at, ...}`. A part is `{kind: 'text', text, done}`, `{kind: 'tool', ...}` or
+// `{kind: 'permission', ...}`.
 // `version` grows with each change, so that who draws compares one number.
 
 export const ENDED = new Set(['complete', 'interrupted', 'error']);
@@ -77,14 +78,19 @@ export class Conversation {
       return;
     }
     if (!known && ENDS.has(event.event)) return;
-    const entry = known ?? this.#add({ missionId: event.mission_id ?? null, at: timestamp / 1000, status: 'running', startedAt: timestamp });
+    const entry =
+      known ??
+      this.#add({ missionId: event.mission_id ?? null, at: timestamp / 1000, status: 'running', startedAt: timestamp });
     this.#apply(entry, event, timestamp);
     entry.version += 1;
   }
 
   permission(request) {
     if (this.#question(request.request_id)) return;
-    const entry = this.#byMission.get(request.mission_id) ?? this.running ?? this.entries.findLast((each) => each.kind === 'exchange');
+    const entry =
+      this.#byMission.get(request.mission_id) ??
+      this.running ??
+      this.entries.findLast((each) => each.kind === 'exchange');
     if (!entry) return;
     entry.parts.push({ kind: 'permission', key: this.#key(), decision: undefined, ...request });
     entry.version += 1;
@@ -99,7 +105,9 @@ export class Conversation {
   }
 
   openPermissions() {
-    return this.entries.flatMap((entry) => (entry.parts ?? []).filter((part) => part.kind === 'permission' && part.decision === undefined));
+    return this.entries.flatMap((entry) =>
+      (entry.parts ?? []).filter((part) => part.kind === 'permission' && part.decision === undefined),
+    );
   }
 
   /** A line between the exchanges; an id makes it appear once. */
@@ -116,19 +124,36 @@ export class Conversation {
   }
 
   #add(given) {
-    const entry = { kind: 'exchange', key: this.#key(), text: null, parts: [], error: null, cost: null, ms: null, startedAt: null, compacting: false, rowId: null, version: 0, ...given };
+    const entry = {
+      kind: 'exchange',
+      key: this.#key(),
+      text: null,
+      parts: [],
+      error: null,
+      cost: null,
+      ms: null,
+      startedAt: null,
+      compacting: false,
+      rowId: null,
+      version: 0,
+      ...given,
+    };
     this.entries.push(entry);
     if (entry.missionId) this.#byMission.set(entry.missionId, entry);
     return entry;
   }
 
   #byItself() {
-    return this.entries.findLast((entry) => entry.kind === 'exchange' && !entry.missionId && entry.status === 'running');
+    return this.entries.findLast(
+      (entry) => entry.kind === 'exchange' && !entry.missionId && entry.status === 'running',
+    );
   }
 
   #question(requestId) {
     for (const entry of this.entries) {
-      const part = entry.parts?.find((candidate) => candidate.kind === 'permission' && candidate.request_id === requestId);
+      const part = entry.parts?.find(
+        (candidate) => candidate.kind === 'permission' && candidate.request_id === requestId,
+      );
       if (part) return { entry, part };
     }
     return null;
@@ -138,7 +163,13 @@ export class Conversation {
     const known = row.mission_id ? before.get(row.mission_id) : null;
     const entry =
       (row.mission_id && this.#byMission.get(row.mission_id)) ||
-      this.#add({ missionId: row.mission_id, at: row.at, rowId: row.id, status: 'sent', ...(known && { key: known.key, version: known.version + 1 }) });
+      this.#add({
+        missionId: row.mission_id,
+        at: row.at,
+        rowId: row.id,
+        status: 'sent',
+        ...(known && { key: known.key, version: known.version + 1 }),
+      });
     if (row.role === 'user') entry.text = row.text;
     else if (row.role === 'error') {
       entry.status = 'error';
@@ -192,13 +223,22 @@ export class Conversation {
         break;
       case 'tool_use':
         entry.parts.push({
-          kind: 'tool', key: this.#key(), toolUseId: event.tool_use_id, name: event.name, input: event.input ?? {},
-          startedAt: timestamp, endedAt: null, summary: null, isError: false, stopped: false,
+          kind: 'tool',
+          key: this.#key(),
+          toolUseId: event.tool_use_id,
+          name: event.name,
+          input: event.input ?? {},
+          startedAt: timestamp,
+          endedAt: null,
+          summary: null,
+          isError: false,
+          stopped: false,
         });
         break;
       case 'tool_result': {
         const tool = entry.parts.find((part) => part.toolUseId === event.tool_use_id);
-        if (tool) Object.assign(tool, { endedAt: timestamp, summary: event.summary ?? '', isError: Boolean(event.is_error) });
+        if (tool)
+          Object.assign(tool, { endedAt: timestamp, summary: event.summary ?? '', isError: Boolean(event.is_error) });
         break;
       }
       case 'compacting':
@@ -206,7 +246,8 @@ export class Conversation {
         entry.compacting = event.event === 'compacting';
         break;
       case 'complete':
-        if (event.text && !entry.parts.some((part) => part.kind === 'text')) entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: true });
+        if (event.text && !entry.parts.some((part) => part.kind === 'text'))
+          entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: true });
         this.#end(entry, 'complete', timestamp);
         Object.assign(entry, { cost: event.cost_usd ?? null, ms: event.duration_ms ?? null });
         break;

@@ -24,7 +24,12 @@ export class ExchangeView {
     this.entry = entry;
     this.page = page;
     this.reply = h('div', { class: 'reply' }, h('h3', { class: 'visually-hidden' }, 'Sprite'), this.#body, this.#foot);
-    this.element = h('article', { class: 'exchange', tabIndex: -1, 'aria-label': 'Message and reply' }, this.#said, this.reply);
+    this.element = h(
+      'article',
+      { class: 'exchange', tabIndex: -1, 'aria-label': 'Message and reply' },
+      this.#said,
+      this.reply,
+    );
   }
 
   update(entry) {
@@ -49,7 +54,11 @@ export class ExchangeView {
     const bubble = h('div', { class: 'bubble' }, text);
     if (entry.text.length > FOLD_CHARS) {
       text.classList.add('folded');
-      const more = h('button', { class: 'button quiet small', type: 'button', 'aria-expanded': 'false' }, 'Show all of it');
+      const more = h(
+        'button',
+        { class: 'button quiet small', type: 'button', 'aria-expanded': 'false' },
+        'Show all of it',
+      );
       more.onclick = () => {
         const folded = text.classList.toggle('folded');
         more.textContent = folded ? 'Show all of it' : 'Show less';
@@ -58,7 +67,11 @@ export class ExchangeView {
       bubble.append(more);
     }
     const time = h('time', { class: 'visually-hidden', dateTime: iso(entry.at) }, when(entry.at));
-    this.#said.replaceChildren(h('h3', { class: 'visually-hidden' }, 'You, ', time), bubble, ...this.#queueTools(entry));
+    this.#said.replaceChildren(
+      h('h3', { class: 'visually-hidden' }, 'You, ', time),
+      bubble,
+      ...this.#queueTools(entry),
+    );
   }
 
   #queueTools(entry) {
@@ -69,14 +82,24 @@ export class ExchangeView {
         if (edit) this.page.draft(entry.text);
         else this.page.announce('Message removed.');
       } catch (problem) {
-        this.page.toast({ kind: 'error', text: problem.code === 'not_running' ? 'It is being worked on already. Stop it instead.' : problem.message });
+        this.page.toast({
+          kind: 'error',
+          text: problem.code === 'not_running' ? 'It is being worked on already. Stop it instead.' : problem.message,
+        });
       }
     };
     return [
-      h('div', { class: 'queue-tools row' },
+      h(
+        'div',
+        { class: 'queue-tools row' },
         h('span', { class: 'chip' }, iconElement('clock', true), STATES.queued),
-        h('button', { class: 'button quiet small', type: 'button', dataset: { act: 'edit' }, onclick: () => void takeBack(true) }, 'Edit'),
-        h('button', { class: 'button quiet small', type: 'button', onclick: () => void takeBack(false) }, 'Remove')),
+        h(
+          'button',
+          { class: 'button quiet small', type: 'button', dataset: { act: 'edit' }, onclick: () => void takeBack(true) },
+          'Edit',
+        ),
+        h('button', { class: 'button quiet small', type: 'button', onclick: () => void takeBack(false) }, 'Remove'),
+      ),
     ];
   }
 
@@ -91,7 +114,12 @@ export class ExchangeView {
     for (const part of entry.parts) {
       let view = this.#parts.get(part.key);
       if (!view) {
-        view = part.kind === 'tool' ? new ToolRow(part, this.page) : part.kind === 'permission' ? new Question(part, this.page) : new TextPart();
+        view =
+          part.kind === 'tool'
+            ? new ToolRow(part, this.page)
+            : part.kind === 'permission'
+              ? new Question(part, this.page)
+              : new TextPart();
         this.#parts.set(part.key, view);
         if (at) at.after(view.element);
         else this.#body.prepend(view.element);
@@ -106,10 +134,22 @@ export class ExchangeView {
     if (shown === this.#footShown) return;
     this.#footShown = shown;
     const pieces = [];
-    if (entry.compacting) pieces.push(h('p', { class: 'muted small-text' }, 'Making room: the older part of this conversation is being summed up.'));
-    if (entry.status === 'interrupted') pieces.push(h('p', { class: 'ended' }, iconElement('stop', true), 'Stopped.', this.#again(entry, 'Send again')));
+    if (entry.compacting)
+      pieces.push(
+        h('p', { class: 'muted small-text' }, 'Making room: the older part of this conversation is being summed up.'),
+      );
+    if (entry.status === 'interrupted')
+      pieces.push(h('p', { class: 'ended' }, iconElement('stop', true), 'Stopped.', this.#again(entry, 'Send again')));
     if (entry.status === 'error') {
-      pieces.push(h('div', { class: 'problem', role: 'group', 'aria-label': 'Error' }, iconElement('alert', true), h('p', { class: 'grow' }, problemWords(entry.error)), this.#again(entry, 'Try again')));
+      pieces.push(
+        h(
+          'div',
+          { class: 'problem', role: 'group', 'aria-label': 'Error' },
+          iconElement('alert', true),
+          h('p', { class: 'grow' }, problemWords(entry.error)),
+          this.#again(entry, 'Try again'),
+        ),
+      );
     }
     if (entry.status === 'complete' && entry.parts.some((part) => part.kind === 'text')) pieces.push(this.#meta(entry));
     this.#foot.replaceChildren(...pieces);
@@ -118,7 +158,13 @@ export class ExchangeView {
   #again(entry, label) {
     if (!entry.text) return null;
     // Sent as it is it would fail again.
-    if (entry.error?.retryable === false) return h('button', { class: 'button small', type: 'button', onclick: () => this.page.draft(entry.text) }, iconElement('edit', true), 'Change it');
+    if (entry.error?.retryable === false)
+      return h(
+        'button',
+        { class: 'button small', type: 'button', onclick: () => this.page.draft(entry.text) },
+        iconElement('edit', true),
+        'Change it',
+      );
     const again = () => {
       const problem = this.page.outbox.submit(entry.text, this.page.stackId());
       if (problem) this.page.toast({ kind: 'error', text: problem });
@@ -127,12 +173,33 @@ export class ExchangeView {
   }
 
   #meta(entry) {
-    const said = () => entry.parts.filter((part) => part.kind === 'text').map((part) => part.text).join('\n\n');
+    const said = () =>
+      entry.parts
+        .filter((part) => part.kind === 'text')
+        .map((part) => part.text)
+        .join('\n\n');
     const copy = async () => this.page.announce((await copyText(said())) ? 'Reply copied.' : 'It could not be copied.');
-    const figures = [when(entry.at), entry.ms !== null && entry.ms >= 1000 && duration(entry.ms), entry.cost > 0 && !this.page.isOffline() && money(entry.cost)].filter(Boolean);
-    return h('div', { class: 'reply-meta row muted small-text tabular' },
-      h('button', { class: 'icon-button small', type: 'button', 'aria-label': 'Copy the reply', title: 'Copy the reply', onclick: () => void copy() }, iconElement('copy', true)),
-      figures.join(' · '));
+    const figures = [
+      when(entry.at),
+      entry.ms !== null && entry.ms >= 1000 && duration(entry.ms),
+      entry.cost > 0 && !this.page.isOffline() && money(entry.cost),
+    ].filter(Boolean);
+    return h(
+      'div',
+      { class: 'reply-meta row muted small-text tabular' },
+      h(
+        'button',
+        {
+          class: 'icon-button small',
+          type: 'button',
+          'aria-label': 'Copy the reply',
+          title: 'Copy the reply',
+          onclick: () => void copy(),
+        },
+        iconElement('copy', true),
+      ),
+      figures.join(' · '),
+    );
   }
 }
 

@@ -4,7 +4,12 @@ import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
 import { inputText, shortName, wants } from './tools.js';
 
-const ANSWERS = { allow: 'Allowed', always: 'Allowed from now on', deny: 'Not allowed', null: 'Nobody answered in time' };
+const ANSWERS = {
+  allow: 'Allowed',
+  always: 'Allowed from now on',
+  deny: 'Not allowed',
+  null: 'Nobody answered in time',
+};
 
 export class Question {
   #decision;
@@ -15,7 +20,11 @@ export class Question {
     const answer = (decision) => void this.#answer(part, page, decision);
     this.#buttons.append(
       h('button', { class: 'button primary small', type: 'button', onclick: () => answer('allow') }, 'Allow once'),
-      h('button', { class: 'button small', type: 'button', onclick: () => answer('always') }, `Always allow ${shortName(part.tool)}`),
+      h(
+        'button',
+        { class: 'button small', type: 'button', onclick: () => answer('always') },
+        `Always allow ${shortName(part.tool)}`,
+      ),
       h('button', { class: 'button small danger', type: 'button', onclick: () => answer('deny') }, 'Don’t allow'),
     );
     this.state = h('p', { class: 'muted small-text', hidden: true });
@@ -23,7 +32,11 @@ export class Question {
       'div',
       { class: 'question', role: 'group', 'aria-labelledby': id },
       h('h4', { id }, iconElement('alert', true), `May Sprite ${wants(part.tool)}?`),
-      h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'What it would do' }, inputText(part.tool, part.input)),
+      h(
+        'pre',
+        { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'What it would do' },
+        inputText(part.tool, part.input),
+      ),
       this.#buttons,
       this.state,
     );

@@ -1,4 +1,5 @@
-// The one line that is always true: what the agent, the link or the person is being waited for. With Stop, until it has stopped.
+// The one line that is always true: what the agent, the link or the person is being waited for. With Stop, until it has
+// stopped.
 
 import { h } from '../dom.js';
 import { clock } from '../format.js';
@@ -23,12 +24,22 @@ const PATIENCE_MS = 700;
 export function runState({ link, loaded, chat, permissions, session }, stopping) {
   if (link.state === 'unavailable') return { kind: 'bad', words: link.detail || LINK.unavailable, retry: true };
   if (link.state === 'signed-out') return { kind: 'bad', words: 'Signed out' };
-  if (link.state === 'offline') return { kind: 'link', words: [LINK.offline, link.detail].filter(Boolean).join('. '), since: link.since, retry: true };
-  if (link.state !== 'ready') return { kind: 'link', words: link.detail || LINK[link.state] || LINK.connecting, since: link.since };
+  if (link.state === 'offline')
+    return {
+      kind: 'link',
+      words: [LINK.offline, link.detail].filter(Boolean).join('. '),
+      since: link.since,
+      retry: true,
+    };
+  if (link.state !== 'ready')
+    return { kind: 'link', words: link.detail || LINK[link.state] || LINK.connecting, since: link.since };
   if (!loaded) return { kind: 'link', words: 'Opening the conversation', since: link.since };
   const running = chat.findLast((entry) => entry.status === 'running');
   if (permissions.length) return { kind: 'ask', words: 'Waiting for your answer', running: running ?? null };
-  if (!running) return session.running_mission_id ? { kind: 'busy', words: 'Working', running: null } : { kind: 'idle', words: link.detail };
+  if (!running)
+    return session.running_mission_id
+      ? { kind: 'busy', words: 'Working', running: null }
+      : { kind: 'idle', words: link.detail };
   if (stopping) return { kind: 'busy', words: 'Stopping', running };
   const tool = running.parts.findLast((part) => part.kind === 'tool' && !part.endedAt);
   if (tool) return { kind: 'busy', words: capital(doing(tool.name)), since: tool.startedAt, running };
@@ -48,10 +59,29 @@ export class RunStateLine {
     this.dot = h('span', { class: 'run-dot', 'aria-hidden': 'true' });
     this.words = h('span', { class: 'run-words' });
     this.clock = h('span', { class: 'run-clock tabular' });
-    this.retry = h('button', { class: 'button small', type: 'button', hidden: true, onclick: () => page.connection.retry() }, 'Try now');
-    this.stop = h('button', { class: 'button small', type: 'button', hidden: true, onclick: () => void this.interrupt() }, iconElement('stop', true), 'Stop');
+    this.retry = h(
+      'button',
+      { class: 'button small', type: 'button', hidden: true, onclick: () => page.connection.retry() },
+      'Try now',
+    );
+    this.stop = h(
+      'button',
+      { class: 'button small', type: 'button', hidden: true, onclick: () => void this.interrupt() },
+      iconElement('stop', true),
+      'Stop',
+    );
     this.model = h('span', { class: 'run-model muted' });
-    this.element = h('div', { class: 'run-state', role: 'group', 'aria-label': 'State of the agent' }, this.dot, this.words, this.clock, h('span', { class: 'grow' }), this.model, this.retry, this.stop);
+    this.element = h(
+      'div',
+      { class: 'run-state', role: 'group', 'aria-label': 'State of the agent' },
+      this.dot,
+      this.words,
+      this.clock,
+      h('span', { class: 'grow' }),
+      this.model,
+      this.retry,
+      this.stop,
+    );
   }
 
   get isRunning() {
@@ -85,7 +115,8 @@ export class RunStateLine {
       await this.page.connection.ask('interrupt', { mission_id: id });
     } catch (problem) {
       this.#stopping = null;
-      if (problem.code !== 'not_running') this.page.toast({ kind: 'error', text: `It could not be stopped: ${problem.message}` });
+      if (problem.code !== 'not_running')
+        this.page.toast({ kind: 'error', text: `It could not be stopped: ${problem.message}` });
       this.draw();
     }
   }

@@ -60,7 +60,13 @@ export class TextPart {
   /** A long block of code grows by its new characters alone. */
   #growCode(token) {
     const before = this.#tailToken;
-    if (before?.type !== 'code' || token.type !== 'code' || before.lang !== token.lang || !token.text.startsWith(before.text)) return false;
+    if (
+      before?.type !== 'code' ||
+      token.type !== 'code' ||
+      before.lang !== token.lang ||
+      !token.text.startsWith(before.text)
+    )
+      return false;
     const code = this.#tail[0].querySelector('code');
     if (code.firstChild) code.firstChild.appendData(token.text.slice(before.text.length));
     else code.textContent = token.text;

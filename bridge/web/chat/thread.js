@@ -27,19 +27,47 @@ export class Thread {
     this.#make(empty, unsent);
     this.scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
     // Who opens a row wants to read it, not to be taken to the end.
-    this.list.addEventListener('toggle', (event) => { if (event.target.open && event.isTrusted && this.scroller.contains(document.activeElement)) this.#follows = false; }, true);
+    this.list.addEventListener(
+      'toggle',
+      (event) => {
+        if (event.target.open && event.isTrusted && this.scroller.contains(document.activeElement))
+          this.#follows = false;
+      },
+      true,
+    );
     // What grows by itself (a block laid out late, a row that opens) must not push the end out of sight.
     new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.content);
     new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.scroller);
-    new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && this.#earlierFor(true), { root: this.scroller, rootMargin: '400px 0px 0px' }).observe(this.earlier);
+    new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && this.#earlierFor(true), {
+      root: this.scroller,
+      rootMargin: '400px 0px 0px',
+    }).observe(this.earlier);
   }
 
   #make(empty, unsent) {
-    this.earlier = h('button', { class: 'button quiet small earlier', type: 'button', hidden: true, onclick: () => void this.#earlierFor(false) }, 'Earlier messages');
+    this.earlier = h(
+      'button',
+      {
+        class: 'button quiet small earlier',
+        type: 'button',
+        hidden: true,
+        onclick: () => void this.#earlierFor(false),
+      },
+      'Earlier messages',
+    );
     this.list = h('div', { class: 'thread-list' });
     this.content = h('div', { class: 'thread-content' }, this.earlier, empty, this.list, unsent);
-    this.scroller = h('div', { class: 'thread scroll', tabIndex: 0, role: 'region', 'aria-label': 'Conversation' }, this.content);
-    this.jump = h('button', { class: 'button small jump', type: 'button', hidden: true, onclick: () => this.jumpToEnd() }, iconElement('down', true), 'Jump to latest');
+    this.scroller = h(
+      'div',
+      { class: 'thread scroll', tabIndex: 0, role: 'region', 'aria-label': 'Conversation' },
+      this.content,
+    );
+    this.jump = h(
+      'button',
+      { class: 'button small jump', type: 'button', hidden: true, onclick: () => this.jumpToEnd() },
+      iconElement('down', true),
+      'Jump to latest',
+    );
     this.element = h('div', { class: 'thread-frame' }, this.scroller, this.jump);
   }
 
@@ -60,7 +88,11 @@ export class Thread {
       })
       .catch(() => {
         this.#loadingDrawers = null;
-        this.page.toast({ kind: 'error', text: 'A part of the page could not be loaded. Is the bridge running?', action: { label: 'Try again', run: () => this.draw() } });
+        this.page.toast({
+          kind: 'error',
+          text: 'A part of the page could not be loaded. Is the bridge running?',
+          action: { label: 'Try again', run: () => this.draw() },
+        });
       });
     return this.#loadingDrawers;
   }
@@ -90,7 +122,9 @@ export class Thread {
       view.update(entry);
       at = view.element;
     }
-    this.earlier.hidden = !this.page.store.state.loaded || (from === 0 && (this.#atStart || (this.page.store.conversation.oldestRow ?? 1) <= 1));
+    this.earlier.hidden =
+      !this.page.store.state.loaded ||
+      (from === 0 && (this.#atStart || (this.page.store.conversation.oldestRow ?? 1) <= 1));
     if (this.#follows) this.#toEnd();
     else this.jump.hidden = false;
   }
@@ -160,7 +194,11 @@ export class Thread {
 
   async #fetch() {
     const { conversation } = this.page.store;
-    const { chat } = await this.page.connection.ask('memory', { op: 'chat', before: conversation.oldestRow, limit: HISTORY_ROWS });
+    const { chat } = await this.page.connection.ask('memory', {
+      op: 'chat',
+      before: conversation.oldestRow,
+      limit: HISTORY_ROWS,
+    });
     this.#atStart = chat.length === 0;
     conversation.prepend(chat);
     if (this.#atStart) this.draw();

@@ -5,7 +5,16 @@ import { duration } from '../format.js';
 import { iconElement } from '../icons.js';
 import { describeCall, inputText, shortName } from './tools.js';
 
-const ICONS = { Bash: 'tool', search_memory: 'brain', create_card: 'canvas', update_card: 'canvas', close_card: 'canvas', Read: 'document', Write: 'document', Edit: 'edit' };
+const ICONS = {
+  Bash: 'tool',
+  search_memory: 'brain',
+  create_card: 'canvas',
+  update_card: 'canvas',
+  close_card: 'canvas',
+  Read: 'document',
+  Write: 'document',
+  Edit: 'edit',
+};
 const CARD_TOOLS = new Set(['create_card', 'update_card']);
 /** Faster than this is not worth a number. */
 const WORTH_SAYING_MS = 1000;
@@ -42,27 +51,53 @@ export class ToolRow {
     if (this.#part === shown) return;
     this.#part = shown;
     this.part = part;
-    const [state, words] = part.stopped ? ['stopped', 'stopped'] : !part.endedAt ? ['running', 'running'] : part.isError ? ['failed', 'failed'] : ['done', ''];
+    const [state, words] = part.stopped
+      ? ['stopped', 'stopped']
+      : !part.endedAt
+        ? ['running', 'running']
+        : part.isError
+          ? ['failed', 'failed']
+          : ['done', ''];
     this.element.dataset.state = state;
-    const took = part.endedAt && part.endedAt - part.startedAt >= WORTH_SAYING_MS ? duration(part.endedAt - part.startedAt) : '';
+    const took =
+      part.endedAt && part.endedAt - part.startedAt >= WORTH_SAYING_MS ? duration(part.endedAt - part.startedAt) : '';
     this.#state.textContent = [words, took].filter(Boolean).join(' · ');
     if (this.#opened) this.#fill();
   }
 
   #fill() {
     const { part } = this;
-    const pieces = [h('h4', null, 'Input'), h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Input' }, inputText(part.name, part.input) || '(nothing)')];
+    const pieces = [
+      h('h4', null, 'Input'),
+      h(
+        'pre',
+        { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Input' },
+        inputText(part.name, part.input) || '(nothing)',
+      ),
+    ];
     if (part.endedAt && !part.stopped) {
-      pieces.push(h('h4', null, part.isError ? 'What went wrong' : 'Result'), h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Result' }, part.summary || '(nothing)'));
+      pieces.push(
+        h('h4', null, part.isError ? 'What went wrong' : 'Result'),
+        h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Result' }, part.summary || '(nothing)'),
+      );
     }
     const card = CARD_TOOLS.has(shortName(part.name)) && this.#card();
-    if (card) pieces.push(h('button', { class: 'button small', type: 'button', onclick: () => this.page.openCard(card.card_id) }, 'Show the card'));
+    if (card)
+      pieces.push(
+        h(
+          'button',
+          { class: 'button small', type: 'button', onclick: () => this.page.openCard(card.card_id) },
+          'Show the card',
+        ),
+      );
     this.#body.replaceChildren(...pieces);
   }
 
   #card() {
     const { input } = this.part;
     const cards = this.page.store.state.cards;
-    return cards.get(input.card_id) ?? [...cards.values()].findLast((card) => card.title === input.title && !card.archived);
+    return (
+      cards.get(input.card_id) ?? [...cards.values()].findLast((card) => card.title === input.title && !card.archived)
+    );
   }
 }

@@ -21,13 +21,31 @@ const CALLS = {
   close_card: ['Closed a card', null],
 };
 const DOING = {
-  Bash: 'running a command', Read: 'reading a file', Write: 'writing a file', Edit: 'editing a file', MultiEdit: 'editing a file', Glob: 'looking for files',
-  Grep: 'searching in files', WebFetch: 'reading a web page', WebSearch: 'searching the web', Task: 'asking a helper', Agent: 'asking a helper',
-  search_memory: 'searching memory', create_card: 'drawing a card', update_card: 'changing a card', close_card: 'closing a card',
+  Bash: 'running a command',
+  Read: 'reading a file',
+  Write: 'writing a file',
+  Edit: 'editing a file',
+  MultiEdit: 'editing a file',
+  Glob: 'looking for files',
+  Grep: 'searching in files',
+  WebFetch: 'reading a web page',
+  WebSearch: 'searching the web',
+  Task: 'asking a helper',
+  Agent: 'asking a helper',
+  search_memory: 'searching memory',
+  create_card: 'drawing a card',
+  update_card: 'changing a card',
+  close_card: 'closing a card',
 };
 const WANTS = {
-  Bash: 'run a command', Write: 'write a file', Edit: 'edit a file', MultiEdit: 'edit a file', NotebookEdit: 'edit a notebook', WebFetch: 'read a web page',
-  WebSearch: 'search the web', Read: 'read a file',
+  Bash: 'run a command',
+  Write: 'write a file',
+  Edit: 'edit a file',
+  MultiEdit: 'edit a file',
+  NotebookEdit: 'edit a notebook',
+  WebFetch: 'read a web page',
+  WebSearch: 'search the web',
+  Read: 'read a file',
 };
 
 /** A tool's own name, without the server that offers it: `mcp__sprite__create_card` is `create_card`. */
@@ -36,7 +54,10 @@ export const shortName = (name) => name.split('__').at(-1);
 /** What a call did, and its most telling argument. */
 export function describeCall(name, input = {}) {
   const short = shortName(name);
-  const [words, field] = CALLS[short] ?? [`Used ${short.replaceAll('_', ' ')}`, Object.keys(input).find((key) => typeof input[key] === 'string')];
+  const [words, field] = CALLS[short] ?? [
+    `Used ${short.replaceAll('_', ' ')}`,
+    Object.keys(input).find((key) => typeof input[key] === 'string'),
+  ];
   const detail = field && typeof input[field] === 'string' ? input[field] : '';
   return { words, detail: detail.split('\n', 1)[0].slice(0, 300) };
 }
@@ -48,6 +69,7 @@ export const wants = (name) => WANTS[shortName(name)] ?? `use ${shortName(name).
 export function inputText(name, input = {}) {
   if (shortName(name) === 'Bash' && typeof input.command === 'string') return input.command;
   const entries = Object.entries(input);
-  if (entries.every(([, value]) => typeof value !== 'object' || value === null)) return entries.map(([key, value]) => `${key}: ${value}`).join('\n');
+  if (entries.every(([, value]) => typeof value !== 'object' || value === null))
+    return entries.map(([key, value]) => `${key}: ${value}`).join('\n');
   return JSON.stringify(input, null, 2);
 }

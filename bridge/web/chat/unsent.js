@@ -27,14 +27,38 @@ export class Unsent {
       this.page.draft(item.text);
     };
     const isFailed = item.state === 'failed';
-    const words = isFailed ? item.problem : link.state === 'ready' ? 'Sending' : 'Will be sent when your agent is reachable';
+    const words = isFailed
+      ? item.problem
+      : link.state === 'ready'
+        ? 'Sending'
+        : 'Will be sent when your agent is reachable';
     const button = (label, run) => h('button', { class: 'button quiet small', type: 'button', onclick: run }, label);
-    return h('article', { class: `exchange unsent-item ${item.state}`, 'aria-label': 'Message not sent yet' },
-      h('div', { class: 'said' },
+    return h(
+      'article',
+      { class: `exchange unsent-item ${item.state}`, 'aria-label': 'Message not sent yet' },
+      h(
+        'div',
+        { class: 'said' },
         h('div', { class: 'bubble' }, h('div', { class: 'bubble-text folded' }, item.text)),
-        h('div', { class: 'queue-tools row' },
-          h('span', { class: isFailed ? 'badge bad' : 'chip' }, iconElement(isFailed ? 'alert' : 'clock', true), isFailed ? 'Not sent' : words),
+        h(
+          'div',
+          { class: 'queue-tools row' },
+          h(
+            'span',
+            { class: isFailed ? 'badge bad' : 'chip' },
+            iconElement(isFailed ? 'alert' : 'clock', true),
+            isFailed ? 'Not sent' : words,
+          ),
           isFailed ? h('span', { class: 'small-text muted' }, words) : null,
-          isFailed ? [button('Send again', () => outbox.retry(item.id)), button('Edit', edit), button('Remove', () => outbox.remove(item.id))] : null)));
+          isFailed
+            ? [
+                button('Send again', () => outbox.retry(item.id)),
+                button('Edit', edit),
+                button('Remove', () => outbox.remove(item.id)),
+              ]
+            : null,
+        ),
+      ),
+    );
   }
 }

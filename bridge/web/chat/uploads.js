@@ -1,7 +1,8 @@
-// Files on their way into the agent's documents/: in chunks, one after another, each with its progress and a way to stop it.
+// Files on their way into the agent's documents/: in chunks, one after another, each with its progress and a way to
+// stop it.
 
-import { h } from '../dom.js';
 import { makeId } from '../connection.js';
+import { h } from '../dom.js';
 import { bytes } from '../format.js';
 import { iconElement } from '../icons.js';
 
@@ -34,7 +35,15 @@ export class Uploads {
   add(files) {
     for (const file of files) {
       const limit = this.page.store.state.limits.upload_bytes;
-      const item = { id: makeId(), file, sent: 0, path: null, state: 'waiting', problem: null, abort: new AbortController() };
+      const item = {
+        id: makeId(),
+        file,
+        sent: 0,
+        path: null,
+        state: 'waiting',
+        problem: null,
+        abort: new AbortController(),
+      };
       this.#items.push(item);
       if (file.size > limit) this.#fail(item, `${bytes(file.size)}: a file may have ${bytes(limit)}.`, false);
       else void this.#send(item);
@@ -61,7 +70,10 @@ export class Uploads {
         if (item.abort.signal.aborted) return;
         const last = index === chunks - 1;
         const payload = { upload_id: uploadId, name: item.file.name, index, last, data };
-        const ack = await this.page.connection.ask('file_upload', payload, { timeout: CHUNK_MS, signal: item.abort.signal });
+        const ack = await this.page.connection.ask('file_upload', payload, {
+          timeout: CHUNK_MS,
+          signal: item.abort.signal,
+        });
         item.sent = Math.min(item.file.size, (index + 1) * size);
         if (last) item.path = ack.path;
         this.#draw(item);
@@ -91,19 +103,45 @@ export class Uploads {
   #draw(item) {
     item.element ??= h('li', { class: 'upload' });
     const percent = item.file.size ? Math.round((100 * item.sent) / item.file.size) : 100;
-    const state = { waiting: 'waiting', sending: `${percent} %`, done: bytes(item.file.size), failed: item.problem }[item.state];
+    const state = { waiting: 'waiting', sending: `${percent} %`, done: bytes(item.file.size), failed: item.problem }[
+      item.state
+    ];
     const shown = `${item.state}|${state}`;
     if (item.shown === shown) return;
     item.shown = shown;
     item.element.dataset.state = item.state;
-    const bar = h('progress', { class: 'upload-bar', max: 100, value: percent, 'aria-label': `Uploading ${item.file.name}`, hidden: item.state !== 'sending' });
+    const bar = h('progress', {
+      class: 'upload-bar',
+      max: 100,
+      value: percent,
+      'aria-label': `Uploading ${item.file.name}`,
+      hidden: item.state !== 'sending',
+    });
     const name = item.path?.split('/').at(-1) ?? item.file.name;
     item.element.replaceChildren(
       iconElement(item.state === 'failed' ? 'alert' : 'document', true),
       h('span', { class: 'upload-name cut', title: name }, name),
       h('span', { class: 'muted small-text tabular upload-state' }, state),
-      ...(item.state === 'failed' && item.mayRetry ? [h('button', { class: 'button quiet small', type: 'button', onclick: () => void this.#retry(item) }, 'Try again')] : []),
-      h('button', { class: 'icon-button small', type: 'button', 'aria-label': `${item.state === 'sending' ? 'Cancel' : 'Remove'} ${name}`, title: item.state === 'sending' ? 'Cancel' : 'Remove', onclick: () => this.remove(item) }, iconElement('close', true)),
+      ...(item.state === 'failed' && item.mayRetry
+        ? [
+            h(
+              'button',
+              { class: 'button quiet small', type: 'button', onclick: () => void this.#retry(item) },
+              'Try again',
+            ),
+          ]
+        : []),
+      h(
+        'button',
+        {
+          class: 'icon-button small',
+          type: 'button',
+          'aria-label': `${item.state === 'sending' ? 'Cancel' : 'Remove'} ${name}`,
+          title: item.state === 'sending' ? 'Cancel' : 'Remove',
+          onclick: () => this.remove(item),
+        },
+        iconElement('close', true),
+      ),
       bar,
     );
   }

@@ -1,7 +1,9 @@
-// What changed between two texts, line by line, and inside a changed line word by word. jsdiff is loaded when first needed.
+// What changed between two texts, line by line, and inside a changed line word by word. jsdiff is loaded when first
+// needed.
 
-import { h } from '../dom.js';
 import { plural } from '../format.js';
+import { elementOf } from '../template.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
 /** Unchanged lines shown around a change. */
 const AROUND = 3;
@@ -51,7 +53,8 @@ function replaced(removed, added, words) {
     const [before, after] = [removed[at], added[at]];
     const parts = before.length + after.length > LONGEST_LINE ? null : words(before, after);
     const alike = parts?.some((part) => !part.added && !part.removed && part.value.trim() !== '');
-    const side = (own, other) => parts.filter((part) => !part[other]).map((part) => ({ text: part.value, changed: Boolean(part[own]) }));
+    const side = (own, other) =>
+      parts.filter((part) => !part[other]).map((part) => ({ text: part.value, changed: Boolean(part[own]) }));
     out.removed.push(alike ? { kind: 'removed', parts: side('removed', 'added') } : whole('removed', before));
     out.added.push(alike ? { kind: 'added', parts: side('added', 'removed') } : whole('added', after));
   }
@@ -62,46 +65,51 @@ function replaced(removed, added, words) {
 
 /** The lines as an element; long stretches without a change are folded away, and open on a click. */
 export function diffElement(lines, name) {
-  const element = h('div', { class: 'diff mono scroll', role: 'region', tabIndex: 0, 'aria-label': name });
-  if (lines.every((line) => line.kind === 'same')) {
-    element.append(h('p', { class: 'muted' }, 'No difference.'));
-    return element;
-  }
-  let folded = [];
-  const unfold = () => {
-    if (folded.length > 0) element.append(fold(folded));
-    folded = [];
+  const element = elementOf(html`<div class="diff mono scroll" role="region" tabindex="0" aria-label=${name}></div>`);
+  const all = stretchesOf(lines);
+  const unfolded = new Set();
+  const draw = () => render(all.length === 1 && all[0].far ? NONE : all.map(part), element);
+  const unfold = (stretch) => {
+    unfolded.add(stretch);
+    draw();
   };
-  lines.forEach((line, at) => {
-    const near = lines.slice(Math.max(0, at - AROUND), at + AROUND + 1).some((other) => other.kind !== 'same');
-    if (!near) {
-      folded.push(line);
-      return;
-    }
-    unfold();
-    element.append(lineElement(line));
-  });
-  unfold();
+  const part = (stretch) =>
+    stretch.far && !unfolded.has(stretch)
+      ? html`<button type="button" class="diff-fold" @click=${() => unfold(stretch)}>
+          ${plural(stretch.lines.length, 'line')} unchanged
+        </button>`
+      : stretch.lines.map(lineOf);
+  draw();
   return element;
 }
 
-function fold(lines) {
-  const button = h('button', { type: 'button', class: 'diff-fold' }, `${plural(lines.length, 'line')} unchanged`);
-  button.addEventListener('click', () => button.replaceWith(...lines.map(lineElement)));
-  return button;
+const NONE = html`<p class="muted">No difference.</p>`;
+
+/** Lines in a row that are all near a change, or all far from one. */
+function stretchesOf(lines) {
+  const stretches = [];
+  lines.forEach((line, at) => {
+    const far = lines.slice(Math.max(0, at - AROUND), at + AROUND + 1).every((other) => other.kind === 'same');
+    if (stretches.at(-1)?.far !== far) stretches.push({ far, lines: [] });
+    stretches.at(-1).lines.push(line);
+  });
+  return stretches;
 }
 
 const SIGNS = { same: ' ', removed: '−', added: '+' };
-const TAGS = { same: 'div', removed: 'del', added: 'ins' };
 const SAID = { same: '', removed: 'Removed: ', added: 'Added: ' };
+const ELEMENTS = {
+  same: (content) => html`<div class="diff-line same">${content}</div>`,
+  removed: (content) => html`<del class="diff-line removed">${content}</del>`,
+  added: (content) => html`<ins class="diff-line added">${content}</ins>`,
+};
 
-function lineElement({ kind, parts }) {
-  const words = parts.map(({ text, changed }) => (changed ? h('mark', null, text) : text));
-  return h(
-    TAGS[kind],
-    { class: `diff-line ${kind}` },
-    h('span', { class: 'diff-sign', 'aria-hidden': 'true' }, SIGNS[kind]),
-    SAID[kind] && h('span', { class: 'visually-hidden' }, SAID[kind]),
-    h('span', { class: 'diff-text' }, words),
+function lineOf({ kind, parts }) {
+  const said = SAID[kind] ? html`<span class="visually-hidden">${SAID[kind]}</span>` : nothing;
+  const words = parts.map(({ text, changed }) => (changed ? html`<mark>${text}</mark>` : text));
+  return ELEMENTS[kind](
+    html`<span class="diff-sign" aria-hidden="true">${SIGNS[kind]}</span>
+      ${said}
+      <span class="diff-text">${words}</span>`,
   );
 }

@@ -1,11 +1,11 @@
 // Editing one curated file: what is typed is never lost, and never overwrites what somebody else wrote unseen.
 
 import { bytes, number } from '../format.js';
-import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { elementOf } from '../template.js';
 import { live } from '../vendor/lit-html/directives/live.js';
-import { h } from '../dom.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
-import { lineCount } from './words.js';
+import { lineCount } from './labels.js';
 
 /** Most bytes of a curated file, as the writer's own limit has it. */
 const MOST_BYTES = 16_000;
@@ -37,7 +37,7 @@ export const hasDraft = (name) => drafts.get(name) !== null;
 
 export class Editor {
   #page;
-  #ledger;
+  #client;
   #done;
   #file;
   #text;
@@ -47,17 +47,17 @@ export class Editor {
   #busy = false;
   #problem = null;
 
-  /** `file` is `{name, content, version, limit}` as opened; `done(saved)` is called at the end, with the new file or null. */
-  constructor(page, ledger, file, done) {
+  /** `file` is as opened; `done(saved)` is called at the end, with the new file or null. */
+  constructor(page, client, file, done) {
     this.#page = page;
-    this.#ledger = ledger;
+    this.#client = client;
     this.#done = done;
     this.#file = file;
     const draft = drafts.get(file.name);
     this.#text = draft?.text ?? file.content;
     this.#base = draft?.version ?? file.version;
     this.#theirs = draft !== null && draft.version !== file.version ? file : null;
-    this.element = h('div', { class: 'editor' });
+    this.element = elementOf(html`<div class="editor"></div>`);
     this.#draw();
   }
 
@@ -73,7 +73,7 @@ export class Editor {
   async changedMeanwhile() {
     if (this.#busy) return;
     try {
-      const theirs = await this.#ledger.file(this.#file.name);
+      const theirs = await this.#client.file(this.#file.name);
       // A forget changes what a version says, not its number.
       if (theirs.version !== this.#base || theirs.content !== this.#file.content) this.#conflict(theirs);
     } catch {
@@ -100,9 +100,12 @@ export class Editor {
     this.#problem = null;
     this.#draw();
     try {
-      const saved = await this.#ledger.edit(this.#file.name, this.#text, this.#base);
+      const saved = await this.#client.edit(this.#file.name, this.#text, this.#base);
       drafts.drop(this.#file.name);
-      this.#page.toast({ kind: 'success', text: `${this.#file.name} is saved. The agent knows it from its next session on.` });
+      this.#page.toast({
+        kind: 'success',
+        text: `${this.#file.name} is saved. The agent knows it from its next session on.`,
+      });
       this.#done(saved);
       return;
     } catch (problem) {
@@ -115,7 +118,7 @@ export class Editor {
 
   async #fetchTheirs() {
     try {
-      this.#conflict(await this.#ledger.file(this.#file.name));
+      this.#conflict(await this.#client.file(this.#file.name));
     } catch (problem) {
       this.#problem = problem.message;
     }
@@ -152,7 +155,12 @@ export class Editor {
 
   async #cancel() {
     if (this.changed) {
-      const sure = await this.#page.confirm({ title: 'Drop your changes?', body: 'They are not saved.', confirm: 'Drop them', danger: true });
+      const sure = await this.#page.confirm({
+        title: 'Drop your changes?',
+        body: 'They are not saved.',
+        confirm: 'Drop them',
+        danger: true,
+      });
       if (!sure) return;
     }
     this.#close();
@@ -179,14 +187,26 @@ export class Editor {
           @input=${(event) => this.#type(event.target.value)}
           @keydown=${(event) => this.#key(event)}
         ></textarea>
-        ${this.#problem ? html`<p class="bad-words" role="alert">Not saved: ${this.#problem} What you typed is still here.</p>` : nothing}
+        ${
+          this.#problem
+            ? html`<p class="bad-words" role="alert">Not saved: ${this.#problem} What you typed is still here.</p>`
+            : nothing
+        }
         <div class="editor-foot">
           <span id="editor-size" class=${over ? 'bad-words tabular' : 'muted tabular'}
-            >${number(lines)} of ${number(this.#file.limit)} lines, ${bytes(size)} of ${bytes(MOST_BYTES)}${over ? ': too long to save' : ''}</span
+            >${number(lines)} of ${number(this.#file.limit)} lines, ${bytes(size)} of
+            ${bytes(MOST_BYTES)}${over ? ': too long to save' : ''}</span
           >
           <span class="grow"></span>
-          <button type="button" class="button quiet" ?disabled=${this.#busy} @click=${() => this.#cancel()}>Cancel</button>
-          <button type="button" class="button primary" ?disabled=${this.#busy || over || !this.changed || this.#theirs !== null} @click=${() => this.#save()}>
+          <button type="button" class="button quiet" ?disabled=${this.#busy} @click=${() => this.#cancel()}>
+            Cancel
+          </button>
+          <button
+            type="button"
+            class="button primary"
+            ?disabled=${this.#busy || over || !this.changed || this.#theirs !== null}
+            @click=${() => this.#save()}
+          >
             ${this.#busy ? 'Saving…' : 'Save'}
           </button>
         </div>
@@ -198,12 +218,14 @@ export class Editor {
   #choice() {
     return html`<div class="memory-banner warn conflict" role="alert">
       <p class="grow">
-        <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${this.#theirs.version} now). What you typed is still here. What shall
-        stand?
+        <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${this.#theirs.version}
+        now). What you typed is still here. What shall stand?
       </p>
       <div class="row">
         <button type="button" class="button small" @click=${() => this.#compare()}>Compare</button>
-        <button type="button" class="button small" ?disabled=${this.#busy} @click=${() => this.#keepMine()}>Save mine</button>
+        <button type="button" class="button small" ?disabled=${this.#busy} @click=${() => this.#keepMine()}>
+          Save mine
+        </button>
         <button type="button" class="button small" @click=${() => this.#takeTheirs()}>Take theirs</button>
       </div>
       ${this.#comparison}

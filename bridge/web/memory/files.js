@@ -1,16 +1,16 @@
 // The six files of memory: a list with how full each is, and one of them open to be read, edited, or looked back on.
 
-import { icon } from '../icons.js';
 import { ago, iso } from '../format.js';
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { h } from '../dom.js';
+import { icon } from '../icons.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
+import { elementOf } from '../template.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { Editor, hasDraft } from './editor.js';
 import { gauge, linesOf } from './gauge.js';
+import { FILES } from './labels.js';
 import { Versions } from './versions.js';
-import { LOADING, View, unreachable } from './view.js';
-import { FILES } from './words.js';
+import { LOADING, unreachable, View } from './view.js';
 
 const FIRST = 'user.md';
 
@@ -28,15 +28,15 @@ export class Files extends View {
   #asked = 0;
 
   /** `acts`: openTurn(id). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.#name = FIRST;
     this.#mode = 'read';
   }
 
   async load() {
-    const [files] = await Promise.all([this.ledger.files(), this.#mode === 'read' ? this.#fetch() : null]);
+    const [files] = await Promise.all([this.client.files(), this.#mode === 'read' ? this.#fetch() : null]);
     this.#files = files;
   }
 
@@ -82,7 +82,7 @@ export class Files extends View {
     const asked = this.#asked;
     const name = this.#name;
     try {
-      const file = await this.ledger.file(name);
+      const file = await this.client.file(name);
       if (asked === this.#asked) this.#file = { ...file, element: this.#grown(file, prose(file.content)) };
       this.#fileProblem = null;
     } catch (problem) {
@@ -104,7 +104,7 @@ export class Files extends View {
 
   #edit() {
     const file = { ...this.#file, limit: this.#state.limit };
-    this.#part = new Editor(this.page, this.ledger, file, (saved) => this.#read(saved));
+    this.#part = new Editor(this.page, this.client, file, (saved) => this.#read(saved));
     this.#mode = 'edit';
     this.draw();
     this.#part.focus();
@@ -112,7 +112,7 @@ export class Files extends View {
 
   #openVersions(version = null) {
     const acts = { openTurn: this.#acts.openTurn, restored: (saved) => this.#read(saved) };
-    this.#part = new Versions(this.page, this.ledger, this.#file, acts, version);
+    this.#part = new Versions(this.page, this.client, this.#file, acts, version);
     this.#mode = 'versions';
     this.draw();
   }
@@ -128,19 +128,26 @@ export class Files extends View {
 
   template() {
     return html`<div class="files ${this.#inFile ? 'in-file' : ''}">
-      <nav class="file-list" aria-label="Memory files">
-        ${this.#files.map((file) => this.#item(file))}
-      </nav>
+      <nav class="file-list" aria-label="Memory files">${this.#files.map((file) => this.#item(file))}</nav>
       <article class="memory-file" aria-label=${this.#name}>${this.#open()}</article>
     </div>`;
   }
 
   #item(file) {
-    return html`<button type="button" class="file-item" aria-current=${file.name === this.#name ? 'true' : 'false'} @click=${() => this.#choose(file.name)}>
-      <span class="file-item-name">${file.name}${hasDraft(file.name) ? html` <span class="badge warn">Not saved</span>` : nothing}</span>
+    return html`<button
+      type="button"
+      class="file-item"
+      aria-current=${file.name === this.#name ? 'true' : 'false'}
+      @click=${() => this.#choose(file.name)}
+    >
+      <span class="file-item-name"
+        >${file.name}${hasDraft(file.name) ? html` <span class="badge warn">Not saved</span>` : nothing}</span
+      >
       <span class="small-text muted">${FILES[file.name] ?? ''}</span>
       ${gauge(file)}
-      <span class="small-text tabular">${linesOf(file)}${file.managed === 'curated' ? changedAgo(file) : ' · fixed'}</span>
+      <span class="small-text tabular"
+        >${linesOf(file)}${file.managed === 'curated' ? changedAgo(file) : ' · fixed'}</span
+      >
     </button>`;
   }
 
@@ -168,15 +175,33 @@ export class Files extends View {
     const curated = state?.managed === 'curated';
     return html`
       <header class="memory-file-head">
-        <button type="button" class="icon-button small back" aria-label="All files" title="All files" @click=${() => this.#back()}>${icon('back', true)}</button>
+        <button
+          type="button"
+          class="icon-button small back"
+          aria-label="All files"
+          title="All files"
+          @click=${() => this.#back()}
+        >
+          ${icon('back', true)}
+        </button>
         <h3 tabindex="-1">${this.#name}</h3>
         <span class="grow"></span>
-        ${this.#file && curated && this.#mode === 'read'
-          ? html`<button type="button" class="button small" @click=${() => this.#edit()}>${icon('edit', true)}${hasDraft(this.#name) ? 'Go on editing' : 'Edit'}</button>`
-          : nothing}
+        ${
+          this.#file && curated && this.#mode === 'read'
+            ? html`<button type="button" class="button small" @click=${() => this.#edit()}>
+                ${icon('edit', true)}${hasDraft(this.#name) ? 'Go on editing' : 'Edit'}
+              </button>`
+            : nothing
+        }
         ${this.#file && curated && this.#mode !== 'edit' ? this.#versionsButton() : nothing}
       </header>
-      ${curated || !state ? nothing : html`<p class="memory-note">Comes with the sprite and is changed only by whoever deploys it; memory never writes it.</p>`}
+      ${
+        curated || !state
+          ? nothing
+          : html`<p class="memory-note">
+              Comes with the sprite and is changed only by whoever deploys it; memory never writes it.
+            </p>`
+      }
       ${this.#content()}
     `;
   }
@@ -184,12 +209,15 @@ export class Files extends View {
   #versionsButton() {
     const there = this.#mode === 'versions';
     const turn = () => (there ? this.#read() : this.#openVersions());
-    return html`<button type="button" class="button small quiet" @click=${turn}>${there ? 'Back to the file' : html`${icon('history', true)}Versions`}</button>`;
+    return html`<button type="button" class="button small quiet" @click=${turn}>
+      ${there ? 'Back to the file' : html`${icon('history', true)}Versions`}
+    </button>`;
   }
 
   #content() {
     if (this.#mode !== 'read') return this.#part.element;
-    if (this.#file) return this.#file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this.#file.element;
+    if (this.#file)
+      return this.#file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this.#file.element;
     return this.#fileProblem === null ? LOADING : unreachable(this.#fileProblem, () => void this.refresh());
   }
 }
@@ -199,8 +227,8 @@ const changedAgo = ({ updated_at: at }) => (at ? html` · <time datetime=${iso(a
 const pieces = (element) => [...element.querySelectorAll('p, li, td, pre')];
 
 function prose(content) {
-  const element = h('div', { class: 'prose memory-prose' });
-  element.append(renderMarkdown(content, { heading: 4 }));
+  const text = renderMarkdown(content, { heading: 4 });
+  const element = elementOf(html`<div class="prose memory-prose">${text}</div>`);
   evenOutline(element, 3);
   return element;
 }

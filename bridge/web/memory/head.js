@@ -1,10 +1,10 @@
 // The top of the memory panel: the search, the views by name, how much there is and what waits.
 
-import { h } from '../dom.js';
-import { icon } from '../icons.js';
 import { number, plural } from '../format.js';
-import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { icon } from '../icons.js';
+import { elementOf } from '../template.js';
 import { live } from '../vendor/lit-html/directives/live.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
 /** The views in their order, as people call them. */
 export const TABS = { files: 'Files', learnings: 'Learned', timeline: 'Timeline', actions: 'To do', health: 'Health' };
@@ -17,7 +17,7 @@ export class Head {
   /** `acts`: type(query), choose(tab), flush(), results() which brings the keyboard to the first result. */
   constructor(acts) {
     this.#acts = acts;
-    this.element = h('div', { class: 'memory-head' });
+    this.element = elementOf(html`<div class="memory-head"></div>`);
   }
 
   focus() {
@@ -26,7 +26,7 @@ export class Head {
     field?.select();
   }
 
-  /** Draws `{tab, query, unseen, flushing, memory}`: the view in front (null: results), what is searched for, new learnings. */
+  /** Draws the view in front (`tab`, null: results), what is searched for, and how many learnings are new. */
   draw(shown) {
     this.#shown = shown;
     render(
@@ -66,20 +66,35 @@ export class Head {
       aria-selected=${tab === front}
       tabindex=${reachable ? 0 : -1}
       @click=${() => this.#acts.choose(tab)}
-    >${TABS[tab]}${tab === 'learnings' && unseen > 0
-      ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${number(unseen)}</span>`
-      : nothing}</button>`;
+    >
+      ${TABS[tab]}${
+        tab === 'learnings' && unseen > 0
+          ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${number(unseen)}</span>`
+          : nothing
+      }
+    </button>`;
   }
 
   #standing({ learnings, turns, waiting }) {
     const { flushing } = this.#shown;
     return html`<p class="memory-standing small-text muted">
-      <span>${plural(learnings, 'learning')} from ${plural(turns, 'turn')}${waiting > 0 ? html`, ${number(waiting)} waiting` : nothing}</span>
-      ${waiting > 0
-        ? html`<button type="button" class="button small" ?disabled=${flushing} title="Looks through the turns that wait for things to keep" @click=${this.#acts.flush}>
-            ${flushing ? 'Learning…' : 'Learn now'}
-          </button>`
-        : nothing}
+      <span
+        >${plural(learnings, 'learning')} from
+        ${plural(turns, 'turn')}${waiting > 0 ? html`, ${number(waiting)} waiting` : nothing}</span
+      >
+      ${
+        waiting > 0
+          ? html`<button
+              type="button"
+              class="button small"
+              ?disabled=${flushing}
+              title="Looks through the turns that wait for things to keep"
+              @click=${this.#acts.flush}
+            >
+              ${flushing ? 'Learning…' : 'Learn now'}
+            </button>`
+          : nothing
+      }
     </p>`;
   }
 

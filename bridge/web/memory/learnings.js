@@ -1,12 +1,12 @@
 // What was learned, newest first, with its evidence.
 
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
-import { PAGE } from './ledger.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { PAGE } from './client.js';
+import { TYPES } from './labels.js';
 import { learningRow } from './learning_row.js';
 import { Rows } from './rows.js';
-import { View, nothingYet } from './view.js';
-import { TYPES } from './words.js';
+import { nothingYet, View } from './view.js';
 
 /** A highlight lasts so long. */
 const FRESH_MS = 20_000;
@@ -19,8 +19,8 @@ export class Learnings extends View {
   #busy = false;
 
   /** `acts`: openTurn, forget, openLearning, draft. */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.#rows = new Rows(PAGE);
   }
@@ -48,14 +48,14 @@ export class Learnings extends View {
   }
 
   async load() {
-    this.#rows.renew(await this.ledger.learnings());
+    this.#rows.renew(await this.client.learnings());
   }
 
   /** Brings one learning into sight, also one that is pages away. */
   async open(id) {
     if (!this.loaded) await this.refresh();
     if (!this.#rows.get(id)) {
-      const row = await this.attempt('The learning could not be opened', () => this.ledger.learning(id));
+      const row = await this.attempt('The learning could not be opened', () => this.client.learning(id));
       if (row === null) {
         if (this.problem === null) this.page.toast({ kind: 'info', text: `Learning ${id} is no longer there.` });
         return;
@@ -83,7 +83,7 @@ export class Learnings extends View {
   async #older() {
     this.#busy = true;
     this.draw();
-    const rows = await this.attempt('Older ones could not be fetched', () => this.ledger.learnings(this.#rows.cursor));
+    const rows = await this.attempt('Older ones could not be fetched', () => this.client.learnings(this.#rows.cursor));
     this.#busy = false;
     if (rows) this.#rows.append(rows);
     this.draw();
@@ -95,7 +95,8 @@ export class Learnings extends View {
     if (all.length === 0) {
       return nothingYet(
         'Nothing learned yet',
-        'Tell the agent something about yourself. What it hears is looked through for things to keep every few turns, at the end of a session, and whenever you ask.',
+        'Tell the agent something about yourself. What it hears is looked through for things to keep every few ' +
+          'turns, at the end of a session, and whenever you ask.',
         { label: 'Tell it something', run: () => this.#acts.draft('I prefer short answers, and my name is ') },
       );
     }
@@ -104,13 +105,23 @@ export class Learnings extends View {
       <div class="memory-filter" role="group" aria-label="Kind of learning">
         ${this.#chip(null, 'All')} ${Object.entries(TYPES).map(([type, name]) => this.#chip(type, name))}
       </div>
-      ${rows.length === 0 ? html`<p class="memory-note">None of this kind among the newest ${all.length}.</p>` : nothing}
+      ${
+        rows.length === 0 ? html`<p class="memory-note">None of this kind among the newest ${all.length}.</p>` : nothing
+      }
       <div class="learnings">
-        ${repeat(rows, (row) => row.id, (row) => learningRow(row, this.#acts, { fresh: this.#fresh.has(row.id) }))}
+        ${repeat(
+          rows,
+          (row) => row.id,
+          (row) => learningRow(row, this.#acts, { fresh: this.#fresh.has(row.id) }),
+        )}
       </div>
-      ${this.#rows.more
-        ? html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>Older</button>`
-        : html`<p class="memory-note">That is where it began.</p>`}
+      ${
+        this.#rows.more
+          ? html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>
+              Older
+            </button>`
+          : html`<p class="memory-note">That is where it began.</p>`
+      }
     `;
   }
 
@@ -119,6 +130,8 @@ export class Learnings extends View {
       this.#type = type;
       this.draw();
     };
-    return html`<button type="button" class="filter-chip" aria-pressed=${this.#type === type} @click=${choose}>${name}</button>`;
+    return html`<button type="button" class="filter-chip" aria-pressed=${this.#type === type} @click=${choose}>
+      ${name}
+    </button>`;
   }
 }

@@ -1,19 +1,21 @@
 // The memory panel: a search and five views; it says when something was learned.
+//
+// Everything here is made with lit templates: lists and forms that are drawn anew as a whole from what memory answered.
 
 import { plural } from '../format.js';
-import { h } from '../dom.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
 import { Actions } from './actions.js';
+import { createClient } from './client.js';
 import { dropDrafts } from './editor.js';
 import { Files } from './files.js';
 import { forget, forgetWords } from './forget.js';
 import { Head, TABS } from './head.js';
 import { Health } from './health.js';
-import { createLedger } from './ledger.js';
+import { TYPES } from './labels.js';
 import { Learnings } from './learnings.js';
 import { Search } from './search.js';
 import { Timeline } from './timeline.js';
 import { showTurn } from './turn.js';
-import { TYPES } from './words.js';
 
 const ENDS = new Set(['complete', 'interrupted', 'error']);
 /** A turn is in the log a moment after its end is told. */
@@ -36,7 +38,7 @@ export function mountMemory(root, page) {
 
 class Memory {
   #page;
-  #ledger;
+  #client;
   #visible = false;
   #tab;
   #query = '';
@@ -46,11 +48,10 @@ class Memory {
   #search;
   #views;
   #head;
-  #body;
 
   constructor(root, page) {
     this.#page = page;
-    this.#ledger = createLedger(page);
+    this.#client = createClient(page);
     this.#tab = 'files';
     const acts = {
       openTurn: (id, quote = null) => this.openTurn(id, quote),
@@ -62,7 +63,7 @@ class Memory {
       flush: () => this.#flush(),
       draft: (text) => page.draft(text),
     };
-    const made = (Part) => new Part(page, this.#ledger, acts);
+    const made = (Part) => new Part(page, this.#client, acts);
     this.#search = made(Search);
     this.#views = {
       files: made(Files),
@@ -77,10 +78,15 @@ class Memory {
       flush: () => void this.#flush(),
       results: () => this.#search.element.querySelector('.hit-main')?.focus(),
     });
-    this.#body = h('div', { class: 'memory-body', id: 'memory-body', role: 'tabpanel' });
-    this.#body.append(...Object.values(this.#views).map((view) => view.element), this.#search.element);
     root.classList.add('memory');
-    root.append(h('h2', { class: 'visually-hidden' }, 'Memory'), this.#head.element, this.#body);
+    render(
+      html`<h2 class="visually-hidden">Memory</h2>
+        ${this.#head.element}
+        <div class="memory-body" id="memory-body" role="tabpanel">
+          ${[...Object.values(this.#views), this.#search].map((view) => view.element)}
+        </div>`,
+      root,
+    );
     this.#listen();
     this.#addCommands();
     this.#drawHead();
@@ -127,9 +133,12 @@ class Memory {
   // --- opening ---
 
   async openTurn(id, quote = null) {
-    const unwanted = await showTurn(this.#page, this.#ledger, id, quote);
+    const unwanted = await showTurn(this.#page, this.#client, id, quote);
     if (unwanted === null) return;
-    await this.#forget(unwanted, unwanted.turn === undefined ? 'This session, with all its turns,' : `Turn ${unwanted.turn}`);
+    await this.#forget(
+      unwanted,
+      unwanted.turn === undefined ? 'This session, with all its turns,' : `Turn ${unwanted.turn}`,
+    );
   }
 
   async openFile(name, version = null) {
@@ -154,11 +163,11 @@ class Memory {
   }
 
   async #forget(target, what) {
-    if (await forget(this.#page, this.#ledger, target, what)) this.#dropDrafts();
+    if (await forget(this.#page, this.#client, target, what)) this.#dropDrafts();
   }
 
   async #forgetWords() {
-    if (await forgetWords(this.#page, this.#ledger)) this.#dropDrafts();
+    if (await forgetWords(this.#page, this.#client)) this.#dropDrafts();
   }
 
   /** What was typed before may hold what is forgotten now: a save would bring it back. */
@@ -173,7 +182,7 @@ class Memory {
     this.#drawHead();
     const before = this.#page.store.state.memory?.learnings ?? 0;
     try {
-      const { memory, last_error: problem } = await this.#ledger.flush();
+      const { memory, last_error: problem } = await this.#client.flush();
       if (memory.waiting > 0 && problem) this.#page.toast({ kind: 'error', text: `Nothing was learned: ${problem}` });
       else this.#sayLearned(memory.learnings - before);
     } catch (problem) {
@@ -189,7 +198,11 @@ class Memory {
       this.#page.toast({ kind: 'info', text: 'There was nothing new to learn.' });
       return;
     }
-    const action = { label: 'Show', run: () => (this.#page.openPanel('memory'), this.#choose('learnings')) };
+    const show = () => {
+      this.#page.openPanel('memory');
+      this.#choose('learnings');
+    };
+    const action = { label: 'Show', run: show };
     this.#page.toast({ kind: 'success', text: `Learned ${plural(count, 'thing')}.`, action });
   }
 
@@ -247,13 +260,23 @@ class Memory {
       commands.add({ id: `memory.${tab}`, title: `Memory: ${name}`, group: 'Memory', run });
     }
     commands.provide('Memory', (query) => this.#hitsLike(query));
-    commands.add({ id: 'memory.flush', title: 'Learn from what waits now', group: 'Memory', run: () => void this.#flush() });
-    commands.add({ id: 'memory.forget', title: 'Forget something…', group: 'Memory', run: () => void this.#forgetWords() });
+    commands.add({
+      id: 'memory.flush',
+      title: 'Learn from what waits now',
+      group: 'Memory',
+      run: () => void this.#flush(),
+    });
+    commands.add({
+      id: 'memory.forget',
+      title: 'Forget something…',
+      group: 'Memory',
+      run: () => void this.#forgetWords(),
+    });
   }
 
   async #hitsLike(query) {
     if (query.trim().length < LEAST_QUERY) return [];
-    const { hits } = await this.#ledger.search(query.trim()).catch(() => ({ hits: [] }));
+    const { hits } = await this.#client.search(query.trim()).catch(() => ({ hits: [] }));
     return hits.slice(0, PALETTE_HITS).map((hit) => ({
       title: hit.text.split('\n')[0],
       hint: hit.kind === 'turn' ? `Turn ${hit.id}` : (TYPES[hit.type] ?? hit.type),

@@ -1,14 +1,14 @@
 // How memory grew: turns, and what was learned, edited and forgotten, newest first.
 
-import { icon } from '../icons.js';
 import { iso, money, plural, when } from '../format.js';
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { icon } from '../icons.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
-import { PAGE } from './ledger.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { PAGE } from './client.js';
+import { OUTCOMES, toolName, touched, turnRange } from './labels.js';
 import { byDay, merged, wanting } from './merged.js';
 import { Rows } from './rows.js';
-import { View, nothingYet } from './view.js';
-import { OUTCOMES, toolName, touched, turnRange } from './words.js';
+import { nothingYet, View } from './view.js';
 
 const FRESH_MS = 20_000;
 const TOOLS_NAMED = 4;
@@ -27,8 +27,8 @@ export class Timeline extends View {
   #busy = false;
 
   /** `acts`: openTurn(id), openFile(name, version), openLearningsOf(curation), draft(text). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.#turns = new Rows(PAGE);
     this.#curations = new Rows(PAGE);
@@ -43,9 +43,16 @@ export class Timeline extends View {
   }
 
   async load() {
-    const [turns, curations, learnings] = await Promise.all([this.ledger.turns(), this.ledger.curations(), this.ledger.learnings()]);
+    const [turns, curations, learnings] = await Promise.all([
+      this.client.turns(),
+      this.client.curations(),
+      this.client.learnings(),
+    ]);
     this.#taught = grouped(learnings);
-    const news = [...this.#turns.renew(turns).map((id) => `turn-${id}`), ...this.#curations.renew(curations).map((id) => `curation-${id}`)];
+    const news = [
+      ...this.#turns.renew(turns).map((id) => `turn-${id}`),
+      ...this.#curations.renew(curations).map((id) => `curation-${id}`),
+    ];
     if (this.loaded) this.#light(news);
   }
 
@@ -61,8 +68,8 @@ export class Timeline extends View {
     this.#busy = true;
     this.draw();
     await this.attempt('Older ones could not be fetched', async () => {
-      if (wanting(...this.#lists()) === 'turn') this.#turns.append(await this.ledger.turns(this.#turns.cursor));
-      else this.#curations.append(await this.ledger.curations(this.#curations.cursor));
+      if (wanting(...this.#lists()) === 'turn') this.#turns.append(await this.client.turns(this.#turns.cursor));
+      else this.#curations.append(await this.client.curations(this.#curations.cursor));
     });
     this.#busy = false;
     this.draw();
@@ -76,30 +83,45 @@ export class Timeline extends View {
     const lists = this.#lists();
     const entries = merged(...lists);
     if (entries.length === 0) {
-      return nothingYet('No turn yet', 'Every message of yours and its answer becomes one line here, and below which turns something was learned.', {
-        label: 'Write the first message',
-        run: () => this.#acts.draft(''),
-      });
+      return nothingYet(
+        'No turn yet',
+        'Every message of yours and its answer becomes one line here, and below which turns something was learned.',
+        {
+          label: 'Write the first message',
+          run: () => this.#acts.draft(''),
+        },
+      );
     }
     return html`
       ${byDay(entries, dayOf).map(
-        ({ day, entries: each }) => html`<section class="timeline-day">
-          <h3>${day}</h3>
-          <ol class="plain timeline">
-            ${repeat(each, ({ kind, row }) => `${kind}-${row.id}`, (entry) => this.#entry(entry))}
-          </ol>
-        </section>`,
+        ({ day, entries: each }) =>
+          html`<section class="timeline-day">
+            <h3>${day}</h3>
+            <ol class="plain timeline">
+              ${repeat(
+                each,
+                ({ kind, row }) => `${kind}-${row.id}`,
+                (entry) => this.#entry(entry),
+              )}
+            </ol>
+          </section>`,
       )}
-      ${wanting(...lists) === null
-        ? html`<p class="memory-note">That is where it began.</p>`
-        : html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>Older</button>`}
+      ${
+        wanting(...lists) === null
+          ? html`<p class="memory-note">That is where it began.</p>`
+          : html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>
+              Older
+            </button>`
+      }
     `;
   }
 
   #entry({ kind, row }) {
     const idle = kind === 'curation' && row.kind === 'batch' && row.learnings === 0 && row.files.length === 0;
     const look = `${kind} ${idle ? 'nothing' : ''} ${this.#fresh.has(`${kind}-${row.id}`) ? 'fresh' : ''}`;
-    return html`<li class=${look} data-row="${kind}-${row.id}">${kind === 'turn' ? this.#turn(row) : this.#curation(row)}</li>`;
+    return html`<li class=${look} data-row="${kind}-${row.id}">
+      ${kind === 'turn' ? this.#turn(row) : this.#curation(row)}
+    </li>`;
   }
 
   #turn(row) {
@@ -111,9 +133,11 @@ export class Timeline extends View {
         <span class="timeline-asked">${asked || 'Nothing said'}</span>
         ${row.agent_response ? html`<span class="timeline-answered muted">${row.agent_response}</span>` : nothing}
         <span class="small-text muted"
-          >Turn ${row.id}${row.sequence_num === FIRST_OF_SESSION ? html`, the first of a session` : nothing} · <time datetime=${iso(row.at)}>${when(row.at)}</time>${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${row.curated
-            ? nothing
-            : html` · waits to be looked through`}</span
+          >Turn ${row.id}${row.sequence_num === FIRST_OF_SESSION ? html`, the first of a session` : nothing} ·
+          <time datetime=${iso(row.at)}>${when(row.at)}</time
+          >${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${
+            row.curated ? nothing : html` · waits to be looked through`
+          }</span
         >
       </span>
     </button>`;
@@ -121,7 +145,11 @@ export class Timeline extends View {
 
   #lessons(row) {
     const rows = (this.#taught.get(row.id) ?? []).slice(0, LESSONS).reverse();
-    return rows.length === 0 ? nothing : html`<ul class="lessons">${rows.map(({ content }) => html`<li>${content}</li>`)}</ul>`;
+    return rows.length === 0
+      ? nothing
+      : html`<ul class="lessons">
+          ${rows.map(({ content }) => html`<li>${content}</li>`)}
+        </ul>`;
   }
 
   #curation(row) {
@@ -129,20 +157,45 @@ export class Timeline extends View {
       <span class="timeline-icon">${icon(ICONS[row.kind] ?? 'brain', true)}</span>
       <div class="timeline-words">
         <span><strong>${headline(row)}</strong></span>
-        ${row.kind === 'forget' && Array.isArray(row.detail.turns)
-          ? html`<span class="muted">${touched(row.detail).map(({ what }) => what).join(', ')}</span>`
-          : nothing}
+        ${
+          row.kind === 'forget' && Array.isArray(row.detail.turns)
+            ? html`<span class="muted"
+                >${touched(row.detail)
+                  .map(({ what }) => what)
+                  .join(', ')}</span
+              >`
+            : nothing
+        }
         ${this.#lessons(row)}
         <span class="timeline-links">
-          ${row.learnings ? html`<button type="button" class="link" @click=${() => this.#acts.openLearningsOf(row)}>${plural(row.learnings, 'learning')}</button>` : nothing}
+          ${
+            row.learnings
+              ? html`<button type="button" class="link" @click=${() => this.#acts.openLearningsOf(row)}>
+                  ${plural(row.learnings, 'learning')}
+                </button>`
+              : nothing
+          }
           ${row.files.map(
-            ({ name, version }) => html`<button type="button" class="link" @click=${() => this.#acts.openFile(name, version)}>${name}, version ${version}</button>`,
+            ({ name, version }) =>
+              html`<button type="button" class="link" @click=${() => this.#acts.openFile(name, version)}>
+                ${name}, version ${version}
+              </button>`,
           )}
         </span>
-        ${row.rejected.length
-          ? html`<details class="small-text"><summary>${plural(row.rejected.length, 'thing')} not taken over</summary><ul>${row.rejected.map((report) => html`<li>${report.detail}</li>`)}</ul></details>`
-          : nothing}
-        <span class="small-text muted"><time datetime=${iso(row.at)}>${when(row.at)}</time>${row.cost_usd ? html` · ${money(row.cost_usd)}` : nothing}</span>
+        ${
+          row.rejected.length
+            ? html`<details class="small-text">
+                <summary>${plural(row.rejected.length, 'thing')} not taken over</summary>
+                <ul>
+                  ${row.rejected.map((report) => html`<li>${report.detail}</li>`)}
+                </ul>
+              </details>`
+            : nothing
+        }
+        <span class="small-text muted"
+          ><time datetime=${iso(row.at)}>${when(row.at)}</time
+          >${row.cost_usd ? html` · ${money(row.cost_usd)}` : nothing}</span
+        >
       </div>
     </div>`;
   }
@@ -169,7 +222,9 @@ export function headline({ kind, learnings, files, first_turn: first, last_turn:
   if (kind === 'edit') {
     if (detail.generation !== undefined) return 'Memory was made anew from the log';
     if (detail.action_id !== undefined) return `You set to-do ${detail.action_id} to ${detail.status}`;
-    return detail.source === 'disk' ? `${detail.name ?? 'A file'} was edited by hand` : `You edited ${detail.name ?? 'a file'}`;
+    return detail.source === 'disk'
+      ? `${detail.name ?? 'A file'} was edited by hand`
+      : `You edited ${detail.name ?? 'a file'}`;
   }
   const from = first === null ? '' : ` from ${turnRange(first, last)}`;
   if (!active) return `Learned${from}, replaced since`;

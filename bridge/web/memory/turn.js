@@ -1,17 +1,18 @@
-// One turn of the log, whole: what the person said, what was done, what was answered. The words a learning rests on are marked.
+// One turn of the log, whole: what the person said, what was done, what was answered. The words a learning rests on are
+// marked.
 
-import { h } from '../dom.js';
 import { iso, when } from '../format.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
+import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { OUTCOMES, toolName } from './words.js';
+import { OUTCOMES, toolName } from './labels.js';
 
 const MARK = 'evidence';
 
-/** Opens a turn; `quote` is marked in it. Resolves with what the person wants forgotten ({turn} or {session}), or null. */
-export async function showTurn(page, ledger, id, quote = null) {
-  const body = h('div', { class: 'turn-view' });
+/** Opens a turn; `quote` is marked in it. Resolves with what the person wants forgotten, or null. */
+export async function showTurn(page, client, id, quote = null) {
+  const body = elementOf(html`<div class="turn-view"></div>`);
   let shown = id;
   let session = null;
 
@@ -20,7 +21,7 @@ export async function showTurn(page, ledger, id, quote = null) {
     const around = { previous: () => open(turnId - 1), next: () => open(turnId + 1) };
     render(head(turnId, around, html`<p role="status">Loading…</p>`), body);
     try {
-      const turn = await ledger.turn(turnId);
+      const turn = await client.turn(turnId);
       if (shown !== turnId) return;
       session = turn.session_id;
       render(head(turnId, around, content(turn)), body);
@@ -46,13 +47,14 @@ export async function showTurn(page, ledger, id, quote = null) {
   return answer === 'turn' ? { turn: shown } : null;
 }
 
-const head = (id, { previous, next }, content) => html`<div class="turn-head">
-    <h3>Turn ${id}</h3>
-    <span class="grow"></span>
-    <button type="button" class="button quiet small" ?disabled=${id <= 1} @click=${previous}>Earlier</button>
-    <button type="button" class="button quiet small" @click=${next}>Later</button>
-  </div>
-  ${content}`;
+const head = (id, { previous, next }, content) =>
+  html`<div class="turn-head">
+      <h3>Turn ${id}</h3>
+      <span class="grow"></span>
+      <button type="button" class="button quiet small" ?disabled=${id <= 1} @click=${previous}>Earlier</button>
+      <button type="button" class="button quiet small" @click=${next}>Later</button>
+    </div>
+    ${content}`;
 
 function content(turn) {
   const outcome = OUTCOMES[turn.outcome];
@@ -61,19 +63,30 @@ function content(turn) {
       <time datetime=${iso(turn.timestamp)}>${when(turn.timestamp)}</time>${outcome ? html` · ${outcome}` : nothing} ·
       ${turn.processed ? 'looked through for learnings' : 'not looked through for learnings yet'}
     </p>
-    ${turn.trigger === 'task' ? html`<p>The agent went on by itself, since something it waited for was done.</p>` : nothing}
+    ${
+      turn.trigger === 'task'
+        ? html`<p>The agent went on by itself, since something it waited for was done.</p>`
+        : nothing
+    }
     ${turn.user_message ? said('You', html`<div class="turn-text">${turn.user_message}</div>`) : nothing}
     ${turn.notice ? said('What it was told', html`<div class="turn-text">${turn.notice}</div>`) : nothing}
-    ${turn.tool_calls.length ? said('What it did', html`<div class="turn-calls">${turn.tool_calls.map(call)}</div>`) : nothing}
+    ${
+      turn.tool_calls.length
+        ? said('What it did', html`<div class="turn-calls">${turn.tool_calls.map(call)}</div>`)
+        : nothing
+    }
     ${turn.agent_response ? said('Agent', prose(turn.agent_response)) : nothing}
   `;
 }
 
-const said = (who, what) => html`<section class="turn-part"><h4>${who}</h4>${what}</section>`;
+const said = (who, what) =>
+  html`<section class="turn-part">
+    <h4>${who}</h4>
+    ${what}
+  </section>`;
 
 function prose(text) {
-  const element = h('div', { class: 'prose' });
-  element.append(renderMarkdown(text, { heading: 5 }));
+  const element = elementOf(html`<div class="prose">${renderMarkdown(text, { heading: 5 })}</div>`);
   evenOutline(element, 4);
   return element;
 }
@@ -81,12 +94,13 @@ function prose(text) {
 function call({ name, input, result, is_error: failed }) {
   return html`<details class="turn-call">
     <summary>${toolName(name)}${failed ? html` <span class="badge bad">failed</span>` : nothing}</summary>
-    <pre class="mono scroll" tabindex="0" role="region" aria-label="What ${toolName(name)} was given">${shown(input)}</pre>
-    ${result === null || result === undefined || result === ''
-      ? nothing
-      : html`<pre class="mono scroll" tabindex="0" role="region" aria-label="What ${toolName(name)} gave">${shown(result)}</pre>`}
+    ${block(`What ${toolName(name)} was given`, input)}
+    ${result === null || result === undefined || result === '' ? nothing : block(`What ${toolName(name)} gave`, result)}
   </details>`;
 }
+
+const block = (label, value) =>
+  html`<pre class="mono scroll" tabindex="0" role="region" aria-label=${label}>${shown(value)}</pre>`;
 
 const shown = (value) => (typeof value === 'string' ? value : JSON.stringify(value, null, 2));
 

@@ -1,14 +1,14 @@
 // The versions of one file: who made each and why, what it changed, and the way back to it.
 
-import { h } from '../dom.js';
 import { iso, plural, when } from '../format.js';
+import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
-import { turnRange } from './words.js';
+import { turnRange } from './labels.js';
 
 export class Versions {
   #page;
-  #ledger;
+  #client;
   #current;
   #acts;
   #wanted;
@@ -18,20 +18,20 @@ export class Versions {
   #busy = false;
 
   /** `current` is the file as it is; `acts`: openTurn(id), restored(file). Shows `version`, else the newest. */
-  constructor(page, ledger, current, acts, version = null) {
+  constructor(page, client, current, acts, version = null) {
     this.#page = page;
-    this.#ledger = ledger;
+    this.#client = client;
     this.#current = current;
     this.#acts = acts;
     this.#wanted = version;
-    this.element = h('div', { class: 'versions' });
+    this.element = elementOf(html`<div class="versions"></div>`);
     this.#draw();
     void this.#load();
   }
 
   async #load() {
     try {
-      this.#history = await this.#ledger.history(this.#current.name);
+      this.#history = await this.#client.history(this.#current.name);
       const wanted = this.#history.find(({ version }) => version === this.#wanted) ?? this.#history[0];
       if (wanted) await this.#show(wanted);
     } catch (problem) {
@@ -50,9 +50,9 @@ export class Versions {
       const { name } = this.#current;
       const before = this.#history.find(({ version }) => version === entry.version - 1);
       const [after, old, curation] = await Promise.all([
-        this.#ledger.file(name, entry.version),
-        before ? this.#ledger.file(name, before.version) : { content: '' },
-        this.#ledger.curation(entry.curation_id),
+        this.#client.file(name, entry.version),
+        before ? this.#client.file(name, before.version) : { content: '' },
+        this.#client.curation(entry.curation_id),
       ]);
       shown.content = after.content;
       shown.curation = curation;
@@ -68,14 +68,20 @@ export class Versions {
     this.#busy = true;
     this.#draw();
     try {
-      const saved = await this.#ledger.edit(this.#current.name, content, this.#current.version);
-      this.#page.toast({ kind: 'success', text: `${this.#current.name} is as in version ${entry.version} again (version ${saved.version} now).` });
+      const saved = await this.#client.edit(this.#current.name, content, this.#current.version);
+      this.#page.toast({
+        kind: 'success',
+        text: `${this.#current.name} is as in version ${entry.version} again (version ${saved.version} now).`,
+      });
       this.#acts.restored(saved);
       return;
     } catch (problem) {
       this.#problem =
-        problem.code === 'conflict' ? 'The file has changed meanwhile: look at its newest version first.' : `Not restored: ${problem.message}`;
-      if (problem.code === 'conflict') this.#current = await this.#ledger.file(this.#current.name).catch(() => this.#current);
+        problem.code === 'conflict'
+          ? 'The file has changed meanwhile: look at its newest version first.'
+          : `Not restored: ${problem.message}`;
+      if (problem.code === 'conflict')
+        this.#current = await this.#client.file(this.#current.name).catch(() => this.#current);
     }
     this.#busy = false;
     if (this.#problem !== null) await this.#load();
@@ -86,8 +92,10 @@ export class Versions {
   }
 
   #drawn() {
-    if (this.#history === null) return html`<p class="memory-note" role="status">${this.#problem ?? 'Loading the versions…'}</p>`;
-    if (this.#history.length === 0) return html`<p class="memory-note">It is as it came: nothing has changed it yet.</p>`;
+    if (this.#history === null)
+      return html`<p class="memory-note" role="status">${this.#problem ?? 'Loading the versions…'}</p>`;
+    if (this.#history.length === 0)
+      return html`<p class="memory-note">It is as it came: nothing has changed it yet.</p>`;
     return html`<ol class="plain version-list" aria-label="Versions">
         ${this.#history.map((entry) => this.#item(entry))}
       </ol>
@@ -98,8 +106,14 @@ export class Versions {
     const shown = this.#shown?.entry.version === entry.version;
     return html`<li>
       <button type="button" class="version-item" aria-pressed=${shown} @click=${() => this.#show(entry)}>
-        <span class="version-name"><strong>Version ${entry.version}</strong>${entry.version === this.#current.version ? html`<span class="badge ok">Now</span>` : nothing}</span>
-        <span class="small-text muted">${WHO[entry.source] ?? entry.source}, <time datetime=${iso(entry.at)}>${when(entry.at)}</time>, ${plural(entry.lines, 'line')}</span>
+        <span class="version-name"
+          ><strong>Version ${entry.version}</strong
+          >${entry.version === this.#current.version ? html`<span class="badge ok">Now</span>` : nothing}</span
+        >
+        <span class="small-text muted"
+          >${WHO[entry.source] ?? entry.source}, <time datetime=${iso(entry.at)}>${when(entry.at)}</time>,
+          ${plural(entry.lines, 'line')}</span
+        >
       </button>
     </li>`;
   }
@@ -110,23 +124,35 @@ export class Versions {
     return html`
       <div class="version-head">
         <p class="grow">${this.#why()}</p>
-        ${past
-          ? html`<button type="button" class="button small" ?disabled=${this.#busy || content === null} @click=${() => this.#restore()}>Restore version ${entry.version}</button>`
-          : nothing}
+        ${
+          past
+            ? html`<button
+                type="button"
+                class="button small"
+                ?disabled=${this.#busy || content === null}
+                @click=${() => this.#restore()}
+              >
+                Restore version ${entry.version}
+              </button>`
+            : nothing
+        }
       </div>
-      ${this.#problem ? html`<p class="bad-words" role="alert">${this.#problem}</p>` : nothing} ${diff ?? html`<p class="memory-note" role="status">Comparing…</p>`}
+      ${this.#problem ? html`<p class="bad-words" role="alert">${this.#problem}</p>` : nothing}
+      ${diff ?? html`<p class="memory-note" role="status">Comparing…</p>`}
     `;
   }
 
   #why() {
     const { entry, curation } = this.#shown;
-    if (entry.source === 'person') return curation?.detail.source === 'disk' ? 'You edited the file on disk.' : 'You wrote it here.';
+    if (entry.source === 'person')
+      return curation?.detail.source === 'disk' ? 'You edited the file on disk.' : 'You wrote it here.';
     if (curation === null) return 'Written by the curator.';
     const { first_turn: first, last_turn: last, learnings } = curation;
     const learnt = learnings ? `, with ${plural(learnings, 'learning')}` : '';
     if (first === null) return `Written by the curator${learnt}.`;
     return html`Written by the curator after
-      <button type="button" class="link" @click=${() => this.#acts.openTurn(last)}>${turnRange(first, last)}</button>${learnt}.`;
+      <button type="button" class="link" @click=${() => this.#acts.openTurn(last)}>${turnRange(first, last)}</button
+      >${learnt}.`;
   }
 }
 

@@ -1,6 +1,6 @@
 // A part of the memory panel: loads when it is first seen, renews when memory changed, and says how it stands.
 
-import { h } from '../dom.js';
+import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 
 export class View {
@@ -9,10 +9,10 @@ export class View {
   #timer;
 
   /** Subclasses give `load()`, which fetches what `template()` draws. */
-  constructor(page, ledger) {
+  constructor(page, client) {
     this.page = page;
-    this.ledger = ledger;
-    this.element = h('div', { class: 'memory-view scroll', hidden: true });
+    this.client = client;
+    this.element = elementOf(html`<div class="memory-view scroll" hidden></div>`);
     this.visible = false;
     this.loaded = false;
     this.problem = null;
@@ -85,20 +85,27 @@ export const LOADING = html`<div class="memory-loading" role="status" aria-label
   <div class="skeleton"></div>
 </div>`;
 
-export const unreachable = (problem, retry) => html`<div class="empty">
-  <h3>Memory cannot be reached</h3>
-  <p>${problem.message} Nothing is lost: memory lives with your sprite, not on this page.</p>
-  <button type="button" class="button" @click=${retry}>Try again</button>
-</div>`;
+export const unreachable = (problem, retry) =>
+  html`<div class="empty">
+    <h3>Memory cannot be reached</h3>
+    <p>${problem.message} Nothing is lost: memory lives with your sprite, not on this page.</p>
+    <button type="button" class="button" @click=${retry}>Try again</button>
+  </div>`;
 
-const outdated = (problem, retry) => html`<div class="memory-banner warn" role="status">
-  <p class="grow">This may be out of date. ${problem.message}</p>
-  <button type="button" class="button small" @click=${retry}>Try again</button>
-</div>`;
+const outdated = (problem, retry) =>
+  html`<div class="memory-banner warn" role="status">
+    <p class="grow">This may be out of date. ${problem.message}</p>
+    <button type="button" class="button small" @click=${retry}>Try again</button>
+  </div>`;
 
 /** An empty list that teaches one thing to do. */
-export const nothingYet = (title, words, button = null) => html`<div class="empty">
-  <h3>${title}</h3>
-  <p>${words}</p>
-  ${button === null ? null : html`<button type="button" class="button primary" @click=${button.run}>${button.label}</button>`}
-</div>`;
+export const nothingYet = (title, words, button = null) =>
+  html`<div class="empty">
+    <h3>${title}</h3>
+    <p>${words}</p>
+    ${
+      button === null
+        ? null
+        : html`<button type="button" class="button primary" @click=${button.run}>${button.label}</button>`
+    }
+  </div>`;

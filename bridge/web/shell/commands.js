@@ -64,4 +64,7 @@ function name(event) {
 }
 
 /** Keys as they are printed on this machine's keyboard: `Mod+K` as two caps. */
-export const caps = (keys) => keys.split(/[ +]/).map((key) => (key === 'Mod' ? (APPLE ? '⌘' : 'Ctrl') : key.length === 1 ? key.toUpperCase() : key));
+export const caps = (keys) =>
+  keys
+    .split(/[ +]/)
+    .map((key) => (key === 'Mod' ? (APPLE ? '⌘' : 'Ctrl') : key.length === 1 ? key.toUpperCase() : key));

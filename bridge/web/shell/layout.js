@@ -1,6 +1,8 @@
-// Where things are: chat beside canvas or memory, a divider between them, one at a time on a narrow screen. Opens nothing by itself.
+// Where things are: chat beside canvas or memory, a divider between them, one at a time on a narrow screen. Opens
+// nothing by itself.
 
-import { h } from '../dom.js';
+import { elementOf } from '../template.js';
+import { html } from '../vendor/lit-html/lit-html.js';
 
 const NARROW = '(max-width: 719.98px)';
 const SPLIT_KEY = 'sprite.split';
@@ -59,7 +61,10 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
     divider.setPointerCapture(event.pointerId);
     root.classList.add('dividing');
   });
-  divider.addEventListener('pointermove', (event) => divider.hasPointerCapture(event.pointerId) && moveTo(event.clientX - root.getBoundingClientRect().left));
+  divider.addEventListener(
+    'pointermove',
+    (event) => divider.hasPointerCapture(event.pointerId) && moveTo(event.clientX - root.getBoundingClientRect().left),
+  );
   divider.addEventListener('lostpointercapture', () => {
     root.classList.remove('dividing');
     keep();
@@ -71,7 +76,9 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
   });
   divider.addEventListener('keydown', (event) => {
     const width = root.clientWidth;
-    const target = { ArrowLeft: split * width - STEP, ArrowRight: split * width + STEP, Home: 0, End: width }[event.key];
+    const target = { ArrowLeft: split * width - STEP, ArrowRight: split * width + STEP, Home: 0, End: width }[
+      event.key
+    ];
     if (target === undefined) return;
     event.preventDefault();
     moveTo(target);
@@ -117,7 +124,7 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
       for (const tab of tabs[name]) {
         if (tab.dataset.unread) continue;
         tab.dataset.unread = 'true';
-        tab.append(h('span', { class: 'visually-hidden' }, ' (new)'));
+        tab.append(elementOf(html`<span class="visually-hidden"> (new)</span>`));
       }
     },
     focus(name) {

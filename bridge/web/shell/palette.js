@@ -1,6 +1,6 @@
 // Ctrl-K: everything that can be done or found, by typing. A combobox in a native dialog; one list, the arrows choose.
 
-import { h } from '../dom.js';
+import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 
@@ -11,12 +11,25 @@ export function createPalette(commands) {
   let chosen = 0;
   let asked = 0;
 
-  const input = h('input', {
-    class: 'input palette-input', type: 'text', role: 'combobox', placeholder: 'Type a command, or what to find', autocomplete: 'off', spellcheck: false,
-    'aria-label': 'Command', 'aria-expanded': 'true', 'aria-controls': 'palette-list', 'aria-autocomplete': 'list',
-  });
-  const list = h('div', { class: 'palette-list scroll', id: 'palette-list', role: 'listbox', 'aria-label': 'Commands', tabIndex: -1 });
-  const element = h('dialog', { class: 'palette', 'aria-label': 'Command palette' }, input, list);
+  const element = elementOf(
+    html`<dialog class="palette" aria-label="Command palette">
+      <input
+        class="input palette-input"
+        type="text"
+        role="combobox"
+        placeholder="Type a command, or what to find"
+        autocomplete="off"
+        spellcheck="false"
+        aria-label="Command"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-autocomplete="list"
+      />
+      <div class="palette-list scroll" id="palette-list" role="listbox" aria-label="Commands" tabindex="-1"></div>
+    </dialog>`,
+  );
+  const input = element.querySelector('input');
+  const list = element.querySelector('.palette-list');
   document.body.append(element);
 
   function draw() {
@@ -28,11 +41,13 @@ export function createPalette(commands) {
     render(
       rows.length === 0
         ? html`<p class="palette-none muted">Nothing fits. Try a shorter word.</p>`
-        : groups.map(([group, members], number) => html`
-            <div role="group" aria-labelledby=${`palette-group-${number}`}>
-              <div class="palette-group" id=${`palette-group-${number}`} role="presentation">${group}</div>
-              ${members.map((row) => option(row, index++))}
-            </div>`),
+        : groups.map(
+            ([group, members], number) =>
+              html` <div role="group" aria-labelledby=${`palette-group-${number}`}>
+                <div class="palette-group" id=${`palette-group-${number}`} role="presentation">${group}</div>
+                ${members.map((row) => option(row, index++))}
+              </div>`,
+          ),
       list,
     );
     if (rows.length) input.setAttribute('aria-activedescendant', `palette-${chosen}`);
@@ -40,11 +55,19 @@ export function createPalette(commands) {
     list.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest' });
   }
 
-  const option = (row, index) => html`
-    <div class="palette-row" role="option" id=${`palette-${index}`} aria-selected=${index === chosen} @click=${() => run(row)}>
+  const keyCap = (cap) => html`<kbd>${cap}</kbd>`;
+
+  const option = (row, index) =>
+    html` <div
+      class="palette-row"
+      role="option"
+      id=${`palette-${index}`}
+      aria-selected=${index === chosen}
+      @click=${() => run(row)}
+    >
       <span class="grow cut">${row.title}</span>
       ${row.hint ? html`<span class="muted small-text cut">${row.hint}</span>` : ''}
-      ${row.keys ? html`<span class="keys">${caps([row.keys].flat()[0]).map((cap) => html`<kbd>${cap}</kbd>`)}</span>` : ''}
+      ${row.keys ? html`<span class="keys">${caps([row.keys].flat()[0]).map(keyCap)}</span>` : ''}
     </div>`;
 
   async function fill() {
@@ -74,7 +97,10 @@ export function createPalette(commands) {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
     if (step && rows.length) {
       event.preventDefault();
-      chosen = Math.abs(step) === 1 ? (chosen + step + rows.length) % rows.length : Math.max(0, Math.min(rows.length - 1, chosen + step));
+      chosen =
+        Math.abs(step) === 1
+          ? (chosen + step + rows.length) % rows.length
+          : Math.max(0, Math.min(rows.length - 1, chosen + step));
       draw();
     } else if (event.key === 'Enter' && rows[chosen] && !event.isComposing) {
       event.preventDefault();
@@ -96,7 +122,10 @@ export function createPalette(commands) {
 /** Whether every word of the query begins, or is in, a word of the text. */
 function fits(text, query) {
   const where = text.toLowerCase();
-  return query.toLowerCase().split(/\s+/).every((word) => where.includes(word));
+  return query
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => where.includes(word));
 }
 
 /** Commands of one group stand together, in the order in which the groups first appeared. */

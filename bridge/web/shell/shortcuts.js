@@ -17,12 +17,33 @@ const WORDS = { ArrowUp: '↑', Arrows: '← ↑ ↓ →', Shift: '⇧' };
 export function showShortcuts(commands) {
   const rows = [...commands.listed().filter((command) => command.keys), ...ALWAYS];
   const groups = [...new Set(rows.map((row) => row.group))];
+  const body = groups.map((group) =>
+    section(
+      group,
+      rows.filter((row) => row.group === group),
+    ),
+  );
   void dialog({
     title: 'Keyboard shortcuts',
     wide: true,
-    body: html`<div class="sheet">${groups.map((group) => html`
-      <section><h3>${group}</h3><dl>${rows.filter((row) => row.group === group).map((row) => html`
-        <div><dt>${row.title}</dt><dd>${[row.keys].flat().map((keys, index) => html`${index ? ' or ' : ''}${caps(keys).map((cap) => html`<kbd>${WORDS[cap] ?? cap}</kbd> `)}`)}</dd></div>`)}</dl></section>`)}</div>`,
+    body: html`<div class="sheet">${body}</div>`,
     actions: [{ label: 'Close', value: null, primary: true }],
   });
 }
+
+const section = (name, rows) =>
+  html`<section>
+    <h3>${name}</h3>
+    <dl>
+      ${rows.map(
+        (row) =>
+          html`<div>
+            <dt>${row.title}</dt>
+            <dd>${[row.keys].flat().map(printed)}</dd>
+          </div>`,
+      )}
+    </dl>
+  </section>`;
+
+const printed = (keys, index) =>
+  html`${index ? ' or ' : ''}${caps(keys).map((cap) => html`<kbd>${WORDS[cap] ?? cap}</kbd> `)}`;

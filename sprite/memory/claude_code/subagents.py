@@ -6,7 +6,6 @@ background agent outlives that turn and reports to a later one, possibly several
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +20,6 @@ from sprite.privacy.cutting import (
     cut_value,
     result_text,
 )
-
-_REPORTS = re.compile(r"<task-id>([\w-]{1,128})</task-id>")
-
-
-def reported_agents(notice: str) -> list[str]:
-    """Returns the ids of the background agents that a notice names."""
-    return _REPORTS.findall(notice) if notice.startswith("<task-notification>") else []
 
 
 @dataclass(slots=True)

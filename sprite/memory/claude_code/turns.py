@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sprite.database.transcript import ImportedTurn, Outcome, Trigger
+from sprite.memory.capture.subagents import reported_agents
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.memory.claude_code.entries import (
     Attachment,
@@ -18,7 +19,6 @@ from sprite.memory.claude_code.entries import (
 from sprite.memory.claude_code.subagents import (
     AgentCall,
     SubagentLogs,
-    reported_agents,
 )
 from sprite.memory.claude_code.voices import (
     Voice,

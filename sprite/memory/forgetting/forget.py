@@ -12,7 +12,6 @@ import logging
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
@@ -26,6 +25,7 @@ from sprite.memory.forgetting.plan import (
     plan,
 )
 from sprite.memory.projection.projection import Projection
+from sprite.protocol.rows import Forgotten
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +53,12 @@ class Forgetter:
         self._workspace = workspace
         self._projection = projection
 
-    async def preview(self, target: Target) -> dict[str, Any]:
-        """What a forget would touch, in numbers; `remains` names the deployed files that say it, too."""
+    async def preview(self, target: Target) -> Forgotten:
+        """What a forget would touch."""
         made = await plan(target, self._transcript, self._memory)
-        return {**made.summary(), "remains": self._remains(made)}
+        return Forgotten(**made.summary(), remains=self._remains(made))
 
-    async def forget(self, target: Target, *, sure: bool) -> dict[str, Any]:
+    async def forget(self, target: Target, *, sure: bool) -> Forgotten:
         """Forgets, and says in numbers what went. PeerError if nothing matches, or too much and `sure` is not set."""
         # An edit between the plan and its writing would bring back what is being forgotten.
         async with self._projection.held() as settle:
@@ -75,7 +75,7 @@ class Forgetter:
             self._sweep(made)
             await self._transcript.forget(list(made.observations.values()), made.curations, made.summary())
             await self._finish(settle)
-        return {**made.summary(), "remains": self._remains(made)}
+        return Forgotten(**made.summary(), remains=self._remains(made))
 
     async def finish_interrupted(self) -> None:
         """Completes what a killed process had begun."""

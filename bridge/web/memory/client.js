@@ -8,7 +8,7 @@ const FLUSH_MS = 150_000;
 /** A forget waits for the turn under way to end. */
 const FORGET_MS = 180_000;
 
-export function createLedger({ connection }) {
+export function createClient({ connection }) {
   const ask = (op, fields = {}, options = {}) => connection.ask('memory', { op, ...fields }, options);
   const below = (before) => (before === null ? {} : { before });
 
@@ -20,7 +20,8 @@ export function createLedger({ connection }) {
     history: async (name) => (await ask('history', { name })).history.reverse(),
     /** Saves over `version`, the one that was opened. Code `conflict`: the file has changed since. */
     edit: (name, content, version) => ask('edit', { name, content, version }),
-    learnings: async (before = null) => (await ask('learnings', { newest: true, limit: PAGE, ...below(before) })).learnings,
+    learnings: async (before = null) =>
+      (await ask('learnings', { newest: true, limit: PAGE, ...below(before) })).learnings,
     learning: async (id) => {
       const [found] = (await ask('learnings', { after: id - 1, limit: 1 })).learnings;
       return found?.id === id ? found : null;
