@@ -21,7 +21,7 @@ from sprite.protocol.tools import SEARCH_TOOL
 
 
 def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
-    """The one tool."""
+    """Returns the one tool, in a list."""
 
     @tool(
         SEARCH_TOOL,
@@ -46,7 +46,7 @@ def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
 
 
 def describe(found: Found) -> str:
-    """Hits as the agent reads them, with how far the learnings reach."""
+    """Returns hits as the agent reads them, and up to which turn there are learnings."""
     reach = f"Learnings exist up to turn {found.indexed_through}; {found.waiting} newer turn(s) are not curated yet."
     if not found.hits:
         return f"Nothing found. {reach}"
