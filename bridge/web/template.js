@@ -14,7 +14,10 @@ import { render } from './vendor/lit-html/lit-html.js';
 export function elementOf(template) {
   const fragment = document.createDocumentFragment();
   render(template, fragment);
-  return /** @type {E} */ (fragment.firstElementChild);
+  const element = /** @type {E} */ (fragment.firstElementChild);
+  // Taken out now: later, ranges inside it would be lost with the move.
+  element.remove();
+  return element;
 }
 
 /**

@@ -1,7 +1,7 @@
 // Native dialogs that answer: a choice, a yes or no, one line of text. The browser keeps and restores the focus.
 
 import { elementOf } from '../template.js';
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
 
 /** @import { Confirm, Dialog, DialogAction, Prompt } from '../types/page.js' */
 
@@ -43,18 +43,20 @@ export function dialog({ title, body = null, actions, wide = false }) {
       >
         <form class="dialog-form" method="dialog" @submit=${submit}>
           <div class="dialog-head"><h2 id=${id}>${title}</h2></div>
-          <div class="dialog-body">${typeof body === 'string' ? html`<p>${body}</p>` : (body ?? nothing)}</div>
+          <div class="dialog-body"></div>
           <div class="dialog-foot">${actions.map((action) => buttonOf(action, () => close(answerOf(action))))}</div>
         </form>
       </dialog>`,
     );
+    const content = /** @type {HTMLElement} */ (element.querySelector('.dialog-body'));
+    render(typeof body === 'string' ? html`<p>${body}</p>` : body, content);
     document.body.append(element);
     element.showModal();
     // Enter must not do what cannot be undone.
-    const buttons = [...element.querySelectorAll('button')];
+    const buttons = [...element.querySelectorAll('.dialog-foot button')].filter((each) => each instanceof HTMLElement);
     const safe = buttons[actions.findLastIndex((action) => !action.danger)];
     /** @type {HTMLElement | null} */
-    const field = element.querySelector('.dialog-body :is(input, textarea, select)');
+    const field = content.querySelector('input, textarea, select');
     (field ?? safe ?? buttons.at(-1))?.focus();
   });
 }
