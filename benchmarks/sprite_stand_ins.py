@@ -11,13 +11,13 @@ import sys
 import time
 from collections import defaultdict
 
+from sprite.protocol.events import WholeText
 from sprite.protocol.frames import (
     FrameDecoder,
     decode_client,
     encode,
 )
 from sprite.protocol.messages import (
-    AgentEvent,
     Auth,
     AuthOk,
     Ping,
@@ -58,7 +58,7 @@ class StandIn:
 
     def publish(self) -> None:
         """One event, stamped in nanoseconds of the machine's monotonic clock."""
-        event = AgentEvent("m", "text", text=f"{time.monotonic_ns()} {TEXT}")
+        event = WholeText("m", f"{time.monotonic_ns()} {TEXT}")
         frame = encode(event, seq=len(self._events) + 1)
         self._events.append(frame)
         for writer in self._writers:

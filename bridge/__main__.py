@@ -37,12 +37,12 @@ def _add_serve(commands: "Commands") -> None:
 def _add_operating(commands: "Commands") -> None:
     from bridge.commands import operate
 
-    for name, words, add_arguments in (
+    for name, summary, add_arguments in (
         ("deploy", "bring a sprite to what it should be, with its steps", operate.add_deploy_arguments),
         ("status", "every sprite: state, version, last seen, spend", operate.add_status_arguments),
         ("users", "who may come in", operate.add_users_arguments),
     ):
-        command = commands.add_parser(name, help=words)
+        command = commands.add_parser(name, help=summary)
         add_arguments(command)
         command.set_defaults(run=operate.run)
 

@@ -89,8 +89,8 @@ def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
     """Draw `✓ total 12`; `name` is given where it is not clear which tool is meant."""
     mark = ("  ✗ ", "bold red") if is_error else ("  ✓ ", "green")
     who = f"{tool_name(name)}  " if name else ""
-    words = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
-    return line(mark, (f"{who}{words}", "red" if is_error else "dim"))
+    outcome = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
+    return line(mark, (f"{who}{outcome}", "red" if is_error else "dim"))
 
 
 def remembered(update: MemoryUpdate) -> Text:
@@ -131,8 +131,8 @@ def question(request: PermissionRequest) -> RenderableType:
 def keys() -> Text:
     """Draw what answers a question."""
     drawn = Text("  ")
-    for key, words in (("y", "allow"), ("n", "deny"), ("a", "always")):
-        drawn.append(key, style="bold yellow").append(f" {words}   ")
+    for key, answer in (("y", "allow"), ("n", "deny"), ("a", "always")):
+        drawn.append(key, style="bold yellow").append(f" {answer}   ")
     return drawn.append("then Enter", style="dim")
 
 
@@ -141,8 +141,8 @@ def help_table(rows: list[tuple[str, str]]) -> Table:
     grid = Table.grid(padding=(0, 3))
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(style="dim")
-    for name, words in rows:
-        grid.add_row(Text(name), Text(words))
+    for name, meaning in rows:
+        grid.add_row(Text(name), Text(meaning))
     return grid
 
 

@@ -103,9 +103,9 @@ async def _open(session: aiohttp.ClientSession, path: str, headers: dict[str, st
             path, headers=headers, heartbeat=_HEARTBEAT_SECONDS, max_msg_size=_MAX_MESSAGE_BYTES
         )
     except aiohttp.WSServerHandshakeError as error:
-        words, for_good = {
+        message, for_good = {
             _UNAUTHORIZED: ("The bridge does not know this token. `users add NAME` prints one.", True),
             _FORBIDDEN: ("The bridge does not let this client in.", True),
             _TOO_MANY: ("Too many pages and terminals are open at once: close one of them.", True),
         }.get(error.status, (f"The bridge answers with status {error.status}.", error.status < 500))  # noqa: PLR2004 - HTTP
-        raise BridgeUnreachableError(words, for_good=for_good) from error
+        raise BridgeUnreachableError(message, for_good=for_good) from error

@@ -111,8 +111,8 @@ def status(state: Status, *, link: str) -> Table:
     drawn = Table.grid(padding=(0, 2))
     drawn.add_column(style="dim", no_wrap=True)
     drawn.add_column()
-    for name, words in rows:
-        drawn.add_row(Text(name), Text(clean(words)))
+    for name, text in rows:
+        drawn.add_row(Text(name), Text(clean(text)))
     return drawn
 
 

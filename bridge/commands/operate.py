@@ -62,8 +62,8 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
         ("revoke", "ends a person's sessions, links and tokens; the agent and its memory stay", _revoke),
         ("restore", "lets a revoked person in again", _restore),
     ]
-    for name, words, work in every:
-        command = commands.add_parser(name, help=words)
+    for name, summary, work in every:
+        command = commands.add_parser(name, help=summary)
         command.add_argument("name", metavar="NAME", help="up to 39 of a-z, 0-9 and -, beginning with a letter")
         _add_data(command)
         command.set_defaults(work=work)

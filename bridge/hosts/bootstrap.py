@@ -131,8 +131,8 @@ class Bootstrap:
         except HostError as error:
             if found.version is None:
                 raise
-            words = f"The update failed and the earlier version runs on. {error}"
-            raise UpdateFailedError(words, retryable=error.retryable) from error
+            message = f"The update failed and the earlier version runs on. {error}"
+            raise UpdateFailedError(message, retryable=error.retryable) from error
         # A release that was changed on the VM is nothing to go back to.
         is_changed = found.version == self._plan.stamp
         if earlier is not None and not is_changed and found.version is not None:
@@ -143,8 +143,8 @@ class Bootstrap:
             if earlier is None or is_changed or found.version is None:
                 raise
             await self._roll_back(earlier, found.version, token, error, report)
-            words = f"The update failed, and the earlier version runs again. {error}"
-            raise UpdateFailedError(words, retryable=error.retryable) from error
+            message = f"The update failed, and the earlier version runs again. {error}"
+            raise UpdateFailedError(message, retryable=error.retryable) from error
         await self._machine.write(f"{vm_scripts.SYSTEM}/VERSION", f"{self._plan.stamp}\n".encode())
         return token
 
@@ -233,8 +233,8 @@ class Bootstrap:
             await self._restart(*earlier, token, report)
             await self._machine.write(f"{vm_scripts.SYSTEM}/VERSION", f"{version}\n".encode())
         except HostError as error:
-            words = f"The update failed, and going back to the earlier version failed too. {reason} {error}"
-            raise HostError(words, retryable=error.retryable) from error
+            message = f"The update failed, and going back to the earlier version failed too. {reason} {error}"
+            raise HostError(message, retryable=error.retryable) from error
 
     async def _run(self, script: str, what: str, seconds: float, tell: Callable[[str], None] | None = None) -> bytes:
         try:

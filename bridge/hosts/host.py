@@ -28,16 +28,16 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 class HostError(Exception):
     """A sprite cannot be had, in words a person understands; `retryable` says whether waiting may help."""
 
-    def __init__(self, words: str, *, retryable: bool = True) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
         self.retryable = retryable
 
 
 class NoSuchFileError(HostError):
     """There is no such file in the sprite's documents or artifacts."""
 
-    def __init__(self, words: str) -> None:
-        super().__init__(words, retryable=False)
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False)
 
 
 class Channel(Protocol):

@@ -119,8 +119,8 @@ class LocalHost:
         # Looking takes the lock for a moment, and must not be in the way of a start.
         if not (resident is not None and resident.is_starting) and is_held(workspace / ".os" / "run" / "lock"):
             return HostState("running", detail="started elsewhere")
-        words = str(resident.failure) if resident is not None and resident.failure is not None else ""
-        return HostState("stopped", detail=words)
+        detail = str(resident.failure) if resident is not None and resident.failure is not None else ""
+        return HostState("stopped", detail=detail)
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         """See Host. No symbolic link is followed: the agent makes them as it likes."""
@@ -137,8 +137,8 @@ class LocalHost:
         try:
             workspace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            words = f"The workspace {workspace} cannot be made ({error.strerror})."
-            raise HostError(words, retryable=False) from error
+            message = f"The workspace {workspace} cannot be made ({error.strerror})."
+            raise HostError(message, retryable=False) from error
         if is_held(workspace / ".os" / "run" / "lock"):
             # Asking for a new token would end the one that the running sprite has.
             raise WorkspaceTakenError("It runs already.")
@@ -215,9 +215,9 @@ class _Resident:
                 self._child = await self._start()
                 self._tell(address=self._child.address)
                 began = time.monotonic()
-                words = await self._child.ended()
+                message = await self._child.ended()
                 deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
-                failure = HostError(f"It died {deaths} times in a row. {words}") if deaths >= _DEATHS_TO_SAY else None
+                failure = HostError(f"It died {deaths} times in a row. {message}") if deaths >= _DEATHS_TO_SAY else None
             except WorkspaceTakenError:
                 await self._adopt()
                 return
@@ -243,8 +243,8 @@ class _Resident:
                         self._tell(address=(host.strip("[]"), int(port)))
                         return
                     await asyncio.sleep(_POLL_SECONDS)
-        words = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
-        self._tell(failure=HostError(words))
+        message = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
+        self._tell(failure=HostError(message))
 
     def _tell(self, *, address: tuple[str, int] | None = None, failure: HostError | None = None) -> None:
         self._address, self.failure = address, failure

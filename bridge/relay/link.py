@@ -227,10 +227,10 @@ class Link:
             self._position.skip()
         self._listener.heard(message)
 
-    def _report(self, state: State, words: str) -> None:
+    def _report(self, state: State, message: str) -> None:
         # Each new attempt begins so; who was told that the last one failed is told when there is news.
         if state != "connecting" or self.change.state != "unavailable":
-            self._tell(LinkChange(state, words))
+            self._tell(LinkChange(state, message))
 
     def _tell(self, change: LinkChange) -> None:
         if change != self.change:
@@ -249,7 +249,7 @@ class Link:
             self._attempts, self._down_since = 0, time.monotonic()
             return
         self._nudged.clear()
-        self._tell(LinkChange("unavailable", in_words(error)))
+        self._tell(LinkChange("unavailable", describe(error)))
         await asyncio.sleep(_SHORTEST_WAIT_SECONDS)
         try:
             async with asyncio.timeout(self._wait_seconds(error)):
@@ -282,7 +282,7 @@ class Link:
                 connection.write(encode(System(action="status"), message_id=self._probe_id))
 
 
-def in_words(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """What a person is told of it: our own words as they are, the system's never."""
     if isinstance(error, LinkError | HostError):
         return str(error)

@@ -26,13 +26,13 @@ from bridge.relay.mission_log import MissionLog
 from bridge.relay.pending_requests import PendingRequests
 from bridge.relay.replay_buffer import ReplayBuffer
 from bridge.relay.sprite_connection import LinkError
+from sprite.protocol.events import AgentEvent, Ending
 from sprite.protocol.frames import (
     ServerMessage,
     VisitorMessage,
     encode,
 )
 from sprite.protocol.messages import (
-    AgentEvent,
     AuthOk,
     CanvasUpdate,
     ChatSaid,
@@ -262,9 +262,8 @@ class Room:
 
     def _note_running(self, payload: object) -> None:
         if isinstance(payload, AgentEvent) and payload.mission_id is not None:
-            ended = payload.event in {"complete", "interrupted", "error"}
-            self._running = None if ended else payload.mission_id
-            if ended:
+            self._running = None if isinstance(payload, Ending) else payload.mission_id
+            if isinstance(payload, Ending):
                 self._mission_log.ended(payload)
 
     # --- bringing members up to date ---

@@ -46,8 +46,8 @@ from sprite.memory.capture.hooks import hook_matchers
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.cutting import Discreet
+from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.messages import (
-    AgentEvent,
     CanvasUpdate,
     StackUpdate,
 )
@@ -80,7 +80,7 @@ class Listener(Protocol):
         """What the CLI calls this conversation, and its model."""
         ...
 
-    async def happened(self, event: AgentEvent) -> None:
+    async def happened(self, event: AnyAgentEvent) -> None:
         """The next event, still without its mission."""
         ...
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from msgspec import UNSET, UnsetType
-
 from sprite.protocol.canvas import AnyCanvasInteraction
+from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
 from sprite.protocol.rows import LearningRow
 from sprite.protocol.shapes import Block, Card, ChatMessage, MemoryState, Payload, Point, SessionState, Size, Stack
@@ -201,44 +200,11 @@ class Status(Payload, omit_defaults=False):
     model: str | None
 
 
-class AgentEvent(Payload):
-    """Something the agent did, in a mission (or, where `mission_id` is null, by itself).
-
-    Which fields are set depends on `event`; see the wire protocol. `usage` is the vendor's, in tokens.
-    """
-
-    mission_id: str | None
-    event: Literal[
-        "started",
-        "text_delta",
-        "text",
-        "tool_use",
-        "tool_result",
-        "compacting",
-        "compacted",
-        "complete",
-        "interrupted",
-        "error",
-    ]
-    text: str | UnsetType = UNSET
-    tool_use_id: str | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-    input: dict[str, Any] | UnsetType = UNSET
-    is_error: bool | UnsetType = UNSET
-    summary: str | UnsetType = UNSET
-    usage: dict[str, Any] | UnsetType | None = UNSET
-    cost_usd: float | UnsetType | None = UNSET
-    duration_ms: int | UnsetType = UNSET
-    code: str | UnsetType = UNSET
-    message: str | UnsetType = UNSET
-    retryable: bool | UnsetType = UNSET
-
-
 class Running(Payload, omit_defaults=False):
     """What a mission has shown so far: its durable events (the newest, if they are many), then text still growing."""
 
     mission_id: str
-    events: list[AgentEvent]
+    events: list[AnyAgentEvent]
     partial: str
 
 
@@ -320,7 +286,7 @@ ServerPayload = (
     | StateSync
     | Gap
     | Status
-    | AgentEvent
+    | AnyAgentEvent
     | CanvasUpdate
     | MemoryUpdate
     | AnyMemoryResult
@@ -337,7 +303,7 @@ SERVER_TYPES: dict[str, Any] = {
     "state_sync": StateSync,
     "gap": Gap,
     "status": Status,
-    "agent_event": AgentEvent,
+    "agent_event": AnyAgentEvent,
     "canvas_update": CanvasUpdate,
     "memory_update": MemoryUpdate,
     "memory_result": AnyMemoryResult,

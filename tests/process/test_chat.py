@@ -8,6 +8,7 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
@@ -21,10 +22,10 @@ from bridge.chat.conversation import Conversation
 from bridge.chat.pipe import Pipe
 from bridge.chat.state_line import state_line
 from bridge.chat.terminal import Terminal
+from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import FilesResult, LearningsResult
 from sprite.protocol.messages import (
     Ack,
-    AgentEvent,
     CanvasUpdate,
     ChatSaid,
     Error,
@@ -94,7 +95,9 @@ class Chat:
 
     async def event(self, kind: Any, mission_id: str | None, **fields: Any) -> None:
         self._seq += 1
-        await self.visitor.send(AgentEvent(mission_id, kind, **fields), seq=self._seq)
+        usual = {"usage": None, "cost_usd": None, "duration_ms": 1} if kind == "complete" else {}
+        event = {"event": kind, "mission_id": mission_id, **usual, **fields}
+        await self.visitor.send(msgspec.convert(event, AnyAgentEvent), seq=self._seq)
 
     async def mission(self, text: str) -> str:
         """The person says something, and the sprite takes it."""

@@ -12,10 +12,10 @@ from aiohttp import web
 
 from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
 from bridge.chat.endpoints import RemoteEndpoint
+from sprite.protocol.events import AgentEvent, WholeText
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
     Ack,
-    AgentEvent,
     Error,
     Gap,
     LinkState,
@@ -73,8 +73,8 @@ async def until_ready(link: BridgeLink) -> None:
         pass
 
 
-def said(text: str) -> AgentEvent:
-    return AgentEvent("m1", "text", text=text)
+def said(text: str) -> WholeText:
+    return WholeText("m1", text)
 
 
 async def test_after_a_restart_of_the_bridge_it_resumes_where_it_was_and_resends_what_was_not_answered() -> None:

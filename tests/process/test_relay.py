@@ -14,11 +14,11 @@ from bridge.hosts.host import (
     HostError,
     Report,
 )
+from sprite.protocol.events import Started, WholeText
 from sprite.protocol.frames import encode
 from sprite.protocol.memory import FilesResult, SearchResult
 from sprite.protocol.messages import (
     Ack,
-    AgentEvent,
     CanvasUpdate,
     Error,
     Gap,
@@ -28,8 +28,8 @@ from tests.chat_stand_in import TOKEN, StandIn, Visitor, state_sync
 from tests.relay_stage import Page, Stage, Street, stage
 
 
-def said(text: str, mission_id: str | None = "m1") -> AgentEvent:
-    return AgentEvent(mission_id, "text", text=text)
+def said(text: str, mission_id: str | None = "m1") -> WholeText:
+    return WholeText(mission_id, text)
 
 
 class Scene:
@@ -304,7 +304,7 @@ async def test_a_sprite_that_fell_asleep_under_an_idle_page_wakes_for_the_next_q
 
 async def test_while_something_is_under_way_a_cut_is_mended_at_once() -> None:
     async with playing(idle_seconds=0) as scene, scene.first_page() as page:
-        await scene.link.send(AgentEvent("m1", "started"), seq=11)
+        await scene.link.send(Started("m1"), seq=11)
         await page.receive("agent_event")
         scene.link.cut()
         await page.link("unavailable")
@@ -519,8 +519,8 @@ async def test_answers_that_nobody_asked_for_and_messages_that_make_no_sense_rea
     [
         b"\xff\xfe garbage\n",
         b"x" * (2 * 2**20 + 1),
-        b'{"type":"agent_event","id":"x","seq":-5,"payload":{"mission_id":null,"event":"text"}}\n',
-        b'{"type":"agent_event","id":"x","seq":9007199254740992,"payload":{"mission_id":null,"event":"text"}}\n',
+        b'{"type":"agent_event","id":"x","seq":-5,"payload":{"mission_id":null,"event":"text","text":""}}\n',
+        b'{"type":"agent_event","id":"x","seq":9007199254740992,"payload":{"mission_id":null,"event":"text","text":""}}\n',
         b'{"type":"agent_event","payload":{"mission_id":null,"event":"tool_use","input":' + b'{"a":' * 5000 + b"\n",
     ],
     ids=["garbage", "endless", "negative", "beyond", "deep"],

@@ -223,6 +223,11 @@ def test_the_stores_do_not_know_each_other() -> None:
     "name",
     [
         "sprite.protocol.shapes",
+        "sprite.protocol.events",
+        "sprite.protocol.memory",
+        "sprite.protocol.canvas",
+        "sprite.protocol.rows",
+        "sprite.protocol.refusals",
         "sprite.protocol.messages",
         "sprite.protocol.frames",
         "sprite.protocol.outbox",

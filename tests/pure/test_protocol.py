@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from sprite.errors import FatalPeerError, PeerError
+from sprite.protocol.events import Started, ToolUse
 from sprite.protocol.frames import (
     FrameDecoder,
     decode_client,
@@ -31,7 +32,6 @@ from sprite.protocol.messages import (
     RELAYED_TYPES,
     SERVER_TYPES,
     VISITOR_TYPES,
-    AgentEvent,
     Auth,
     ClientPayload,
     Mission,
@@ -381,7 +381,7 @@ def test_a_frame_has_the_envelope_of_the_contract() -> None:
 
 
 def test_a_durable_event_carries_seq_and_an_answer_reply_to() -> None:
-    sent = json.loads(encode(AgentEvent("m", "started"), seq=7, reply_to="r"))
+    sent = json.loads(encode(Started("m"), seq=7, reply_to="r"))
     assert (sent["seq"], sent["reply_to"]) == (7, "r")
 
 
@@ -394,9 +394,9 @@ def test_the_token_is_read_as_written() -> None:
 @pytest.mark.parametrize("broken", ["\ud800", "ok \udfff ok"])
 def test_text_that_is_no_unicode_is_sent_with_a_replacement_and_stops_nothing(broken: str) -> None:
     """What a tool or a model says can hold half a surrogate pair; the event must go out all the same."""
-    event = AgentEvent("m", "tool_use", tool_use_id="t", name=broken, input={broken: [broken]})
+    event = ToolUse("m", "t", broken, {broken: [broken]})
     payload = decode_server(encode(event, seq=1)[:-1]).payload
-    assert isinstance(payload, AgentEvent)
+    assert isinstance(payload, ToolUse)
     assert payload.name == broken.encode("utf-8", "replace").decode()
 
 
