@@ -265,20 +265,20 @@ export class Conversation {
         this.#moveBeforeWaiting(entry);
         break;
       case 'text_delta':
-        if (open) open.text += event.text ?? '';
-        else entry.parts.push({ kind: 'text', key: this.#key(), text: event.text ?? '', done: false });
+        if (open) open.text += event.text;
+        else entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: false });
         break;
       case 'text':
         // The block as a whole: what was streamed of it may have a hole where the connection was lost.
-        if (open) open.text = event.text ?? '';
-        else entry.parts.push({ kind: 'text', key: this.#key(), text: event.text ?? '', done: true });
+        if (open) open.text = event.text;
+        else entry.parts.push({ kind: 'text', key: this.#key(), text: event.text, done: true });
         break;
       case 'tool_use':
         entry.parts.push({
           kind: 'tool',
           key: this.#key(),
-          toolUseId: event.tool_use_id ?? '',
-          name: event.name ?? '',
+          toolUseId: event.tool_use_id,
+          name: event.name,
           input: event.input ?? {},
           startedAt: timestamp,
           endedAt: null,
@@ -309,7 +309,7 @@ export class Conversation {
         break;
       case 'error': {
         this.#end(entry, 'error', timestamp);
-        const { code = '', message = '', retryable } = event;
+        const { code, message, retryable } = event;
         entry.error = { code, message, retryable: retryable !== false };
         break;
       }

@@ -34,7 +34,8 @@ export interface Messages {
     state_sync: StateSync;
     gap: Gap;
     status: Status;
-    agent_event: AgentEvent;
+    agent_event:
+      Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | Complete | Interrupted | Failed;
     canvas_update: CanvasUpdate;
     memory_update: MemoryUpdate;
     memory_result:
@@ -423,43 +424,99 @@ export interface PermissionRequest {
  */
 export interface Running {
   mission_id: string;
-  events: AgentEvent[];
+  events: (
+    Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | Complete | Interrupted | Failed
+  )[];
   partial: string;
 }
 /**
- * Something the agent did, in a mission (or, where `mission_id` is null, by itself).
- *
- *     Which fields are set depends on `event`; see the wire protocol. `usage` is the vendor's, in tokens.
+ * The mission's turn has begun.
  */
-export interface AgentEvent {
+export interface Started {
+  event: "started";
   mission_id: string | null;
-  event:
-    | "compacted"
-    | "compacting"
-    | "complete"
-    | "error"
-    | "interrupted"
-    | "started"
-    | "text"
-    | "text_delta"
-    | "tool_result"
-    | "tool_use";
-  text?: string;
-  tool_use_id?: string;
-  name?: string;
-  input?: {
+}
+/**
+ * A piece of text that is growing; not durable, since the whole text follows.
+ */
+export interface TextDelta {
+  event: "text_delta";
+  mission_id: string | null;
+  text: string;
+}
+/**
+ * A text of the agent's, whole.
+ */
+export interface WholeText {
+  event: "text";
+  mission_id: string | null;
+  text: string;
+}
+/**
+ * A tool is called; of a large input, the beginning.
+ */
+export interface ToolUse {
+  event: "tool_use";
+  mission_id: string | null;
+  tool_use_id: string;
+  name: string;
+  input: {
     [k: string]: unknown;
   };
-  is_error?: boolean;
-  summary?: string;
-  usage?: {
+}
+/**
+ * A tool has answered, in short.
+ */
+export interface ToolResult {
+  event: "tool_result";
+  mission_id: string | null;
+  tool_use_id: string;
+  is_error: boolean;
+  summary: string;
+}
+/**
+ * The conversation is too long and is being summed up.
+ */
+export interface Compacting {
+  event: "compacting";
+  mission_id: string | null;
+}
+/**
+ * The conversation was summed up.
+ */
+export interface Compacted {
+  event: "compacted";
+  mission_id: string | null;
+}
+/**
+ * The mission is done. `usage` is the vendor's, in tokens; it and the cost are null where they are not known.
+ */
+export interface Complete {
+  event: "complete";
+  mission_id: string | null;
+  text: string;
+  usage: {
     [k: string]: unknown;
   } | null;
-  cost_usd?: number | null;
-  duration_ms?: number;
-  code?: string;
-  message?: string;
-  retryable?: boolean;
+  cost_usd: number | null;
+  duration_ms: number;
+}
+/**
+ * A person stopped the mission.
+ */
+export interface Interrupted {
+  event: "interrupted";
+  mission_id: string | null;
+}
+/**
+ * The mission could not be done, in words a person understands; `retryable`: sending it again may work.
+ */
+export interface Failed {
+  event: "error";
+  mission_id: string | null;
+  code: string;
+  message: string;
+  retryable: boolean;
 }
 /**
  * The events asked for are pruned: everything after `oldest_seq` is still there; a sync follows.

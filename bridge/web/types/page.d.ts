@@ -26,6 +26,7 @@ export type * from './messages.js';
 export type Sent = Messages['sent'];
 export type Heard = Messages['heard'];
 export type HeardType = keyof Heard;
+export type AgentEvent = Heard['agent_event'];
 
 /** One message as it comes, of one type. */
 export interface MessageOf<T extends HeardType> {
