@@ -13,7 +13,7 @@ WORKDIR /app
 RUN ln -s /data data
 COPY constraints.txt ./
 COPY bridge/ bridge/
-# Files to ship into VMs; of them only the wire's definition is ever imported here.
+# Files to ship into VMs; of them only the wire's definition and the prices are ever imported here.
 COPY sprite/ sprite/
 RUN /venv/bin/python -m compileall -q bridge sprite
 USER bridge

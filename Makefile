@@ -6,9 +6,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PAGE_TOOLS := node_modules/.installed
+BIOME := $(BIN)/node node_modules/@biomejs/biome/bin/biome
+TSC := $(BIN)/node node_modules/typescript/bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test fast lint soak bench clean
+.PHONY: help run chat test fast lint types soak bench clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -26,10 +29,15 @@ test: $(VENV)/.dev lint ## lint, types and every test
 fast: $(VENV)/.dev lint ## lint, types and the tests that start no process: under a minute
 	$(BIN)/python -m pytest -n 3 --dist loadfile tests/pure tests/stores
 
-lint: $(VENV)/.dev ## ruff and mypy
+lint: $(VENV)/.dev $(PAGE_TOOLS) ## ruff and mypy, Biome and tsc for the page
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIOME) check --error-on-warnings
+	$(TSC)
+
+types: $(VENV)/.dev $(PAGE_TOOLS) ## the page's types of messages, from the protocol
+	PYTHONPATH=. $(BIN)/python tools/page_types.py
 
 soak: $(VENV)/.dev ## the kill tests and the cut connections, many times as long
 	SOAK_KILLS=500 SOAK_CUTS=200 $(BIN)/python -m pytest -s \
@@ -42,7 +50,7 @@ bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one 
 		else echo "LoCoMo is not measured: its data is not ours to ship (make bench LOCOMO=FILE)"; fi
 
 clean: ## the environment and the caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -57,4 +65,9 @@ $(VENV)/.run: $(VENV)/.python requirements.txt sprite/requirements.txt bridge/re
 
 $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
 	@$(INSTALL) -r requirements-dev.txt
+	@touch $@
+
+# Node comes with .venv, from PyPI. It runs what checks the page, never the page.
+$(PAGE_TOOLS): package.json package-lock.json | $(VENV)/.dev
+	@$(BIN)/npm ci --ignore-scripts --loglevel=error
 	@touch $@

@@ -32,7 +32,7 @@ from sprite.memory.files import MemoryFiles
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall import ranking
 from sprite.memory.recall.query import (
-    any_of,
+    any_term,
     significant,
 )
 from sprite.memory.recall.search import search
@@ -115,7 +115,7 @@ async def fts5(conversation: Conversation, *, raw: bool) -> list[Recall]:
     connection.executemany("INSERT INTO turns (rowid, text) VALUES (?, ?)", enumerate(_texts(conversation)))
 
     async def find(question: str) -> list[int]:
-        match = question if raw else any_of(significant(question))
+        match = question if raw else any_term(significant(question))
         try:
             rows = connection.execute("SELECT rowid FROM turns WHERE turns MATCH ? ORDER BY rank LIMIT 20", (match,))
             return [row[0] for row in rows]

@@ -35,9 +35,9 @@ from bridge.door.people import People
 from bridge.listening import bound, served
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.ledger import Ledger
-from bridge.llm.prices import Prices
+from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
-from bridge.llm.rates import Rates
+from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream
 from bridge.observing import logs
@@ -185,9 +185,9 @@ async def serve_proxy(upstream: str) -> None:
         tokens = await stack.enter_async_context(SpriteTokens(database))
         ledger = await stack.enter_async_context(Ledger(database))
         budgets = Budgets(Limits(daily_usd=1e6, monthly_usd=1e7))
-        rates = Rates(per_minute=10**9, at_once=10**6)
+        rate_limits = RateLimits(per_minute=10**9, at_once=10**6)
         to = Upstream(upstream, api_key="sk-real")
-        async with LlmProxy(to, tokens, Prices(), budgets, ledger, rates) as proxy:
+        async with LlmProxy(to, tokens, Models(), budgets, ledger, rate_limits) as proxy:
             listener = stack.enter_context(bound(settings.host, 0))
             port = listener.getsockname()[1]
             doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)

@@ -17,6 +17,7 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks.report import line, spread
+from sprite.protocol.events import WholeText
 from sprite.protocol.frames import (
     FrameDecoder,
     ServerMessage,
@@ -24,7 +25,6 @@ from sprite.protocol.frames import (
     encode,
 )
 from sprite.protocol.messages import (
-    AgentEvent,
     Auth,
     Ping,
 )
@@ -70,14 +70,14 @@ class Direct:
         """The sprite says something to everybody."""
         self._writer.write(encode(Ping()))
 
-    async def event(self) -> tuple[int, AgentEvent]:
+    async def event(self) -> tuple[int, WholeText]:
         """The next event, and when its bytes were here."""
         while True:
             while (frame := self._decoder.next_frame()) is None:
                 self._decoder.feed(await self._reader.read(1 << 16))
             at = time.monotonic_ns()
             message: ServerMessage = decode_server(frame)
-            if isinstance(message.payload, AgentEvent):
+            if isinstance(message.payload, WholeText):
                 return at, message.payload
 
     def close(self) -> None:

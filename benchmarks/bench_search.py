@@ -22,7 +22,7 @@ from benchmarks.report import below, line, ratio
 from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript
 from sprite.memory.recall.query import (
-    any_of,
+    any_term,
     parse_query,
 )
 from sprite.memory.recall.search import search
@@ -100,7 +100,7 @@ def questions() -> list[str]:
 
 def full_or(connection: sqlite3.Connection, table: str, question: str) -> list[int]:
     """The first ten by bm25 of all rows that have any of the words."""
-    match = any_of(parse_query(question).terms)
+    match = any_term(parse_query(question).terms)
     sql = f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT 10"  # noqa: S608 - our own tables
     return [row[0] for row in connection.execute(sql, (match,))]
 

@@ -11,20 +11,19 @@ import sys
 import time
 from collections import defaultdict
 
+from sprite.protocol.events import WholeText
 from sprite.protocol.frames import (
     FrameDecoder,
     decode_client,
     encode,
 )
 from sprite.protocol.messages import (
-    AgentEvent,
     Auth,
     AuthOk,
-    MemoryState,
     Ping,
-    SessionState,
     StateSync,
 )
+from sprite.protocol.shapes import MemoryState, SessionState
 
 TEXT = "A sentence such as an agent says while it works, a hundred characters long or so, and then some more."
 
@@ -47,7 +46,8 @@ class StandIn:
             writer.writelines(self._events[auth.resume.last_seq :])
         else:
             session = SessionState(None, None, 0, None, 0)
-            writer.write(encode(StateSync([], [], [], session, MemoryState([], 0, 0, 0, 0.0))))
+            memory = MemoryState([], 0, 0, 0, 0.0)
+            writer.write(encode(StateSync([], [], [], session, memory, [], None, [], None)))
         self._writers.add(writer)
         if self._task is None and self._rate:
             self._task = asyncio.create_task(self._speak())
@@ -58,7 +58,7 @@ class StandIn:
 
     def publish(self) -> None:
         """One event, stamped in nanoseconds of the machine's monotonic clock."""
-        event = AgentEvent("m", "text", text=f"{time.monotonic_ns()} {TEXT}")
+        event = WholeText("m", f"{time.monotonic_ns()} {TEXT}")
         frame = encode(event, seq=len(self._events) + 1)
         self._events.append(frame)
         for writer in self._writers:

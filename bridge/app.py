@@ -34,9 +34,9 @@ from bridge.hosts.sprites import SpritesHost
 from bridge.listening import bound, in_url, raise_file_limit, served
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.ledger import Ledger
-from bridge.llm.prices import Prices
+from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
-from bridge.llm.rates import Rates
+from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream
 from bridge.observing.metrics import Metrics
@@ -94,11 +94,11 @@ async def running(settings: Settings, on_death: Callable[[], None]) -> AsyncIter
             upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
 
         tokens = await stack.enter_async_context(SpriteTokens(database))
-        prices = Prices(allowed=settings.models, is_free=settings.uses_offline_model)
+        models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
         ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
         budgets.load(await ledger.spent())
-        proxy = await stack.enter_async_context(LlmProxy(upstream, tokens, prices, budgets, ledger, Rates()))
+        proxy = await stack.enter_async_context(LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits()))
         host = _host(settings, tokens, port)
         relay = Relay(host)
         visitors = Visitors()

@@ -5,6 +5,10 @@ own SQL beside its verb and runs it through `Database.write` and `Database.read`
 SHA-256 (tokens are random, so nothing slower is needed). The key that signs cookies is, and opens nothing by itself.
 
 Times are Unix seconds (REAL), money is US dollars (REAL).
+
+The file is opened by the lines that open the sprite's, in `sprite/database/connection.py`: the same pragmas, the same
+refusals, migrations and transactions. They stand twice on purpose. Bridge and sprite are deployed apart and share only
+what they must agree on (the protocol, the prices), which how each keeps its own files is not. A test compares them.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bridge.errors import OperatorError
 
@@ -27,7 +31,15 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 #: "Spbr": a foreign SQLite file is never taken for ours.
 APPLICATION_ID = 0x53706272
-_BUSY_TIMEOUT_MS = 5000
+BUSY_TIMEOUT_MS = 5000
+_PRAGMAS = (
+    f"busy_timeout={BUSY_TIMEOUT_MS}",
+    "journal_mode=WAL",
+    # In WAL mode: a killed process loses nothing; a power cut may lose the last moments, and never damages the file
+    # (https://sqlite.org/pragma.html#pragma_synchronous).
+    "synchronous=NORMAL",
+    "foreign_keys=ON",
+)
 
 _PEOPLE = """
 CREATE TABLE people (
@@ -136,8 +148,6 @@ async def open_database(path: Path) -> AsyncIterator[Database]:
 def _open(path: Path) -> sqlite3.Connection:
     # SQLite would make the file readable for the group; its -wal and -shm take the mode of the file.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    with closing(sqlite3.connect(path)) as foreign:
-        _refuse_foreign(foreign, path)
     connection = _connect(path)
     try:
         _migrate(connection)
@@ -150,24 +160,29 @@ def _open(path: Path) -> sqlite3.Connection:
 def _connect(path: Path) -> sqlite3.Connection:
     # Each connection is used from one thread at a time: its own, or none any more when it is closed.
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=256, check_same_thread=False)
-    connection.row_factory = sqlite3.Row
-    connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
-    connection.execute("PRAGMA journal_mode=WAL")
-    # A killed process loses nothing; a power cut may lose the last moments, and never damages the file.
-    connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute("PRAGMA foreign_keys=ON")
+    try:
+        _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.row_factory = sqlite3.Row
+    _refuse_foreign(connection, path)
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+
+
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    identity = connection.execute("PRAGMA application_id").fetchone()[0]
-    if tables and identity != APPLICATION_ID:
+    tables = _value(connection, "SELECT count(*) FROM sqlite_master")
+    if tables and _pragma(connection, "application_id") != APPLICATION_ID:
         raise OperatorError(
             f"{path} is a SQLite database, but not the bridge's. It was left untouched: move it away, or choose "
             "another --data."
         )
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = _pragma(connection, "user_version")
     if version > len(MIGRATIONS):
         raise OperatorError(
             f"{path} was written by a newer bridge (version {version}, this one knows {len(MIGRATIONS)}). "
@@ -176,7 +191,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = _pragma(connection, "user_version")
     for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
         try:
             connection.executescript(
@@ -187,6 +202,14 @@ def _migrate(connection: sqlite3.Connection) -> None:
             if connection.in_transaction:
                 connection.rollback()
             raise
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(_value(connection, f"PRAGMA {name}"))
+
+
+def _value(connection: sqlite3.Connection, sql: str) -> Any:
+    return connection.execute(sql).fetchone()[0]
 
 
 def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:

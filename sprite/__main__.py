@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from sprite import __version__
-from sprite.config import Settings, from_environment
+from sprite.config import DEFAULT_PORT, Settings, from_environment
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
 from sprite.memory.recall.search import DEFAULT_LIMIT
@@ -122,6 +122,12 @@ async def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
     return await doctor(settings, as_json=arguments.json, ask_model=not arguments.without_model)
 
 
+async def _schema(_settings: Settings, _arguments: argparse.Namespace) -> int:
+    from sprite.commands.schema import schema
+
+    return await schema()
+
+
 # --- the arguments ---
 
 
@@ -138,7 +144,9 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", parents=[here], help="run the agent's server")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    serve.add_argument("--port", type=int, default=8765, help="port to listen on, 0 for a free one (default: 8765)")
+    serve.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help=f"port to listen on, 0 for a free one (default: {DEFAULT_PORT})"
+    )
     serve.add_argument(
         "--permissions",
         choices=["ask", "bypass"],
@@ -179,6 +187,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", parents=[here, printed], help="check this machine and say what to do")
     doctor.add_argument("--without-model", action="store_true", help="do not ask the model: it has no key here yet")
     doctor.set_defaults(command=_doctor)
+
+    schema = commands.add_parser("schema", help="print the wire protocol as JSON Schema")
+    # It looks into no workspace, so any will do.
+    schema.set_defaults(command=_schema, workspace=Path())
     return parser
 
 

@@ -22,15 +22,14 @@ from sprite.privacy.redaction import (
     discreet,
     discreet_value,
 )
+from sprite.protocol.events import Complete, Failed, TextDelta, WholeText
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import (
-    AgentEvent,
-    Block,
     CanvasUpdate,
-    Card,
     Error,
     ServerPayload,
 )
+from sprite.protocol.shapes import Block, Card
 from sprite.tasks import owned_task
 from sprite.underway import Underway
 
@@ -101,11 +100,14 @@ class Feed:
         self._hand_out(encode(Error(code, self._discreet(message))), None)
 
     def _discreet_event(self, payload: ServerPayload | None) -> ServerPayload | None:
-        if isinstance(payload, AgentEvent):
-            said = {"text": payload.text, "message": payload.message}
-            kept = {name: self._discreet(words) for name, words in said.items() if isinstance(words, str)}
-            return msgspec.structs.replace(payload, **kept) if kept else payload
-        return self._discreet_card(payload) if isinstance(payload, CanvasUpdate) else payload
+        match payload:
+            case TextDelta() | WholeText() | Complete():
+                return msgspec.structs.replace(payload, text=self._discreet(payload.text))
+            case Failed():
+                return msgspec.structs.replace(payload, message=self._discreet(payload.message))
+            case CanvasUpdate():
+                return self._discreet_card(payload)
+        return payload
 
     def _discreet_effect(self, effect: Effect) -> Effect:
         if isinstance(effect, ChatAdded):

@@ -1,19 +1,80 @@
-"""What a model call costs, by the price table in `sprite/prices.json`. An unknown price is None, not zero.
+"""What a model call costs: the one table (`sprite/prices.json`) and the one formula.
 
-The bridge counts by the same file.
+The sprite counts what memory costs by it, the bridge every call that passes through it. An unknown price is None,
+never zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+TABLE = Path(__file__).resolve().parent / "prices.json"
 #: `claude-haiku-4-5-20251001` costs what `claude-haiku-4-5` does.
 _DATE_DIGITS = len("20251001")
-_TABLE = Path(__file__).resolve().parent / "prices.json"
+_MILLION = 1_000_000
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one call, each counted once; `cache_write` includes `cache_write_1h`."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
+    web_searches: int = 0
+    #: Answered in the United States only, as asked for, which costs more.
+    is_us_only: bool = False
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Everything the model read."""
+        return self.input + self.cache_read + self.cache_write
+
+
+class _CacheCreation(msgspec.Struct):
+    ephemeral_1h_input_tokens: _Count | None = None
+
+
+class _ServerTools(msgspec.Struct):
+    web_search_requests: _Count | None = None
+
+
+class ApiUsage(msgspec.Struct):
+    """A response's `usage` as the API writes it, of which an event of a stream says only a part."""
+
+    input_tokens: _Count | None = None
+    output_tokens: _Count | None = None
+    cache_read_input_tokens: _Count | None = None
+    cache_creation_input_tokens: _Count | None = None
+    cache_creation: _CacheCreation | None = None
+    server_tool_use: _ServerTools | None = None
+    inference_geo: str | None = None
+
+    def upon(self, known: Usage) -> Usage:
+        """The usage after this: what is said replaces what was known, since each event counts from the beginning."""
+        hourly = self.cache_creation.ephemeral_1h_input_tokens if self.cache_creation else None
+        searches = self.server_tool_use.web_search_requests if self.server_tool_use else None
+        written = _either(self.cache_creation_input_tokens, known.cache_write)
+        return Usage(
+            input=_either(self.input_tokens, known.input),
+            output=_either(self.output_tokens, known.output),
+            cache_read=_either(self.cache_read_input_tokens, known.cache_read),
+            cache_write=written,
+            cache_write_1h=min(_either(hourly, known.cache_write_1h), written),
+            web_searches=_either(searches, known.web_searches),
+            is_us_only=known.is_us_only if self.inference_geo is None else self.inference_geo == "us",
+        )
+
+
+def _either(said: int | None, known: int) -> int:
+    return known if said is None else said
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -25,6 +86,17 @@ class Rates(msgspec.Struct, frozen=True):
     cache_write_1h: float
     cache_read: float
 
+    def tokens_usd(self, usage: Usage) -> float:
+        """What the tokens cost at these rates, whatever the prompt's size."""
+        millionths = (
+            self.input * usage.input
+            + self.output * usage.output
+            + self.cache_write * (usage.cache_write - usage.cache_write_1h)
+            + self.cache_write_1h * usage.cache_write_1h
+            + self.cache_read * usage.cache_read
+        )
+        return millionths / _MILLION
+
 
 class LongPrompt(Rates, frozen=True):
     """What every token of a call costs whose prompt, cached parts included, has more than `above` tokens."""
@@ -33,46 +105,70 @@ class LongPrompt(Rates, frozen=True):
 
 
 class Price(Rates, frozen=True):
-    """A model's prices."""
+    """A model's prices.
+
+    `web_search` is US dollars for one search that the API makes, `us_only` what tokens cost times as much that are
+    answered in the United States only.
+    """
 
     long_prompt: LongPrompt | None = None
+    web_search: float = 0.0
+    us_only: float = 1.0
 
-    def rates(self, prompt_tokens: int) -> Rates:
-        """The prices of a call with a prompt of that size."""
-        if self.long_prompt is not None and prompt_tokens > self.long_prompt.above:
+    def cost(self, usage: Usage) -> float:
+        """What a call came to, in US dollars."""
+        tokens = self._rates(usage).tokens_usd(usage) * (self.us_only if usage.is_us_only else 1.0)
+        return tokens + self.web_search * usage.web_searches
+
+    def least(self, prompt_tokens: int, output_tokens: int) -> float:
+        """A call with a short answer whose prompt is in the cache already."""
+        return self.cost(Usage(cache_read=prompt_tokens, output=output_tokens))
+
+    def most(self, prompt_tokens: int, output_tokens: int) -> float:
+        """A call whose prompt is written to the dearest cache, answered at full length."""
+        return self.cost(Usage(cache_write=prompt_tokens, cache_write_1h=prompt_tokens, output=output_tokens))
+
+    def _rates(self, usage: Usage) -> Rates:
+        if self.long_prompt is not None and usage.prompt_tokens > self.long_prompt.above:
             return self.long_prompt
         return self
 
 
 class _Table(msgspec.Struct, frozen=True):
+    web_search: float
+    us_only: float
     models: dict[str, Price]
 
 
+def _read(table: bytes) -> dict[str, Price]:
+    known = msgspec.json.decode(table, type=_Table)
+    return {
+        name: msgspec.structs.replace(price, web_search=known.web_search if price.input else 0.0, us_only=known.us_only)
+        for name, price in known.models.items()
+    }
+
+
 #: By model; the built-in stand-in (`offline`) is free.
-PRICES: Mapping[str, Price] = msgspec.json.decode(_TABLE.read_bytes(), type=_Table).models
+PRICES: Mapping[str, Price] = _read(TABLE.read_bytes())
+
+
+def undated(model: str) -> str:
+    """A model's name without the date that may stand at its end (`claude-haiku-4-5-20251001`)."""
+    name, _, date = model.rpartition("-")
+    return name if date.isdecimal() and len(date) == _DATE_DIGITS else model
 
 
 def price_of(model: str) -> Price | None:
-    """A model's price, dated names included (`claude-haiku-4-5-20251001`); None if it is not known."""
-    if model in PRICES:
-        return PRICES[model]
-    name, _, date = model.rpartition("-")
-    return PRICES.get(name) if date.isdecimal() and len(date) == _DATE_DIGITS else None
+    """A model's price, dated names included; None if it is not known."""
+    return PRICES.get(model) or PRICES.get(undated(model))
 
 
 def cost_usd(model: str, usage: Mapping[str, Any]) -> float | None:
-    """What a call cost, from the response's usage in tokens; None if the model's price is not known."""
+    """What a call cost, from its response's `usage`; None if the model's price is not known, or the usage no usage."""
     price = price_of(model)
     if price is None:
         return None
-    plain, written, read = (usage.get(f"{kind}input_tokens") or 0 for kind in ("", "cache_creation_", "cache_read_"))
-    hourly = min((usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0, written)
-    rates = price.rates(plain + written + read)
-    millionths = (
-        rates.input * plain
-        + rates.output * (usage.get("output_tokens") or 0)
-        + rates.cache_write * (written - hourly)
-        + rates.cache_write_1h * hourly
-        + rates.cache_read * read
-    )
-    return millionths / 1_000_000
+    try:
+        return price.cost(msgspec.convert(usage, ApiUsage).upon(Usage()))
+    except msgspec.ValidationError:
+        return None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import importlib
 import logging
 import os
@@ -43,7 +42,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.view import MemoryView
+from sprite.memory.recall.view import MemoryView, learning_row
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.protocol.frames import encode
@@ -69,12 +68,12 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
     """
     async with AsyncExitStack() as stack:
         make_folders(settings)
-        stack.enter_context(workspace_lock(settings.run / "lock"))
+        stack.enter_context(workspace_lock(settings.lock))
         end_orphans(settings.cli_state)
-        token = settings.token or _token(settings.run / "token")
-        transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
-        memory = await stack.enter_async_context(_open_memory(settings.memory / "memory.db"))
-        workspace = await stack.enter_async_context(open_workspace(settings.system / "workspace.db"))
+        token = settings.token or _token(settings.token_file)
+        transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
+        memory = await stack.enter_async_context(_open_memory(settings.memory_db))
+        workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         confidences = Confidences()
         feed = Feed(workspace, await workspace.last_seq(), confidences.text)
         await stack.enter_async_context(feed.running(stop.set))
@@ -92,7 +91,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences.text)
         desk = PermissionDesk(feed, confidences.text)
-        uploads = Uploads(settings.workspace / "documents", settings.run / "uploads")
+        uploads = Uploads(settings.documents, settings.run / "uploads")
         uploads.prepare()
 
         agent = _LateAgent(
@@ -107,7 +106,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 
         listener = await stack.enter_async_context(_listening(settings, token, feed, gateway))
         host, port = listener.sockets[0].getsockname()[:2]
-        stack.enter_context(_address_file(settings.run / "address", f"{host}:{port}"))
+        stack.enter_context(_address_file(settings.address_file, f"{host}:{port}"))
         on_listening(host, port)
         # Beside the listener: the SDKs take a second to import, and nobody should wait for that to be let in.
         await stack.enter_async_context(agent.loading(stop.set))
@@ -223,7 +222,7 @@ class _Announcer:
             self._feed.publish(
                 MemoryUpdate(
                     files=list(dict.fromkeys(change.files)),
-                    learnings=[dataclasses.asdict(learning) for learning in learnings],
+                    learnings=[learning_row(learning) for learning in learnings],
                     curation_id=change.curation_id,
                 )
             )

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from sprite.protocol.messages import (
-    AgentEvent,
-    Running,
-    ServerPayload,
-)
+from sprite.protocol.events import AgentEvent, AnyAgentEvent, Ending, Started, TextDelta, WholeText
+from sprite.protocol.messages import Running, ServerPayload
 
 #: Of a very long turn the newest events are kept; the turn in the log has all of it.
 MAX_EVENTS = 200
 MAX_PARTIAL_CHARS = 100_000
-_ENDINGS = frozenset({"complete", "interrupted", "error"})
 
 
 class Underway:
@@ -19,23 +15,23 @@ class Underway:
 
     def __init__(self) -> None:
         self._mission_id: str | None = None
-        self._events: list[AgentEvent] = []
+        self._events: list[AnyAgentEvent] = []
         self._partial = ""
 
     def take(self, payload: ServerPayload) -> None:
         """One event more."""
         if not isinstance(payload, AgentEvent) or payload.mission_id is None:
             return
-        if payload.event == "started":
+        if isinstance(payload, Started):
             self._mission_id, self._events, self._partial = payload.mission_id, [payload], ""
         elif payload.mission_id != self._mission_id:
             return
-        elif payload.event in _ENDINGS:
+        elif isinstance(payload, Ending):
             self._mission_id, self._events, self._partial = None, [], ""
-        elif payload.event == "text_delta":
+        elif isinstance(payload, TextDelta):
             self._partial = f"{self._partial}{payload.text}"[-MAX_PARTIAL_CHARS:]
         else:
-            if payload.event == "text":
+            if isinstance(payload, WholeText):
                 # The whole of what had been growing.
                 self._partial = ""
             self._events = [*self._events[-MAX_EVENTS + 1 :], payload]

@@ -11,13 +11,9 @@ from sprite.protocol.frames import (
     FrameDecoder,
     encode,
 )
-from sprite.protocol.messages import (
-    AuthOk,
-    MemoryState,
-    ServerPayload,
-    SessionState,
-    StateSync,
-)
+from sprite.protocol.messages import AuthOk, ServerPayload, StateSync
+from sprite.protocol.rows import LearningRow
+from sprite.protocol.shapes import MemoryState, SessionState
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,8 +25,27 @@ _PATIENCE_SECONDS = 10
 def state_sync(**changes: Any) -> StateSync:
     session = SessionState(session_id="s1", started_at=1.0, turns=3, running_mission_id=None, queued=0)
     memory = MemoryState(files=[], learnings=0, turns=3, waiting=0, spend_usd=0.0)
-    empty = StateSync(stacks=[], cards=[], chat=[], session=session, memory=memory)
+    empty = StateSync([], [], [], session, memory, permissions=[], running=None, queued=[], model=None)
     return msgspec.structs.replace(empty, **changes)
+
+
+def learned(row_id: int, type_: str, content: str, superseded_by: int | None = None) -> LearningRow:
+    """Something learned, as the sprite tells it."""
+    return LearningRow(
+        id=row_id,
+        created_at=float(row_id),
+        session_id="s1",
+        type=type_,
+        content=content,
+        source_observation_id=1,
+        confidence=0.9,
+        curation_id=1,
+        origin="user",
+        evidence=content,
+        superseded_by=superseded_by,
+        seen=1,
+        last_seen=float(row_id),
+    )
 
 
 class Visitor:

@@ -20,9 +20,9 @@ from bridge.database import Database, open_database
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.call import Patience
 from bridge.llm.ledger import Ledger
-from bridge.llm.prices import Prices
+from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
-from bridge.llm.rates import Rates
+from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream
 from tests.harness import PATIENCE, rows
@@ -137,8 +137,8 @@ async def proxy(
     target: Upstream | str,
     *,
     limits: Limits | None = None,
-    prices: Prices | None = None,
-    rates: Rates | None = None,
+    models: Models | None = None,
+    rate_limits: RateLimits | None = None,
     patience: Patience | None = None,
     clock: Callable[[], float] = time.time,
     disk_patience: float = 10.0,
@@ -154,7 +154,9 @@ async def proxy(
     ):
         budgets = Budgets(limits or Limits(), clock)
         budgets.load(await ledger.spent())
-        async with LlmProxy(to, tokens, prices or Prices(), budgets, ledger, rates or Rates(), patience) as running:
+        async with LlmProxy(
+            to, tokens, models or Models(), budgets, ledger, rate_limits or RateLimits(), patience
+        ) as running:
             app = web.Application()
             app.add_routes(running.routes())
             async with served(app) as url:

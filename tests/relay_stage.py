@@ -49,7 +49,7 @@ class Street:
     ) -> None:
         return
 
-    async def reach(self, sprite: str, report: Report) -> Reached:  # noqa: ARG002 - there is one door
+    async def reach(self, sprite: str, report: Report) -> Reached:  # noqa: ARG002 - there is one sprite
         self.reached += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)

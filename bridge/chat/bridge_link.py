@@ -34,6 +34,7 @@ from sprite.protocol.messages import (
     ServerPayload,
     StateSync,
 )
+from sprite.protocol.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,8 +58,8 @@ _POLICY_VIOLATION = 1008
 class BridgeUnreachableError(Exception):
     """The bridge cannot be reached, in words; `for_good` where trying again would not help."""
 
-    def __init__(self, words: str, *, for_good: bool = False) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, for_good: bool = False) -> None:
+        super().__init__(message)
         self.for_good = for_good
 
 
@@ -77,11 +78,9 @@ class BridgeLink:
         self._connect = connect
         self._items: asyncio.Queue[RelayedMessage | Exception] = asyncio.Queue(_QUEUE_LENGTH)
         self._outbox: asyncio.Queue[bytes] | None = None
-        self._kept: dict[str, bytes] = {}
+        self._unanswered: dict[str, bytes] = {}
         self._asked: dict[str, asyncio.Future[RelayedMessage]] = {}
-        self._epoch: str | None = None
-        self._last_seq = 0
-        self._newest_seq = 0
+        self._position = Position()
         self._attempts = 0
         self._task: asyncio.Task[None] | None = None
         #: Whether what is posted now reaches the sprite at once.
@@ -118,7 +117,7 @@ class BridgeLink:
         used = str(uuid.uuid4())
         frame = encode(payload, message_id=used)[:-1]
         if isinstance(payload, _MUST_ARRIVE):
-            self._kept[used] = frame
+            self._unanswered[used] = frame
         elif self._outbox is None:
             raise NotConnectedError
         if self._outbox is not None:
@@ -149,17 +148,18 @@ class BridgeLink:
             except (BridgeUnreachableError, FatalPeerError, aiohttp.ClientError, OSError, TimeoutError) as error:
                 self._attempts += 1
                 hopeless = isinstance(error, BridgeUnreachableError) and error.for_good
-                if hopeless or (self._epoch is None and self._attempts >= _ATTEMPTS_AT_A_STRANGER):
-                    raise BridgeUnreachableError(_in_words(error), for_good=True) from error
-                await self._say(LinkState("unavailable", _in_words(error)))
+                if hopeless or (self._position.epoch is None and self._attempts >= _ATTEMPTS_AT_A_STRANGER):
+                    raise BridgeUnreachableError(_describe(error), for_good=True) from error
+                await self._say(LinkState("unavailable", _describe(error)))
             await asyncio.sleep(_wait_seconds(self._attempts))
 
     async def _one_connection(self) -> None:
         async with asyncio.timeout(_CONNECT_SECONDS):
             socket = await self._connect()
         outbox: asyncio.Queue[bytes] = asyncio.Queue()
-        resume = ResumeFrom() if self._epoch is None else ResumeFrom(self._epoch, self._last_seq)
-        for frame in (encode(resume)[:-1], *self._kept.values()):
+        epoch = self._position.epoch
+        resume = ResumeFrom() if epoch is None else ResumeFrom(epoch, self._position.last_seq)
+        for frame in (encode(resume)[:-1], *self._unanswered.values()):
             outbox.put_nowait(frame)
         self._outbox = outbox
         sending = asyncio.create_task(_send(socket, outbox), name="bridge-send")
@@ -197,31 +197,21 @@ class BridgeLink:
         await self._items.put(RelayedMessage("link", "", state))
 
     async def _deliver(self, message: RelayedMessage) -> None:
-        if message.seq is not None:
-            if message.seq <= self._last_seq:
-                return
-            self._last_seq = message.seq
+        if message.seq is not None and not self._position.advance(message.seq):
+            return
         match message.payload:
             case LinkState(state=state):
                 self.is_ready = state == "ready"
             case AuthOk() as welcome:
-                self._welcome(welcome)
+                self._position.welcome(welcome.epoch, welcome.last_seq)
                 return
             case Gap() | StateSync() if message.reply_to is None:
-                # Where the state stands that we get.
-                self._last_seq = max(self._last_seq, self._newest_seq)
+                self._position.skip()
             case _:
                 pass
         if message.reply_to is not None and self._is_answer(message, message.payload, message.reply_to):
             return
         await self._items.put(message)
-
-    def _welcome(self, welcome: AuthOk) -> None:
-        if welcome.epoch != self._epoch or welcome.last_seq < self._last_seq:
-            # Another sequence than the one we knew: the state that follows is where we stand.
-            self._epoch = welcome.epoch
-            self._last_seq = welcome.last_seq
-        self._newest_seq = welcome.last_seq
 
     def _is_answer(self, message: RelayedMessage, payload: ServerPayload | LinkState, reply_to: str) -> bool:
         if (answer := self._asked.get(reply_to)) is not None:
@@ -229,7 +219,7 @@ class BridgeLink:
                 answer.set_result(message)
             return True
         if isinstance(payload, Ack | Error):
-            self._kept.pop(reply_to, None)
+            self._unanswered.pop(reply_to, None)
         return False
 
 
@@ -240,7 +230,7 @@ async def _send(socket: aiohttp.ClientWebSocketResponse, outbox: asyncio.Queue[b
             await socket.send_frame(await outbox.get(), aiohttp.WSMsgType.TEXT)
 
 
-def _in_words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, BridgeUnreachableError):
         return str(error)
     if isinstance(error, TimeoutError):

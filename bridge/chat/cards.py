@@ -22,7 +22,7 @@ from bridge.chat.untrusted import clean, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sprite.protocol.messages import Block
+    from sprite.protocol.shapes import Block
 
 _GAUGE_CELLS = 24
 _PERCENT = 100
@@ -129,8 +129,8 @@ def _fullness(share: float) -> str:
     return "red" if share >= nearly else "yellow" if share >= almost else "green"
 
 
-def _unknown(words: str) -> Text:
-    return Text(words, style="dim italic")
+def _unknown(text: str) -> Text:
+    return Text(text, style="dim italic")
 
 
 def _heading(data: _Heading) -> Text:

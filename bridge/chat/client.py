@@ -16,11 +16,12 @@ from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
 from bridge.chat.endpoints import (
-    LocalDoor,
-    RemoteDoor,
+    LocalEndpoint,
+    RemoteEndpoint,
 )
 from bridge.chat.pipe import Pipe
 from bridge.chat.untrusted import one_line
+from bridge.hosts.workspace import CHAT_HISTORY, SYSTEM
 from bridge.tasks import TaskDiedError
 
 if TYPE_CHECKING:
@@ -56,16 +57,16 @@ async def hold(place: Here | Elsewhere) -> int:
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
     try:
-        async with _door(place, ends.fail) as door:
-            async with BridgeLink(door.connect) as link, asyncio.TaskGroup() as group:
-                conversation = Conversation(link, screen, banner=lambda: _banner(place, door))
+        async with _endpoint(place, ends.fail) as endpoint:
+            async with BridgeLink(endpoint.connect) as link, asyncio.TaskGroup() as group:
+                conversation = Conversation(link, screen, banner=lambda: _banner(place, endpoint))
                 commands = Commands(conversation, screen, link)
                 following = group.create_task(conversation.follow(), name="chat-follow")
                 talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")
                 with ends.of(talking):
                     await asyncio.wait([talking])
                 following.cancel()
-            if isinstance(door, LocalDoor) and door.is_ours:
+            if isinstance(endpoint, LocalEndpoint) and endpoint.is_ours:
                 await screen.line(drawing.note("remembering what was said, then stopping the sprite…"))
     except* BridgeUnreachableError as errors:
         await _explain(errors, screen)
@@ -125,22 +126,22 @@ def _terminal(place: Here | Elsewhere) -> Terminal:
 
 
 def _history(place: Here | Elsewhere) -> Path | None:
-    """Where what was typed is kept: beside the sprite's own files, so that what it forgets is forgotten there, too."""
+    """Where what was typed is kept, where the sprite is on this machine."""
     if isinstance(place, Elsewhere) or place.settings.provider != "local":
         return None
-    return place.settings.workspaces / place.person / ".os" / "run" / "chat_history"
+    return place.settings.workspaces / place.person / SYSTEM / CHAT_HISTORY
 
 
-def _door(place: Here | Elsewhere, on_death: Callable[[], None]) -> LocalDoor | RemoteDoor:
+def _endpoint(place: Here | Elsewhere, on_death: Callable[[], None]) -> LocalEndpoint | RemoteEndpoint:
     if isinstance(place, Elsewhere):
-        return RemoteDoor(place.url, place.token)
-    return LocalDoor(place.settings, place.person, on_death)
+        return RemoteEndpoint(place.url, place.token)
+    return LocalEndpoint(place.settings, place.person, on_death)
 
 
-def _banner(place: Here | Elsewhere, door: LocalDoor | RemoteDoor) -> Text:
+def _banner(place: Here | Elsewhere, endpoint: LocalEndpoint | RemoteEndpoint) -> Text:
     if isinstance(place, Elsewhere):
         parts = [f"connected to {place.url}"]
-    elif isinstance(door, LocalDoor) and door.is_ours:
+    elif isinstance(endpoint, LocalEndpoint) and endpoint.is_ours:
         offline = place.settings.uses_offline_model
         model = "offline stand-in, not Claude (set ANTHROPIC_API_KEY for Claude)" if offline else "Claude"
         parts = [model, f"a bridge started on {place.settings.data}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Group
 from rich.text import Text
@@ -14,11 +14,20 @@ from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
 from bridge.chat.counted import counted
 from bridge.chat.untrusted import one_line
+from sprite.protocol.memory import (
+    FileRequest,
+    FileResult,
+    FilesRequest,
+    FilesResult,
+    LearningsRequest,
+    LearningsResult,
+    MemoryResult,
+    SearchRequest,
+    SearchResult,
+)
 from sprite.protocol.messages import (
     Error,
     LinkState,
-    MemoryRequest,
-    MemoryResult,
     ServerPayload,
     Status,
     System,
@@ -32,8 +41,11 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.conversation import Conversation
     from bridge.chat.screen import Screen
+    from sprite.protocol.memory import AnyMemoryRequest
     from sprite.protocol.messages import ClientPayload
+    from sprite.protocol.rows import LearningRow
 
+_Result = TypeVar("_Result", bound=MemoryResult)
 _LOOK_SECONDS = 15.0
 #: A session's end and a flush wait for a call to a model, or for several.
 _MODEL_SECONDS = 180.0
@@ -87,8 +99,8 @@ class Commands:
 
     async def _new(self, _rest: str) -> bool:
         if await self._ask(System(action="new_session"), "ending the session", _MODEL_SECONDS) is not None:
-            words = "A new session begins with your next message. What was said is remembered."
-            await self._screen.show(drawing.note(words))
+            text = "A new session begins with your next message. What was said is remembered."
+            await self._screen.show(drawing.note(text))
         return True
 
     async def _flush(self, _rest: str) -> bool:
@@ -103,48 +115,48 @@ class Commands:
     async def _status(self, _rest: str) -> bool:
         status = await self._ask(System(action="status"), "asking", _LOOK_SECONDS)
         if isinstance(status, Status):
-            link = "ready" if self._link.is_ready else self._conversation.link_words
+            link = "ready" if self._link.is_ready else self._conversation.link_text
             await self._screen.show(memory_views.status(status, link=link))
         return True
 
     async def _memory(self, name: str) -> bool:
         if name:
-            found = await self._look(MemoryRequest(op="file", name=name))
+            found = await self._look(FileRequest(name), FileResult)
             if found is not None:
-                await self._screen.show(memory_views.memory_file(name, found.content or ""))
+                await self._screen.show(memory_views.memory_file(name, found.content))
             return True
-        files = await self._look(MemoryRequest(op="files"))
+        files = await self._look(FilesRequest(), FilesResult)
         if files is None:
             return True
         recent = await self._newest_learnings()
         hint = Text("/memory user.md shows a file, /search finds anything", style="dim")
-        drawn: list[RenderableType] = [memory_views.files(files.files or []), Text("")]
+        drawn: list[RenderableType] = [memory_views.files(files.files), Text("")]
         if recent is not None:
             drawn += [memory_views.learnings(recent), Text("")]
         await self._screen.show(Group(*drawn, hint))
         return True
 
-    async def _newest_learnings(self) -> list[dict[str, Any]] | None:
+    async def _newest_learnings(self) -> list[LearningRow] | None:
         """The newest first. They come oldest first above an id, and no id is below its rank."""
         after = max(0, self._conversation.learnings - _RECENT_LEARNINGS)
-        newest: list[dict[str, Any]] = []
+        newest: list[LearningRow] = []
         while True:
-            page = await self._look(MemoryRequest(op="learnings", after=after, limit=_PAGE_ROWS))
+            page = await self._look(LearningsRequest(after=after, limit=_PAGE_ROWS), LearningsResult)
             if page is None:
                 return None
-            rows = page.learnings or []
+            rows = page.learnings
             newest = (newest + rows)[-_RECENT_LEARNINGS:]
             if len(rows) < _PAGE_ROWS:
                 return newest[::-1]
-            after = rows[-1]["id"]
+            after = rows[-1].id
 
     async def _search(self, query: str) -> bool:
         if not query:
             await self._screen.show(drawing.problem("What for?", "/search QUERY, in your own words."))
             return True
-        found = await self._look(MemoryRequest(op="search", query=query, limit=_SEARCH_HITS))
+        found = await self._look(SearchRequest(query, _SEARCH_HITS), SearchResult)
         if found is not None:
-            await self._screen.show(memory_views.hits(found.hits or [], waiting=found.waiting or 0))
+            await self._screen.show(memory_views.hits(found.hits, waiting=found.waiting))
         return True
 
     async def _cards(self, _rest: str) -> bool:
@@ -163,24 +175,22 @@ class Commands:
     async def _quit(self, _rest: str) -> bool:
         return False
 
-    async def _look(self, request: MemoryRequest) -> MemoryResult | None:
+    async def _look(self, request: AnyMemoryRequest, expected: type[_Result]) -> _Result | None:
         result = await self._ask(request, "looking", _LOOK_SECONDS)
-        return result if isinstance(result, MemoryResult) else None
+        return result if isinstance(result, expected) else None
 
     async def _ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
         """Ask the sprite; None if it said no or nothing, which the person has been told by then."""
-        self._conversation.busy_with = doing
         try:
-            answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
+            with self._conversation.busy(doing):
+                answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
         except NotConnectedError:
             await self._screen.show(drawing.problem("Not connected right now.", "Try again in a moment."))
         except TimeoutError:
-            words = f"No answer within {seconds:.0f} seconds."
-            await self._screen.show(drawing.problem(words, "It may still be done; /status tells."))
+            text = f"No answer within {seconds:.0f} seconds."
+            await self._screen.show(drawing.problem(text, "It may still be done; /status tells."))
         else:
             if not isinstance(answer, Error):
                 return answer
             await self._screen.show(drawing.problem(answer.message))
-        finally:
-            self._conversation.busy_with = ""
         return None

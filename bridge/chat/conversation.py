@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from bridge.chat import drawing
 from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
-from bridge.chat.turn import ENDINGS, Turns
+from bridge.chat.turn import Turns
 from bridge.chat.untrusted import one_line
+from sprite.protocol.events import AgentEvent, Ending, Started
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
     MAX_MISSION_CHARS,
     Ack,
-    AgentEvent,
     CanvasUpdate,
-    Card,
     ChatSaid,
     Error,
     Gap,
@@ -36,19 +36,17 @@ from sprite.protocol.messages import (
     Status,
     System,
 )
+from sprite.protocol.shapes import Card
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from sprite.protocol.messages import (
-        MemoryState,
-        SessionState,
-    )
+    from sprite.protocol.shapes import MemoryState, SessionState
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {
@@ -72,8 +70,9 @@ class Conversation:
     def __init__(self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType]) -> None:
         self.cards: dict[str, Card] = {}
         self.questions: deque[PermissionRequest] = deque()
+        #: What a command waits for, in a word; empty while none does.
         self.busy_with = ""
-        self.link_words = "starting…"
+        self.link_text = "starting…"
         self.turns = 0
         self.waiting = 0
         self.learnings = 0
@@ -92,20 +91,29 @@ class Conversation:
         """The turn under way."""
         return self._turns.current
 
+    @contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """Shows what a command waits for while the block runs."""
+        self.busy_with = doing
+        try:
+            yield
+        finally:
+            self.busy_with = ""
+
     # --- what a person does -------------------------------------------------------------------
 
     async def say(self, text: str) -> str | None:
         """Send a message to the agent; the mission's id, or None if it cannot be sent."""
         if len(text) > MAX_MISSION_CHARS:
-            words = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
-            await self._screen.show(drawing.problem(words, "Put it into a file of the workspace instead."))
+            problem = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
+            await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
             return None
         await self._screen.show(drawing.said(text))
         mission_id = self._link.post(Mission(text=text))
         self._outstanding[mission_id] = text
         if not self._link.is_ready and self.synced:
-            words = "  not connected: it goes out when the sprite is back"
-            await self._screen.line(drawing.note(words), below=True)
+            problem = "  not connected: it goes out when the sprite is back"
+            await self._screen.line(drawing.note(problem), below=True)
         return mission_id
 
     async def interrupt(self) -> bool:
@@ -150,19 +158,19 @@ class Conversation:
 
     async def _link_changed(self, change: LinkState) -> None:
         if change.state == "ready":
-            if self.link_words.startswith("reconnecting"):
+            if self.link_text.startswith("reconnecting"):
                 await self._screen.line(drawing.note("connected again"))
-            self.link_words = ""
+            self.link_text = ""
             if self._banner is not None:
                 await self._screen.show(self._banner())
                 self._banner = None
         elif change.state == "unavailable":
-            if not self.link_words.startswith("reconnecting") and self.synced:
+            if not self.link_text.startswith("reconnecting") and self.synced:
                 await self._screen.line(drawing.note(f"{change.detail} Reconnecting…"))
-            self.link_words = f"reconnecting… {change.detail}"
+            self.link_text = f"reconnecting… {change.detail}"
             await self._turns.lose()
-        elif not self.link_words.startswith("reconnecting"):
-            self.link_words = change.detail or "connecting…"
+        elif not self.link_text.startswith("reconnecting"):
+            self.link_text = change.detail or "connecting…"
 
     async def _heard(self, message: RelayedMessage) -> None:
         match message.payload:
@@ -211,12 +219,12 @@ class Conversation:
             await self._screen.line(drawing.note(f"  queued, position {answer.position}"), below=True)
 
     async def _agent_event(self, event: AgentEvent) -> None:
-        if event.event == "started" and event.mission_id in self._queued:
+        if isinstance(event, Started) and event.mission_id in self._queued:
             # Its turn has come, a while after it was typed: say again what is being answered.
             self._queued.discard(event.mission_id)
             await self._screen.show(drawing.said(self._outstanding.get(event.mission_id, "")))
         await self._turns.show(event, is_ours=event.mission_id in self._outstanding)
-        if event.event not in ENDINGS:
+        if not isinstance(event, Ending):
             return
         if event.mission_id is not None:
             self._outstanding.pop(event.mission_id, None)
@@ -241,7 +249,7 @@ class Conversation:
             await self._screen.line(drawing.note(f"card closed: {one_line(update.title)}"))
             return
         self.cards[update.card_id] = Card(
-            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks
+            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks, archived=False
         )
         changed = "changed" if update.command == "update_card" else ""
         await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))

@@ -16,19 +16,16 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.chat.untrusted import clean, one_line
+from sprite.protocol.tools import OWN_TOOLS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sprite.protocol.messages import (
-        ChatMessage,
-        MemoryUpdate,
-        PermissionRequest,
-    )
+    from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+    from sprite.protocol.shapes import ChatMessage
 
 #: Stands before what a person says.
 MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
-_OWN_TOOLS = "mcp__sprite__"
 #: What the CLI puts around a tool's own refusal.
 _TAGS = re.compile(r"</?tool_use_error>")
 _LONGEST_SUMMARY = 300
@@ -75,12 +72,12 @@ def said(text: str) -> Text:
 
 def tool_name(name: str) -> str:
     """Return the name people know a tool by."""
-    return one_line(name.removeprefix(_OWN_TOOLS))
+    return one_line(name.removeprefix(OWN_TOOLS))
 
 
 def shows_itself(name: str) -> bool:
     """Whether what a tool did is seen on the canvas, so that its result needs no line."""
-    return name.startswith(_OWN_TOOLS) and name.endswith("_card")
+    return name.startswith(OWN_TOOLS) and name.endswith("_card")
 
 
 def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
@@ -92,8 +89,8 @@ def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
     """Draw `✓ total 12`; `name` is given where it is not clear which tool is meant."""
     mark = ("  ✗ ", "bold red") if is_error else ("  ✓ ", "green")
     who = f"{tool_name(name)}  " if name else ""
-    words = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
-    return line(mark, (f"{who}{words}", "red" if is_error else "dim"))
+    outcome = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
+    return line(mark, (f"{who}{outcome}", "red" if is_error else "dim"))
 
 
 def remembered(update: MemoryUpdate) -> Text:
@@ -134,8 +131,8 @@ def question(request: PermissionRequest) -> RenderableType:
 def keys() -> Text:
     """Draw what answers a question."""
     drawn = Text("  ")
-    for key, words in (("y", "allow"), ("n", "deny"), ("a", "always")):
-        drawn.append(key, style="bold yellow").append(f" {words}   ")
+    for key, answer in (("y", "allow"), ("n", "deny"), ("a", "always")):
+        drawn.append(key, style="bold yellow").append(f" {answer}   ")
     return drawn.append("then Enter", style="dim")
 
 
@@ -144,8 +141,8 @@ def help_table(rows: list[tuple[str, str]]) -> Table:
     grid = Table.grid(padding=(0, 3))
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(style="dim")
-    for name, words in rows:
-        grid.add_row(Text(name), Text(words))
+    for name, meaning in rows:
+        grid.add_row(Text(name), Text(meaning))
     return grid
 
 

@@ -40,7 +40,7 @@ class _Endpoint:
         await self._stack.aclose()
 
 
-class LocalDoor(_Endpoint):
+class LocalEndpoint(_Endpoint):
     """`connect` finds the bridge that runs on a data folder; where none does, it starts one for as long as we last.
 
     `on_death` is called when that one cannot go on.
@@ -66,7 +66,7 @@ class LocalDoor(_Endpoint):
         async with AsyncExitStack() as opening:
             session = await opening.enter_async_context(control_session(self._settings.run))
             socket = await _open(session, f"/ws?person={self._person}", {})
-            # Both end with the door: a socket that broke leaves nothing but a closed session.
+            # Both end with the endpoint: a socket that broke leaves nothing but a closed session.
             self._stack.push_async_exit(opening.pop_all())
             return socket
 
@@ -83,7 +83,7 @@ class LocalDoor(_Endpoint):
         self.is_ours = True
 
 
-class RemoteDoor(_Endpoint):
+class RemoteEndpoint(_Endpoint):
     """`connect` goes to a bridge by its address, with a person's token."""
 
     def __init__(self, url: str, token: str) -> None:
@@ -108,9 +108,9 @@ async def _open(session: aiohttp.ClientSession, path: str, headers: dict[str, st
             path, headers=headers, heartbeat=_HEARTBEAT_SECONDS, max_msg_size=_MAX_MESSAGE_BYTES
         )
     except aiohttp.WSServerHandshakeError as error:
-        words, for_good = {
+        message, for_good = {
             _UNAUTHORIZED: ("The bridge does not know this token. `users add NAME` prints one.", True),
             _FORBIDDEN: ("The bridge does not let this client in.", True),
             _TOO_MANY: ("Too many pages and terminals are open at once: close one of them.", True),
         }.get(error.status, (f"The bridge answers with status {error.status}.", error.status < 500))  # noqa: PLR2004 - HTTP
-        raise BridgeUnreachableError(words, for_good=for_good) from error
+        raise BridgeUnreachableError(message, for_good=for_good) from error

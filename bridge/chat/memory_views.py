@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.panel import Panel
@@ -17,10 +17,9 @@ from bridge.chat.untrusted import clean, one_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sprite.protocol.messages import (
-        FileState,
-        Status,
-    )
+    from sprite.protocol.messages import Status
+    from sprite.protocol.rows import LearningRow, SearchHit
+    from sprite.protocol.shapes import FileState
 
 _HIT_CHARS = 300
 
@@ -48,7 +47,7 @@ def memory_file(name: str, content: str) -> RenderableType:
     return Panel(body, title=Text(one_line(name), style="bold"), title_align="left", border_style="magenta")
 
 
-def learnings(rows: list[dict[str, Any]]) -> RenderableType:
+def learnings(rows: list[LearningRow]) -> RenderableType:
     """Draw what was learned last, newest first."""
     if not rows:
         return Text("Nothing learned yet: that happens every few turns, at /new, and with /flush.", style="dim")
@@ -56,16 +55,16 @@ def learnings(rows: list[dict[str, Any]]) -> RenderableType:
     for style in ("dim", "magenta", ""):
         drawn.add_column(style=style, no_wrap=style != "")
     for row in rows:
-        gone = "strike dim" if row.get("superseded_by") else ""
+        gone = "strike dim" if row.superseded_by else ""
         drawn.add_row(
-            Text(when(row.get("created_at", row.get("at")))),
-            Text(one_line(row.get("type", ""))),
-            Text(one_line(row.get("content", row.get("text", ""))), style=gone),
+            Text(when(row.created_at)),
+            Text(one_line(row.type)),
+            Text(one_line(row.content), style=gone),
         )
     return drawn
 
 
-def hits(found: list[dict[str, Any]], *, waiting: int) -> RenderableType:
+def hits(found: list[SearchHit], *, waiting: int) -> RenderableType:
     """Draw the hits of a search in rank order, and how many turns no learning can exist for yet."""
     after = (
         Text(
@@ -81,13 +80,13 @@ def hits(found: list[dict[str, Any]], *, waiting: int) -> RenderableType:
     for style in ("dim", "magenta", ""):
         drawn.add_column(style=style, no_wrap=style != "")
     for hit in found:
-        kind = hit.get("type") if hit.get("kind") == "learning" else f"turn {hit.get('turn_id', '')}"
-        text = one_line(hit.get("text", ""))
+        kind = hit.type if hit.kind == "learning" else f"turn {hit.id}"
+        text = one_line(hit.text)
         short = text[:_HIT_CHARS] + (" …" if len(text) > _HIT_CHARS else "")
         drawn.add_row(
-            Text(when(hit.get("at"))),
+            Text(when(hit.at)),
             Text(one_line(kind)),
-            Text(short, style="strike dim" if hit.get("superseded_by") else ""),
+            Text(short, style="strike dim" if hit.superseded_by else ""),
         )
     return Group(drawn, after) if waiting else drawn
 
@@ -112,14 +111,14 @@ def status(state: Status, *, link: str) -> Table:
     drawn = Table.grid(padding=(0, 2))
     drawn.add_column(style="dim", no_wrap=True)
     drawn.add_column()
-    for name, words in rows:
-        drawn.add_row(Text(name), Text(clean(words)))
+    for name, text in rows:
+        drawn.add_row(Text(name), Text(clean(text)))
     return drawn
 
 
-def when(at: object) -> str:
+def when(at: float | None) -> str:
     """Return a time (Unix seconds) as a date and time of this place, or nothing."""
-    if not isinstance(at, int | float):
+    if at is None:
         return ""
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
 

@@ -69,7 +69,7 @@ class Pipe:
         await conversation.until(lambda: conversation.synced)
         while (line := await lines.take()) is not _END:
             if line.startswith("/"):
-                await conversation.until(lambda: not conversation.link_words)
+                await conversation.until(lambda: not conversation.link_text)
                 if not await commands.run(line):
                     return
             elif text := line.strip():
@@ -90,8 +90,8 @@ class Pipe:
         decision = DECISIONS.get((await lines.peek() or "").strip().lower())
         if decision is None:
             await conversation.answer("deny")
-            words = "  nobody here to ask: a next line y, n or a answers, --permissions bypass never asks"
-            await self.line(drawing.note(words), below=True)
+            hint = "  nobody here to ask: a next line y, n or a answers, --permissions bypass never asks"
+            await self.line(drawing.note(hint), below=True)
         else:
             await lines.take()
             await conversation.answer(decision)

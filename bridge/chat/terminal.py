@@ -140,8 +140,8 @@ class Terminal:
         drawn = ""
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            if (words := state_line(conversation)) != drawn:
-                drawn = words
+            if (state := state_line(conversation)) != drawn:
+                drawn = state
                 self._session.app.invalidate()
 
     # --- drawing ------------------------------------------------------------------------------
@@ -199,8 +199,8 @@ class Terminal:
         return FormattedText(drawn)
 
     def _state(self) -> FormattedText:
-        words = state_line(self._conversation) if self._conversation is not None else ""
-        return FormattedText([("class:bottom-toolbar.text", words[: self._width()])])
+        state = state_line(self._conversation) if self._conversation is not None else ""
+        return FormattedText([("class:bottom-toolbar.text", state[: self._width()])])
 
     # --- keys ---------------------------------------------------------------------------------
 

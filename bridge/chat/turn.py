@@ -10,12 +10,23 @@ from rich.text import Text
 
 from bridge.chat import drawing
 from bridge.chat.reply import StreamedReply
+from sprite.protocol.events import (
+    Compacted,
+    Compacting,
+    Complete,
+    Ending,
+    Failed,
+    Interrupted,
+    Started,
+    TextDelta,
+    ToolResult,
+    ToolUse,
+    WholeText,
+)
 
 if TYPE_CHECKING:
     from bridge.chat.screen import Screen
-    from sprite.protocol.messages import AgentEvent
-
-ENDINGS = frozenset({"complete", "interrupted", "error"})
+    from sprite.protocol.events import AgentEvent
 
 
 @dataclass(slots=True)
@@ -56,61 +67,62 @@ class Turns:
 
     async def show(self, event: AgentEvent, *, is_ours: bool) -> None:
         """Show one event; `is_ours` says that this client asked for the turn."""
-        if event.event in ENDINGS:
+        if isinstance(event, Ending):
             await self._end(event)
             return
         if self.current is None or self.current.mission_id != event.mission_id:
             self.current = Turn(event.mission_id, time.monotonic())
-        if event.event in {"text_delta", "text"}:
-            await self._text(self.current, event)
-        elif event.event in {"tool_use", "tool_result"}:
-            await self._tool(self.current, event)
-        elif event.event == "started" and not is_ours:
-            words = "a message from elsewhere" if event.mission_id else "the agent goes on by itself"
-            await self._screen.line(drawing.note(f"▸ {words}"))
-        elif event.event == "compacting":
-            self.current.doing = "making room"
-            await self._screen.line(drawing.note("… the conversation is long: making room, keeping memory"))
-        elif event.event == "compacted":
-            self.current.doing = ""
-            await self._screen.line(drawing.note("✓ made room: what matters is kept in memory"))
+        match event:
+            case TextDelta() | WholeText():
+                await self._text(self.current, event)
+            case ToolUse():
+                await self._tool_started(self.current, event)
+            case ToolResult():
+                await self._tool_ended(self.current, event)
+            case Started() if not is_ours:
+                text = "a message from elsewhere" if event.mission_id else "the agent goes on by itself"
+                await self._screen.line(drawing.note(f"▸ {text}"))
+            case Compacting():
+                self.current.doing = "making room"
+                await self._screen.line(drawing.note("… the conversation is long: making room, keeping memory"))
+            case Compacted():
+                self.current.doing = ""
+                await self._screen.line(drawing.note("✓ made room: what matters is kept in memory"))
 
-    async def _text(self, turn: Turn, event: AgentEvent) -> None:
+    async def _text(self, turn: Turn, event: TextDelta | WholeText) -> None:
         if not event.text:
             return
         turn.doing = ""
-        if event.event == "text":
+        if isinstance(event, WholeText):
             turn.has_text = True
             await self._screen.reply(self._reply.finish(event.text), "")
         else:
             await self._screen.reply(self._reply.feed(event.text), self._reply.tail)
 
-    async def _tool(self, turn: Turn, event: AgentEvent) -> None:
-        tool_id = event.tool_use_id or ""
-        if event.event == "tool_use":
-            name = event.name or "a tool"
-            turn.doing = drawing.tool_name(name)
-            self._newest_tool = tool_id
-            self._tools[tool_id] = name
-            await self._screen.line(drawing.tool_started(name, event.input or {}))
-            return
+    async def _tool_started(self, turn: Turn, event: ToolUse) -> None:
+        name = event.name or "a tool"
+        turn.doing = drawing.tool_name(name)
+        self._newest_tool = event.tool_use_id
+        self._tools[event.tool_use_id] = name
+        await self._screen.line(drawing.tool_started(name, event.input))
+
+    async def _tool_ended(self, turn: Turn, event: ToolResult) -> None:
         turn.doing = ""
-        name = self._tools.pop(tool_id, "")
-        is_error = event.is_error is True
-        if drawing.shows_itself(name) and not is_error:
+        name = self._tools.pop(event.tool_use_id, "")
+        if drawing.shows_itself(name) and not event.is_error:
             return
         # A result right below its call needs no name; one of several at once does.
-        shown = "" if tool_id == self._newest_tool and not self._tools else name
-        await self._screen.line(drawing.tool_ended(shown, event.summary or "", is_error=is_error))
+        shown = "" if event.tool_use_id == self._newest_tool and not self._tools else name
+        await self._screen.line(drawing.tool_ended(shown, event.summary, is_error=event.is_error))
 
-    async def _end(self, event: AgentEvent) -> None:
+    async def _end(self, event: Ending) -> None:
         has_text = self.current is not None and self.current.has_text
-        whole = event.text if event.event == "complete" and event.text and not has_text else None
+        whole = event.text if isinstance(event, Complete) and event.text and not has_text else None
         await self._screen.reply(self._reply.finish(whole), "")
-        if event.event == "interrupted":
+        if isinstance(event, Interrupted):
             await self._screen.line(Text("■ stopped", style="yellow"))
-        elif event.event == "error":
-            advice = "Sending it again may work." if event.retryable is True else ""
+        elif isinstance(event, Failed):
+            advice = "Sending it again may work." if event.retryable else ""
             await self._screen.show(drawing.problem(event.message or "The turn failed.", advice))
         self.current = None
         self._tools.clear()

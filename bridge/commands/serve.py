@@ -13,15 +13,11 @@ from pathlib import Path
 
 from bridge.app import Bridge, running
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
-from bridge.errors import OperatorError
+from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.observing import logs
 from bridge.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
-
-BAD_USAGE = 2
-#: A fault of ours; whoever started us may start us again.
-FAULT = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

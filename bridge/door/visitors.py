@@ -64,9 +64,9 @@ class Visitors:
         await _close(everyone, WSCloseCode.GOING_AWAY, b"the bridge stops")
 
 
-async def _close(visitors: set[_Visitor], code: int, words: bytes) -> None:
+async def _close(visitors: set[_Visitor], code: int, reason: bytes) -> None:
     closing = [
-        asyncio.create_task(visitor.socket.close(code=code, message=words), name=f"close {visitor.person}")
+        asyncio.create_task(visitor.socket.close(code=code, message=reason), name=f"close {visitor.person}")
         for visitor in visitors
     ]
     if closing:

@@ -117,16 +117,16 @@ class Child:
             async with asyncio.timeout(_START_SECONDS):
                 while _LISTENING.search(self._said["stdout"]) is None:
                     if self._readers[0].done():
-                        words = await self.ended()
+                        message = await self.ended()
                         is_for_a_person = self._process.returncode == _OPERATOR_EXIT
                         if is_for_a_person and _LOCKED.search(self._said["stderr"]):
-                            raise WorkspaceTakenError(words)
-                        raise HostError(words, retryable=not is_for_a_person)
+                            raise WorkspaceTakenError(message)
+                        raise HostError(message, retryable=not is_for_a_person)
                     self._spoke.clear()
                     await self._spoke.wait()
         except TimeoutError:
-            words = self._with_last_lines(f"The sprite did not start within {_START_SECONDS:.0f} seconds")
-            raise HostError(words) from None
+            message = self._with_last_lines(f"The sprite did not start within {_START_SECONDS:.0f} seconds")
+            raise HostError(message) from None
 
     def _with_last_lines(self, what: str) -> str:
         lines = [line for line in self._said["stderr"].splitlines() if line.strip()][-_KEPT_LINES:]

@@ -29,6 +29,7 @@ from bridge.hosts.host import (
     checked_name,
     downloadable,
 )
+from bridge.hosts.workspace import ADDRESS, LOCK, SYSTEM, TOKEN
 from bridge.locks import is_held
 from bridge.tasks import TaskSet
 
@@ -118,10 +119,10 @@ class LocalHost:
         if not workspace.is_dir():
             return HostState("absent")
         # Looking takes the lock for a moment, and must not be in the way of a start.
-        if not (resident is not None and resident.is_starting) and is_held(workspace / ".os" / "run" / "lock"):
+        if not (resident is not None and resident.is_starting) and is_held(workspace / SYSTEM / LOCK):
             return HostState("running", detail="started elsewhere")
-        words = str(resident.failure) if resident is not None and resident.failure is not None else ""
-        return HostState("stopped", detail=words)
+        detail = str(resident.failure) if resident is not None and resident.failure is not None else ""
+        return HostState("stopped", detail=detail)
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         """See Host. No symbolic link is followed: the agent makes them as it likes."""
@@ -138,9 +139,9 @@ class LocalHost:
         try:
             workspace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            words = f"The workspace {workspace} cannot be made ({error.strerror})."
-            raise HostError(words, retryable=False) from error
-        if is_held(workspace / ".os" / "run" / "lock"):
+            message = f"The workspace {workspace} cannot be made ({error.strerror})."
+            raise HostError(message, retryable=False) from error
+        if is_held(workspace / SYSTEM / LOCK):
             # Asking for a new token would end the one that the running sprite has.
             raise WorkspaceTakenError("It runs already.")
         access = await self._access(sprite)
@@ -151,7 +152,7 @@ class LocalHost:
         return await Child.start(workspace, environment, permissions=self._permissions)
 
     async def _connected(self, resident: _Resident, address: tuple[str, int]) -> Reached:
-        path = resident.workspace / ".os" / "run" / "token"
+        path = resident.workspace / SYSTEM / TOKEN
         try:
             token = path.read_text().strip()
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -223,9 +224,9 @@ class _Resident:
                 self._child = await self._start()
                 self._tell(address=self._child.address)
                 began = time.monotonic()
-                words = await self._child.ended()
+                message = await self._child.ended()
                 deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
-                failure = HostError(f"It died {deaths} times in a row. {words}") if deaths >= _DEATHS_TO_SAY else None
+                failure = HostError(f"It died {deaths} times in a row. {message}") if deaths >= _DEATHS_TO_SAY else None
             except WorkspaceTakenError:
                 await self._adopt()
                 return
@@ -242,7 +243,7 @@ class _Resident:
 
     async def _adopt(self) -> None:
         """Uses the sprite that runs on the workspace already; one that is just starting writes its address soon."""
-        path = self.workspace / ".os" / "run" / "address"
+        path = self.workspace / SYSTEM / ADDRESS
         with suppress(TimeoutError):
             async with asyncio.timeout(_ADDRESS_SECONDS):
                 while True:
@@ -251,8 +252,8 @@ class _Resident:
                         self._tell(address=(host.strip("[]"), int(port)))
                         return
                     await asyncio.sleep(_POLL_SECONDS)
-        words = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
-        self._tell(failure=HostError(words))
+        message = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
+        self._tell(failure=HostError(message))
 
     def _tell(self, *, address: tuple[str, int] | None = None, failure: HostError | None = None) -> None:
         self._address, self.failure = address, failure

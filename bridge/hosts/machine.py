@@ -285,7 +285,7 @@ class Machine:
                 )
                 lasted = asyncio.get_running_loop().time() - began
                 if not fault.again or attempt == _ATTEMPTS or lasted + pause > _PATIENCE_SECONDS:
-                    raise _StatusError(fault.words, fault.status, retryable=fault.retryable) from error
+                    raise _StatusError(fault.message, fault.status, retryable=fault.retryable) from error
             await asyncio.sleep(pause)
         raise AssertionError(what)
 
@@ -293,8 +293,8 @@ class Machine:
 class _StatusError(HostError):
     """An answer of the API that is an error; `status` is its HTTP status where it had one."""
 
-    def __init__(self, words: str, status: int | None, *, retryable: bool) -> None:
-        super().__init__(words, retryable=retryable)
+    def __init__(self, message: str, status: int | None, *, retryable: bool) -> None:
+        super().__init__(message, retryable=retryable)
         self.status = status
 
 

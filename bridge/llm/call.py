@@ -19,11 +19,12 @@ from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSes
 from bridge.llm import upload as llm_upload
 from bridge.llm.budgets import BudgetError, Budgets, Hold
 from bridge.llm.errors import RefusedError
-from bridge.llm.ledger import Entry, Ledger, Outcome
-from bridge.llm.prices import Price, Prices
+from bridge.llm.ledger import Ledger, ModelCall, Outcome
+from bridge.llm.models import Models
 from bridge.llm.upload import Asked, Upload
 from bridge.llm.upstream import Upstream, response_headers
-from bridge.llm.usage_meter import BYTES_PER_TOKEN, Meter, Reading, Usage, meter_of
+from bridge.llm.usage_meter import BYTES_PER_TOKEN, Meter, Reading, meter_of
+from sprite.prices import Price, Usage
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Desk:
 
     session: ClientSession
     upstream: Upstream
-    prices: Prices
+    models: Models
     budgets: Budgets
     ledger: Ledger
     patience: Patience
@@ -75,7 +76,7 @@ class Call:
         self._price: Price | None = None
         self._prompt_tokens = 0
         self._hold: Hold | None = None
-        self._entry: Entry | None = None
+        self._record: ModelCall | None = None
         self._meter: Meter | None = None
         self._outcome: Outcome = "client_gone"
         self._status: int = _CLIENT_GONE
@@ -97,7 +98,7 @@ class Call:
             self._settle(is_sent=upload.is_done)
 
     def _allow(self, model: str) -> None:
-        if not self._desk.prices.allows(model):
+        if not self._desk.models.allows(model):
             raise RefusedError(403, f"This sprite may not use the model {model!r}. Ask whoever runs the bridge.")
 
     def _admit(self, asked: Asked) -> None:
@@ -105,7 +106,7 @@ class Call:
         if not self._is_billed:
             return
         desk = self._desk
-        self._price = None if asked.speed else desk.prices.of(asked.model)
+        self._price = None if asked.speed else desk.models.price(asked.model)
         self._prompt_tokens = min(asked.bytes // BYTES_PER_TOKEN, _MOST_PROMPT_TOKENS)
         if desk.ledger.is_behind:
             raise RefusedError(503, "The bridge cannot write down what is spent; its disk refuses.", retry_after=5)
@@ -121,7 +122,7 @@ class Call:
         elif desk.budgets.limits.any:
             what = f"the speed {asked.speed!r}" if asked.speed else f"the model {asked.model!r}"
             raise RefusedError(403, f"The price of {what} is not known, and this sprite has a budget.")
-        self._entry = desk.ledger.open(self._sprite, asked.model, self._hold.usd if self._hold else None)
+        self._record = desk.ledger.open(self._sprite, asked.model, self._hold.usd if self._hold else None)
 
     async def _exchange(self, upload: Upload, body: bytes | AsyncIterator[bytes]) -> web.StreamResponse:
         headers = self._desk.upstream.request_headers(self._request)
@@ -235,32 +236,32 @@ class Call:
 
     def _settle(self, *, is_sent: bool) -> None:
         """Puts what the call did cost in the place of what it held."""
-        entry = self._entry
-        if entry is None:
+        record = self._record
+        if record is None:
             return
         reading = self._meter.read() if self._meter is not None else Reading()
         price = self._price
         if price is not None and reading.model is not None:
-            price = self._desk.prices.of(reading.model) or price
-        entry.is_estimate = not reading.is_final
+            price = self._desk.models.price(reading.model) or price
+        record.is_estimate = not reading.is_final
         if reading.usage is not None:
-            entry.usage = reading.usage
+            record.usage = reading.usage
         elif not is_sent or self._outcome in {"refused", "unreachable"}:
             # Nothing was asked, or nothing was answered that is paid for.
-            entry.is_estimate = False
+            record.is_estimate = False
         else:
-            entry.usage = Usage(input=self._prompt_tokens)
-        entry.usd = None if price is None else price.cost(entry.usage)
+            record.usage = Usage(input=self._prompt_tokens)
+        record.usd = None if price is None else price.cost(record.usage)
         if self._hold is not None:
-            if entry.usd is not None and reading.usage is None and self._outcome == "complete":
+            if record.usd is not None and reading.usage is None and self._outcome == "complete":
                 # An answer that says nothing of its usage counts with all that was held for it.
-                entry.usd = max(entry.usd, self._hold.usd)
-            self._desk.budgets.settle(self._hold, entry.usd or 0.0)
-        entry.outcome = self._outcome
-        entry.status = self._status
-        entry.request_id = self._request_id
-        entry.duration_ms = round((time.perf_counter() - self._began) * 1000, 1)
-        self._desk.ledger.note(entry)
+                record.usd = max(record.usd, self._hold.usd)
+            self._desk.budgets.settle(self._hold, record.usd or 0.0)
+        record.outcome = self._outcome
+        record.status = self._status
+        record.request_id = self._request_id
+        record.duration_ms = round((time.perf_counter() - self._began) * 1000, 1)
+        self._desk.ledger.note(record)
 
     def _ids(self) -> dict[str, object]:
         return {"sprite": self._sprite, "request_id": self._request_id, "status": self._status}

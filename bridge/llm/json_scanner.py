@@ -1,8 +1,9 @@
 """Reads a few top-level values of a JSON object while its bytes pass by in chunks, without keeping the rest.
 
-Pure: bytes in, raw values out. The top level is checked strictly and a wanted key may stand there once only, so that
-whoever parses the same bytes afterwards finds the same values; deeper levels are only walked over, and whether they
-are valid JSON is left to that reader. No chunk is ever copied or joined; the work per byte is bounded.
+Pure: bytes in, raw values out. The top level is checked strictly and a wanted key may stand there once only, and in no
+other case (Go's decoder takes `Model` for `model`), so that whoever parses the same bytes afterwards finds the same
+values; deeper levels are only walked over, and whether they are valid JSON is left to that reader. No chunk is ever
+copied or joined; the work per byte is bounded.
 """
 
 from __future__ import annotations
@@ -78,7 +79,6 @@ class TopLevelScanner:
     def __init__(self, wanted: Collection[str]) -> None:
         self.values: dict[str, bytes] = {}
         self._wanted = frozenset(wanted)
-        self._wanted_bytes = frozenset(name.encode() for name in wanted)
         self._at = _At.START
         self._depth = 0
         self._steps = 0
@@ -113,14 +113,13 @@ class TopLevelScanner:
 
     def _members(self, data: bytes, position: int) -> int:
         """Takes the members that are in this chunk as a whole, each in one match."""
-        match, wanted = _MEMBER.match, self._wanted_bytes
+        match = _MEMBER.match
         end = b","
         while end == b"," and (found := match(data, position)) is not None:
             position = found.end()
             key, value, end = found.groups()
-            self._count_name()
-            if key in wanted:
-                self._name = self._once(key.decode())
+            if (name := self._wanted_name(key)) is not None:
+                self._name = name
                 self._value.clear()
                 self._keep(value)
                 self._take()
@@ -248,9 +247,11 @@ class TopLevelScanner:
             name = str(json.loads(b'"%b"' % key, strict=False))
         except ValueError as error:
             raise MalformedError("The body is not JSON: a name in it cannot be read.") from error
-        return self._once(name) if name in self._wanted else None
-
-    def _once(self, name: str) -> str:
+        folded = name.casefold()
+        if folded not in self._wanted:
+            return None
+        if name != folded:
+            raise MalformedError(f"The body says `{name}` where `{folded}` is meant.")
         if name in self.values:
             raise MalformedError(f"The body says `{name}` twice.")
         return name

@@ -5,7 +5,7 @@ the budget, and again when it is over; both only in memory, and what has gathere
 second in one transaction, off the calls' way. So
 - a killed process loses the notes of its last 50 ms; a call that was open counts with all it held (`lost`);
 - once a second the write-ahead log is flushed to the disk, so that a power cut loses about as much;
-- while the disk refuses, notes wait in memory, and after ten seconds of that `is_behind` closes the door.
+- while the disk refuses, notes wait in memory, and after ten seconds of that `is_behind` stops all calls.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Literal, Self
 
 from bridge.database import Database
 from bridge.llm.budgets import Spent, day_begins, month_begins
-from bridge.llm.usage_meter import Usage
 from bridge.tasks import owned_task
+from sprite.prices import Usage
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ FROM model_calls WHERE ?3 IS NULL OR sprite = ?3 GROUP BY sprite ORDER BY sprite
 
 
 @dataclass(slots=True)
-class Entry:
+class ModelCall:
     """One call's row, changed while the call goes on. `usd` is None where the model's price is not known."""
 
     id: int
@@ -116,7 +116,7 @@ class Ledger:
         self._clock = clock
         self._patience = patience
         self._next_id = 1
-        self._pending: dict[int, Entry] = {}
+        self._pending: dict[int, ModelCall] = {}
         self._noted = asyncio.Event()
         self._writing = asyncio.Lock()
         self._failing_since: float | None = None
@@ -157,18 +157,18 @@ class Ledger:
             if self._pending:
                 log.error("model calls could not be written to the ledger", extra={"count": len(self._pending)})
 
-    def open(self, sprite: str, model: str, held_usd: float | None) -> Entry:
+    def open(self, sprite: str, model: str, held_usd: float | None) -> ModelCall:
         """Note a call that begins, with what it may cost."""
-        entry = Entry(self._next_id, self._clock(), sprite, model, held_usd)
+        call = ModelCall(self._next_id, self._clock(), sprite, model, held_usd)
         self._next_id += 1
-        self.note(entry)
-        return entry
+        self.note(call)
+        return call
 
-    def note(self, entry: Entry) -> None:
-        """Have the entry written as it is then."""
-        if entry.request_id is not None:
-            entry.request_id = entry.request_id[:_MAX_REQUEST_ID]
-        self._pending[entry.id] = entry
+    def note(self, call: ModelCall) -> None:
+        """Has the call written as it is then."""
+        if call.request_id is not None:
+            call.request_id = call.request_id[:_MAX_REQUEST_ID]
+        self._pending[call.id] = call
         self._noted.set()
 
     async def spent(self) -> dict[str, Spent]:
@@ -187,22 +187,22 @@ class Ledger:
     async def flush(self) -> None:
         """Write what is noted so far, as far as the disk allows."""
         async with self._writing:
-            entries, self._pending = self._pending, {}
-            if not entries:
+            calls, self._pending = self._pending, {}
+            if not calls:
                 return
-            rows = [entry.row() for entry in entries.values()]
+            rows = [call.row() for call in calls.values()]
             try:
                 await self._database.write(lambda tx: tx.executemany(_WRITE, rows))
             except sqlite3.Error as error:
-                # What was noted meanwhile is the same entries, or newer ones.
-                self._pending = entries | self._pending
+                # What was noted meanwhile is the same calls, or newer ones.
+                self._pending = calls | self._pending
                 if self._failing_since is None:
                     self._failing_since = time.monotonic()
                     log.error(  # noqa: TRY400 - its words may hold a path, its code says what the disk wants
                         "the ledger cannot be written (%s)", error.sqlite_errorname, extra={"count": len(rows)}
                     )
             except BaseException:
-                self._pending = entries | self._pending
+                self._pending = calls | self._pending
                 raise
             else:
                 if self._failing_since is not None:

@@ -18,8 +18,8 @@ from bridge.llm.budgets import Budgets
 from bridge.llm.call import Call, Desk, Path, Patience
 from bridge.llm.errors import RefusedError
 from bridge.llm.ledger import Ledger
-from bridge.llm.prices import Prices
-from bridge.llm.rates import Rates, TooOftenError
+from bridge.llm.models import Models
+from bridge.llm.rate_limits import RateLimits, TooOftenError
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES, too_large
 from bridge.llm.upstream import Upstream
@@ -43,18 +43,18 @@ class LlmProxy:
         self,
         upstream: Upstream,
         tokens: SpriteTokens,
-        prices: Prices,
+        models: Models,
         budgets: Budgets,
         ledger: Ledger,
-        rates: Rates,
+        rate_limits: RateLimits,
         patience: Patience | None = None,
     ) -> None:
         self._upstream = upstream
         self._tokens = tokens
-        self._prices = prices
+        self._models = models
         self._budgets = budgets
         self._ledger = ledger
-        self._rates = rates
+        self._rate_limits = rate_limits
         self._patience = patience or Patience()
         self._desk: Desk | None = None
         self._answered: Counter[str] = Counter()
@@ -68,7 +68,7 @@ class LlmProxy:
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
         )
-        self._desk = Desk(session, self._upstream, self._prices, self._budgets, self._ledger, self._patience)
+        self._desk = Desk(session, self._upstream, self._models, self._budgets, self._ledger, self._patience)
         return self
 
     async def __aexit__(
@@ -84,7 +84,7 @@ class LlmProxy:
             web.head("/", _hello),
             web.post("/v1/messages", self._messages),
             web.post("/v1/messages/count_tokens", self._count_tokens),
-            web.get("/v1/models", self._models, allow_head=False),
+            web.get("/v1/models", self._list_models, allow_head=False),
             web.route("*", "/v1/{rest:.*}", _nothing_here),
         ]
 
@@ -94,7 +94,7 @@ class LlmProxy:
 
     def in_flight(self) -> Mapping[str, float]:
         """Calls going on, by sprite."""
-        return self._rates.in_flight()
+        return self._rate_limits.in_flight()
 
     async def _messages(self, request: web.Request) -> web.StreamResponse:
         return await self._call(request, "/v1/messages")
@@ -102,12 +102,12 @@ class LlmProxy:
     async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
         return await self._call(request, "/v1/messages/count_tokens")
 
-    async def _models(self, request: web.Request) -> web.StreamResponse:
+    async def _list_models(self, request: web.Request) -> web.StreamResponse:
         try:
             self._sprite_of(request)
         except RefusedError as refused:
             return refused.response()
-        models = [{"type": "model", "id": name, "display_name": name} for name in self._prices.names()]
+        models = [{"type": "model", "id": name, "display_name": name} for name in self._models.names()]
         page = {"data": models, "has_more": False, "first_id": None, "last_id": None}
         return web.Response(body=msgspec.json.encode(page), content_type="application/json")
 
@@ -116,7 +116,7 @@ class LlmProxy:
         try:
             sprite = self._sprite_of(request)
             _check_head(request)
-            with self._rates.counted(sprite):
+            with self._rate_limits.counted(sprite):
                 response = await Call(self._open_desk(), request, sprite, path).answer()
         except TooOftenError as error:
             response = RefusedError(429, f"{error} Try again soon.", retry_after=error.retry_after).response()

@@ -11,12 +11,13 @@ went by: four bytes a token.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
-from typing import Annotated, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
 from bridge.llm.json_scanner import MalformedError, TopLevelScanner
+from sprite.prices import ApiUsage, Usage
 
 BYTES_PER_TOKEN = 4
 #: A line that says usage has a few hundred bytes. A longer one is a tool's result, and is not kept.
@@ -26,25 +27,6 @@ _DELTA_FRAME_BYTES = 85
 _INFLATE_BYTES = 1 << 16
 #: zlib's way to say: a header of gzip or of zlib, whichever comes.
 _ANY_HEADER = 47
-
-
-@dataclass(slots=True)
-class Usage:
-    """Tokens of one call, each counted once; `cache_write` includes `cache_write_1h`."""
-
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    cache_write_1h: int = 0
-    web_searches: int = 0
-    #: Answered in the United States only, as asked for, which costs more.
-    is_us_only: bool = False
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Everything the model read."""
-        return self.input + self.cache_read + self.cache_write
 
 
 @dataclass(slots=True)
@@ -74,58 +56,19 @@ class Meter(Protocol):
         ...
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
-
-
-class _CacheCreation(msgspec.Struct):
-    ephemeral_1h_input_tokens: _Count | None = None
-
-
-class _ServerTools(msgspec.Struct):
-    web_search_requests: _Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: _Count | None = None
-    output_tokens: _Count | None = None
-    cache_read_input_tokens: _Count | None = None
-    cache_creation_input_tokens: _Count | None = None
-    cache_creation: _CacheCreation | None = None
-    server_tool_use: _ServerTools | None = None
-    inference_geo: str | None = None
-
-    def merge_into(self, usage: Usage) -> None:
-        """Later events count from the beginning, and say only some of the numbers."""
-        if self.input_tokens is not None:
-            usage.input = self.input_tokens
-        if self.output_tokens is not None:
-            usage.output = self.output_tokens
-        if self.cache_read_input_tokens is not None:
-            usage.cache_read = self.cache_read_input_tokens
-        if self.cache_creation_input_tokens is not None:
-            usage.cache_write = self.cache_creation_input_tokens
-        if self.cache_creation is not None and self.cache_creation.ephemeral_1h_input_tokens is not None:
-            usage.cache_write_1h = self.cache_creation.ephemeral_1h_input_tokens
-        if self.server_tool_use is not None and self.server_tool_use.web_search_requests is not None:
-            usage.web_searches = self.server_tool_use.web_search_requests
-        if self.inference_geo is not None:
-            usage.is_us_only = self.inference_geo == "us"
-        usage.cache_write_1h = min(usage.cache_write_1h, usage.cache_write)
-
-
 class _Message(msgspec.Struct):
     model: str | None = None
-    usage: _Usage | None = None
+    usage: ApiUsage | None = None
 
 
 class _Event(msgspec.Struct):
     type: str = ""
     message: _Message | None = None
-    usage: _Usage | None = None
+    usage: ApiUsage | None = None
 
 
 _EVENTS = msgspec.json.Decoder(_Event)
-_USAGES = msgspec.json.Decoder(_Usage)
+_USAGES = msgspec.json.Decoder(ApiUsage)
 
 
 class SseMeter:
@@ -162,7 +105,7 @@ class SseMeter:
         if self._usage is None:
             return Reading(model=self._model)
         streamed = self._streamed_bytes // BYTES_PER_TOKEN
-        usage = replace(self._usage, output=self._usage.output + streamed)
+        usage = msgspec.structs.replace(self._usage, output=self._usage.output + streamed)
         return Reading(usage, self._model, is_final=self._is_final and not streamed)
 
     def _joined(self, end: bytes) -> bytes:
@@ -196,10 +139,8 @@ class SseMeter:
                 self._is_final = True
                 self._streamed_bytes = 0
 
-    def _merge(self, said: _Usage) -> None:
-        if self._usage is None:
-            self._usage = Usage()
-        said.merge_into(self._usage)
+    def _merge(self, said: ApiUsage) -> None:
+        self._usage = said.upon(self._usage or Usage())
 
 
 class JsonMeter:
@@ -225,8 +166,7 @@ class JsonMeter:
         if "usage" not in said:
             return Reading()
         try:
-            usage = Usage()
-            _USAGES.decode(said["usage"]).merge_into(usage)
+            usage = _USAGES.decode(said["usage"]).upon(Usage())
             model = msgspec.json.decode(said.get("model", b"null"), type=str | None)
         except msgspec.MsgspecError:
             return Reading()

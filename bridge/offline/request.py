@@ -65,7 +65,7 @@ class ToolOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TimelineEntry:
     """One thing that happened in the conversation; `outcome` is set when `kind` is "result"."""
 
     kind: Literal["user", "notification", "result", "assistant", "interrupted", "summary", "compaction"]
@@ -85,7 +85,7 @@ class Request:
     system: str
     context: str
     tools: frozenset[str]
-    timeline: tuple[Entry, ...]
+    timeline: tuple[TimelineEntry, ...]
     schema: dict[str, Any] | None
 
     @cached_property
@@ -99,7 +99,7 @@ class Request:
         return self.user_texts[-1] if self.user_texts else ""
 
     @cached_property
-    def tail(self) -> tuple[Entry, ...]:
+    def tail(self) -> tuple[TimelineEntry, ...]:
         """What happened since the model last spoke."""
         spoken = [index for index, entry in enumerate(self.timeline) if entry.kind == "assistant"]
         return self.timeline[spoken[-1] + 1 :] if spoken else self.timeline
@@ -128,7 +128,7 @@ def understand(body: Body, headers: Mapping[str, str]) -> Request:
     system = _text_of(body.system)
     if CURATOR_MARKER in system:
         # A batch quotes whole conversations: nothing in it may be taken for the CLI's own wrapping.
-        timeline = tuple(Entry("user", _text_of(m.content)) for m in body.messages if m.role == "user")
+        timeline = tuple(TimelineEntry("user", _text_of(m.content)) for m in body.messages if m.role == "user")
     else:
         timeline = tuple(_timeline(body.messages))
     tools = frozenset(str(tool["name"]) for tool in body.tools if "input_schema" in tool and "name" in tool)
@@ -143,7 +143,7 @@ def understand(body: Body, headers: Mapping[str, str]) -> Request:
     )
 
 
-def _kind(system: str, timeline: tuple[Entry, ...], *, is_subagent: bool, has_tools: bool) -> Kind:
+def _kind(system: str, timeline: tuple[TimelineEntry, ...], *, is_subagent: bool, has_tools: bool) -> Kind:
     if CURATOR_MARKER in system:
         return "curator"
     if timeline and timeline[-1].kind == "compaction":
@@ -163,11 +163,11 @@ def _schema(output_config: dict[str, Any]) -> dict[str, Any] | None:
     return schema if isinstance(schema, dict) else None
 
 
-def _timeline(messages: Iterable[Message]) -> Iterator[Entry]:
+def _timeline(messages: Iterable[Message]) -> Iterator[TimelineEntry]:
     calls: dict[str, tuple[str, dict[str, Any]]] = {}
     for message in messages:
         if message.role == "system":
-            yield from (Entry("user", text) for text in _MID_TURN.findall(_text_of(message.content)))
+            yield from (TimelineEntry("user", text) for text in _MID_TURN.findall(_text_of(message.content)))
             continue
         blocks = message.content
         if isinstance(blocks, str):
@@ -176,7 +176,7 @@ def _timeline(messages: Iterable[Message]) -> Iterator[Entry]:
             for block in blocks:
                 if block.get("type") == "tool_use":
                     calls[str(block.get("id"))] = (str(block.get("name")), dict(block.get("input") or {}))
-            yield Entry("assistant", _text_of(blocks))
+            yield TimelineEntry("assistant", _text_of(blocks))
             continue
         for block in blocks:
             if block.get("type") == "tool_result":
@@ -185,28 +185,28 @@ def _timeline(messages: Iterable[Message]) -> Iterator[Entry]:
                 yield from _spoken(str(block.get("text", "")))
 
 
-def _result(block: dict[str, Any], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> Entry:
+def _result(block: dict[str, Any], calls: Mapping[str, tuple[str, dict[str, Any]]]) -> TimelineEntry:
     name, arguments = calls.get(str(block.get("tool_use_id")), ("", {}))
     content = block.get("content") or ""
     text = _text_of(content) if isinstance(content, (str, list)) else ""
-    return Entry("result", text, ToolOutcome(name, arguments, text, bool(block.get("is_error"))))
+    return TimelineEntry("result", text, ToolOutcome(name, arguments, text, bool(block.get("is_error"))))
 
 
-def _spoken(text: str) -> Iterator[Entry]:
+def _spoken(text: str) -> Iterator[TimelineEntry]:
     """Tell a person's words from what the CLI puts into the same role."""
     stripped = text.strip()
     if "<task-notification>" in stripped and stripped.startswith(("<system-reminder>", "<task-notification>")):
-        yield Entry("notification", stripped)
+        yield TimelineEntry("notification", stripped)
     elif not stripped or stripped.startswith(("<system-reminder>", *_COMMAND_ECHO)):
         return
     elif stripped.startswith("[Request interrupted by user"):
-        yield Entry("interrupted", stripped)
+        yield TimelineEntry("interrupted", stripped)
     elif stripped.startswith("This session is being continued from a previous conversation"):
-        yield Entry("summary", stripped)
+        yield TimelineEntry("summary", stripped)
     elif _COMPACTION.search(stripped):
-        yield Entry("compaction", stripped)
+        yield TimelineEntry("compaction", stripped)
     else:
-        yield Entry("user", text)
+        yield TimelineEntry("user", text)
 
 
 def _text_of(content: str | list[dict[str, Any]]) -> str:

@@ -77,7 +77,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 Rule = Callable[[dict[str, Any]], "dict[str, Any] | Step | None"]
 
 
-class _Entry:
+class _ScriptedStep:
     """A step with the uses it has left, or a rule, which stays."""
 
     def __init__(self, source: dict[str, Any] | Step | Rule, audience: Audience) -> None:
@@ -107,8 +107,8 @@ class Script:
         agent: list[dict[str, Any] | Step] | None = None,
         curator: list[dict[str, Any] | Step] | None = None,
     ) -> None:
-        self._agent: list[_Entry] = []
-        self._curator: list[_Entry] = []
+        self._agent: list[_ScriptedStep] = []
+        self._curator: list[_ScriptedStep] = []
         self.agent(*(agent or ()))
         self.curator(*(curator or ()))
 
@@ -120,12 +120,12 @@ class Script:
 
     def agent(self, *steps: dict[str, Any] | Step | Rule, audience: Audience = "main") -> Self:
         """Append steps, or functions `body -> step | None`, which see requests of `audience` for ever."""
-        self._agent += [_Entry(step, audience) for step in steps]
+        self._agent += [_ScriptedStep(step, audience) for step in steps]
         return self
 
     def curator(self, *steps: dict[str, Any] | Step | Rule) -> Self:
         """Append steps for the curator's requests."""
-        self._curator += [_Entry(step, "any") for step in steps]
+        self._curator += [_ScriptedStep(step, "any") for step in steps]
         return self
 
     @property

@@ -103,7 +103,7 @@ class OperatorApi:
 
         async def deploy() -> None:
             try:
-                await self._host.deploy(name, lambda phase, words: steps.put_nowait((phase, words)))
+                await self._host.deploy(name, lambda phase, message: steps.put_nowait((phase, message)))
                 steps.put_nowait(("done", f"{name} is deployed."))
             except HostError as error:
                 steps.put_nowait(("failed", str(error)))

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 from bridge.relay.sprite_connection import LinkError, SpriteConnection
 from sprite.protocol.frames import (
-    ServerMessage,
     encode,
 )
 from sprite.protocol.messages import (
     AuthOk,
     Gap,
     Resume,
-    ResumeFrom,
     StateSync,
 )
 
@@ -42,13 +40,12 @@ async def caught_up(reach: Reach, member: Subscriber, welcome: AuthOk | None) ->
         try:
             if welcome is None or now.epoch != welcome.epoch:
                 raise LinkError("The sprite has begun anew.")
-            member.drop_passing()
+            member.drop_transient()
             if not _goes_on(resume, member, now):
-                member.told_epoch = now.epoch
-                member.say(now, reply_to=member.resume_id or None)
+                member.greet(now)
             if resume is None or resume.epoch != now.epoch or resume.last_seq != now.last_seq:
                 await _copy(connection, member, now)
-            member.resume = ResumeFrom(now.epoch, now.last_seq)
+            member.has_got(now.epoch, now.last_seq)
             return now.last_seq
         finally:
             await connection.close()
@@ -79,12 +76,8 @@ async def _copy(connection: SpriteConnection, member: Subscriber, welcome: AuthO
             member.say(message.payload)
         elif message.seq is not None and message.reply_to is None and reached < message.seq <= welcome.last_seq:
             reached = message.seq
-            _replay(message, member, welcome)
+            member.put(encode(message.payload, message_id=message.id, seq=reached, timestamp=message.timestamp)[:-1])
+            member.has_got(welcome.epoch, reached)
             await member.keeps_up()
             if reached == welcome.last_seq:
                 return
-
-
-def _replay(message: ServerMessage, member: Subscriber, welcome: AuthOk) -> None:
-    member.put(encode(message.payload, message_id=message.id, seq=message.seq, timestamp=message.timestamp)[:-1])
-    member.resume = ResumeFrom(welcome.epoch, message.seq)

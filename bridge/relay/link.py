@@ -30,6 +30,7 @@ from sprite.protocol.messages import (
     Resume,
     System,
 )
+from sprite.protocol.position import Position
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -130,9 +131,14 @@ class Link:
         self._stack = AsyncExitStack()
         self._probe_id = str(uuid.uuid4())
         self.change = LinkChange("connecting")
-        #: The sequence this link has heard, and its newest event; None before the first connection.
+        self._position = Position()
+        #: The sprite's newest welcome; None before the first connection.
         self.welcome: AuthOk | None = None
-        self.last_seq = 0
+
+    @property
+    def last_seq(self) -> int:
+        """The newest durable event that this link has heard."""
+        return self._position.last_seq
 
     @property
     def is_ready(self) -> bool:
@@ -183,9 +189,7 @@ class Link:
             connection, welcome = await SpriteConnection.open(self._reach, self._report, self._resume())
         since = time.monotonic()
         try:
-            continues = self._continues(welcome)
-            if not continues:
-                self.last_seq = welcome.last_seq
+            continues = self._position.welcome(welcome.epoch, welcome.last_seq)
             self.welcome = welcome
             for frame in self._listener.welcomed(welcome, continues=continues):
                 connection.write(frame)
@@ -216,27 +220,23 @@ class Link:
             self._hear(await connection.message())
 
     def _resume(self) -> Resume | None:
-        return None if self.welcome is None else Resume(epoch=self.welcome.epoch, last_seq=self.last_seq)
-
-    def _continues(self, welcome: AuthOk) -> bool:
-        """Whether the sprite goes on with the sequence that we know; one that was set back does not."""
-        return self.welcome is not None and welcome.epoch == self.welcome.epoch and welcome.last_seq >= self.last_seq
+        epoch = self._position.epoch
+        return None if epoch is None else Resume(epoch=epoch, last_seq=self.last_seq)
 
     def _hear(self, message: ServerMessage) -> None:
         if message.reply_to == self._probe_id:
             return
         if message.seq is not None:
-            if message.seq <= self.last_seq:
+            if not self._position.advance(message.seq):
                 return
-            self.last_seq = message.seq
-        elif isinstance(message.payload, Gap) and self.welcome is not None:
-            self.last_seq = max(self.last_seq, self.welcome.last_seq)
+        elif isinstance(message.payload, Gap):
+            self._position.skip()
         self._listener.heard(message)
 
-    def _report(self, state: State, words: str) -> None:
+    def _report(self, state: State, message: str) -> None:
         # Each new attempt begins so; who was told that the last one failed is told when there is news.
         if state != "connecting" or self.change.state != "unavailable":
-            self._tell(LinkChange(state, words))
+            self._tell(LinkChange(state, message))
 
     def _tell(self, change: LinkChange) -> None:
         if change != self.change:
@@ -255,7 +255,7 @@ class Link:
             self._attempts, self._down_since = 0, time.monotonic()
             return
         self._nudged.clear()
-        self._tell(LinkChange("unavailable", in_words(error)))
+        self._tell(LinkChange("unavailable", describe(error)))
         await asyncio.sleep(_SHORTEST_WAIT_SECONDS)
         try:
             async with asyncio.timeout(self._wait_seconds(error)):
@@ -288,7 +288,7 @@ class Link:
                 connection.write(encode(System(action="status"), message_id=self._probe_id))
 
 
-def in_words(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """What a person is told of it: our own words as they are, the system's never."""
     if isinstance(error, LinkError | HostError):
         return str(error)

@@ -6,7 +6,7 @@ import logging
 import re
 from collections import deque
 
-from sprite.protocol.messages import AgentEvent
+from sprite.protocol.events import Ending
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class MissionLog:
             self._noted.append(mission_id)
             log.info("mission received", extra={"sprite": self._sprite, "mission_id": mission_id})
 
-    def ended(self, event: AgentEvent) -> None:
+    def ended(self, event: Ending) -> None:
         """The sprite says that it has ended."""
         if event.mission_id is not None and event.mission_id in self._noted:
             self._noted.remove(event.mission_id)

@@ -86,18 +86,18 @@ class Relay:
         this = asyncio.current_task()
         assert this is not None  # noqa: S101 - a coroutine runs in one
         self._serving.add(this)
-        code, words = WSCloseCode.OK, b""
+        code, reason = WSCloseCode.OK, b""
         try:
             await asyncio.wait({sender, listening, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done():
-                code, words = WSCloseCode.GOING_AWAY, b"the bridge is stopping"
+                code, reason = WSCloseCode.GOING_AWAY, b"the bridge is stopping"
             else:
                 for ended in (listening, sender):
                     if ended.done():
                         ended.result()
         except FatalPeerError as error:
             too_big = error.code == "frame_too_large"
-            code, words = (
+            code, reason = (
                 (WSCloseCode.MESSAGE_TOO_BIG if too_big else WSCloseCode.POLICY_VIOLATION),
                 error.code.encode(),
             )
@@ -109,7 +109,7 @@ class Relay:
                 task.cancel()
             await asyncio.gather(listening, stopping, return_exceptions=True)
             try:
-                await member.leave(sender, code, words)
+                await member.leave(sender, code, reason)
             finally:
                 self._serving.discard(this)
 

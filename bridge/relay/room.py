@@ -21,18 +21,18 @@ from bridge.hosts.host import (
     Report,
 )
 from bridge.relay.catch_up import caught_up
-from bridge.relay.correspondence import Correspondence
 from bridge.relay.link import Link, LinkChange
 from bridge.relay.mission_log import MissionLog
+from bridge.relay.pending_requests import PendingRequests
 from bridge.relay.replay_buffer import ReplayBuffer
 from bridge.relay.sprite_connection import LinkError
+from sprite.protocol.events import AgentEvent, Ending
 from sprite.protocol.frames import (
     ServerMessage,
     VisitorMessage,
     encode,
 )
 from sprite.protocol.messages import (
-    AgentEvent,
     AuthOk,
     CanvasUpdate,
     ChatSaid,
@@ -87,7 +87,7 @@ class Room:
         self._buffer = ReplayBuffer()
         self._members: set[Subscriber] = set()
         self._live: set[Subscriber] = set()
-        self._correspondence = Correspondence(self._link)
+        self._requests = PendingRequests(self._link)
         self._catching_up: dict[Subscriber, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(_CATCH_UPS)
         #: A state that everybody gets is about to come; it counts how often the live stream began anew.
@@ -116,7 +116,7 @@ class Room:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._correspondence.close()
+        await self._requests.close()
         await self._link.__aexit__(kind, error, trace)
 
     # --- as others see it ---
@@ -124,7 +124,7 @@ class Room:
     @property
     def is_needed(self) -> bool:
         """Whether somebody is here, or something they wrote has still to be delivered."""
-        return bool(self._members) or self._correspondence.has_undelivered
+        return bool(self._members) or self._requests.has_undelivered
 
     @property
     def members(self) -> int:
@@ -168,7 +168,7 @@ class Room:
         """They are gone; what they wrote is still delivered."""
         self._members.discard(member)
         self._live.discard(member)
-        self._correspondence.leave(member)
+        self._requests.leave(member)
         if (task := self._catching_up.get(member)) is not None:
             task.cancel()
 
@@ -179,7 +179,7 @@ class Room:
         self._act()
         if isinstance(message.payload, Mission):
             self._mission_log.received(message.id)
-        await self._correspondence.take(member, message)
+        await self._requests.take(member, message)
 
     def _act(self) -> None:
         self._active_at = time.monotonic()
@@ -191,7 +191,7 @@ class Room:
     def rests(self) -> bool:
         """Nobody has done anything for long, nothing is under way, and nothing waits to be delivered."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
-        return idle and self._running is None and self._correspondence.is_empty
+        return idle and self._running is None and self._requests.is_empty
 
     @property
     def awaits_state(self) -> bool:
@@ -209,22 +209,21 @@ class Room:
         for member in tuple(self._members):
             member.put(frame)
         if change.state == "ready" and self._link.is_ready:
-            self._correspondence.came_back(self._members)
+            self._requests.link_up(self._members)
             self._admit_waiting()
         elif change.state == "unavailable":
-            self._correspondence.broke()
+            self._requests.link_down()
 
     def welcomed(self, welcome: AuthOk, *, continues: bool) -> Sequence[bytes]:
         """Everybody goes on where they were, or (where the link cannot) gets the state that follows."""
         if not continues:
             self._begin_anew(welcome)
-        return self._correspondence.kept()
+        return self._requests.resends()
 
     def heard(self, message: ServerMessage) -> None:
         """An answer for whoever asked, or an event for everybody."""
         if message.reply_to is not None:
-            message.timestamp = _at(message)
-            self._correspondence.answer(message, message.reply_to, self._members)
+            self._requests.answer(message, message.reply_to, self._members)
         elif isinstance(message.payload, StateSync):
             self._state(message.payload)
         elif isinstance(message.payload, Gap):
@@ -241,8 +240,7 @@ class Room:
         self._sync_is_due = True
         self._buffer.begin(self._link.last_seq)
         for member in self._live:
-            member.told_epoch = welcome.epoch
-            member.event(encode(welcome)[:-1], None)
+            member.begin_anew(welcome)
 
     def _state(self, sync: StateSync) -> None:
         """The state as it now is: the end of a new beginning, or (after a forget) news for everybody.
@@ -266,8 +264,8 @@ class Room:
         self._admit_waiting()
 
     def _broadcast(self, message: ServerMessage) -> None:
-        frame = encode(message.payload, message_id=message.id[:_LONGEST_ID], seq=message.seq, timestamp=_at(message))
-        frame = frame[:-1]
+        id_, at = message.id[:_LONGEST_ID], message.timestamp
+        frame = encode(message.payload, message_id=id_, seq=message.seq, timestamp=at)[:-1]
         if message.seq is not None:
             self._buffer.add(message.seq, frame)
         for member in tuple(self._live):
@@ -275,9 +273,8 @@ class Room:
 
     def _note_running(self, payload: object) -> None:
         if isinstance(payload, AgentEvent) and payload.mission_id is not None:
-            ended = payload.event in {"complete", "interrupted", "error"}
-            self._running = None if ended else payload.mission_id
-            if ended:
+            self._running = None if isinstance(payload, Ending) else payload.mission_id
+            if isinstance(payload, Ending):
                 self._mission_log.ended(payload)
 
     # --- bringing members up to date ---
@@ -319,9 +316,7 @@ class Room:
     def _greet(self, member: Subscriber) -> None:
         welcome = self._link.welcome
         if welcome is not None and member.told_epoch != welcome.epoch:
-            member.told_epoch = welcome.epoch
-            greeting = msgspec.structs.replace(welcome, last_seq=self._link.last_seq)
-            member.say(greeting, reply_to=member.resume_id or None)
+            member.greet(msgspec.structs.replace(welcome, last_seq=self._link.last_seq))
 
     async def _catch_up(self, member: Subscriber) -> None:
         """Until the member is joined to the live stream, or the link is gone (then its return begins this again)."""
@@ -341,7 +336,7 @@ class Room:
             if last_seq is not None and generation == self._generation:
                 member.release(last_seq)
                 return
-            member.let_go()
+            member.discard()
             self._live.discard(member)
             if last_seq is None:
                 await asyncio.sleep(_CATCH_UP_AGAIN_SECONDS)
@@ -361,8 +356,3 @@ class Room:
 
 def _told(change: LinkChange) -> LinkState:
     return LinkState(state=change.state, detail=change.detail)
-
-
-def _at(message: ServerMessage) -> float:
-    """The sprite's time of a message in ms, where it can be one."""
-    return message.timestamp if 0 < message.timestamp < 2**53 else 0

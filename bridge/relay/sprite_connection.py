@@ -11,7 +11,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from bridge.relay.token_bucket import TokenBucket
+import msgspec
+
+from bridge.token_bucket import TokenBucket
 from sprite.protocol.frames import (
     FatalPeerError,
     FrameDecoder,
@@ -48,6 +50,7 @@ _BYTES_PER_SECOND, _BYTES_BURST = 8 * 2**20, 32 * 2**20
 _FRAMES_PER_SECOND, _FRAMES_BURST = 2_000.0, 20_000.0
 #: Larger numbers would not survive JavaScript.
 _LARGEST_SEQ = 2**53 - 1
+_LATEST_TIMESTAMP = 2**53
 #: So many messages at a time, then everybody else has a turn.
 _FRAMES_A_TURN = 32
 _LONGEST_EPOCH = 200
@@ -58,8 +61,8 @@ _MOST_LIMITS = 32
 class LinkError(Exception):
     """The sprite cannot be talked to, in words; `retryable` says whether trying again soon may help."""
 
-    def __init__(self, words: str, *, retryable: bool = True) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
         self.retryable = retryable
 
 
@@ -101,9 +104,8 @@ class SpriteConnection:
             raise LinkError("What answers there is not a sprite that this bridge can talk to.")
         if len(welcome.epoch) > _LONGEST_EPOCH or not 0 <= welcome.last_seq <= _LARGEST_SEQ:
             raise LinkError("The sprite introduces itself in a way that makes no sense.")
-        welcome.server_version = welcome.server_version[:_LONGEST_VERSION]
-        welcome.limits = dict(list(welcome.limits.items())[:_MOST_LIMITS])
-        return welcome
+        limits = dict(list(welcome.limits.items())[:_MOST_LIMITS])
+        return msgspec.structs.replace(welcome, server_version=welcome.server_version[:_LONGEST_VERSION], limits=limits)
 
     async def message(self) -> ServerMessage:
         """The next message; what this bridge does not know is passed over. LinkError or OSError at the end."""
@@ -129,6 +131,9 @@ class SpriteConnection:
                 continue
             if message.seq is not None and not 0 < message.seq <= _LARGEST_SEQ:
                 raise LinkError("The sprite counts its events in a way that makes no sense.")
+            if not 0 <= message.timestamp < _LATEST_TIMESTAMP:
+                # No time at all: the bridge's own takes its place.
+                message = msgspec.structs.replace(message, timestamp=0)
             return message
 
     def write(self, frame: bytes) -> None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aiohttp import WSMsgType
 
-from bridge.relay.token_bucket import TokenBucket
+from bridge.token_bucket import TokenBucket
 from sprite.protocol.frames import (
     FatalPeerError,
     PeerError,
@@ -26,6 +25,7 @@ from sprite.protocol.messages import (
     Error,
     ResumeFrom,
 )
+from sprite.protocol.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from sprite.protocol.messages import (
+        AuthOk,
         LinkState,
         ServerPayload,
     )
@@ -53,16 +54,12 @@ class Subscriber:
 
     def __init__(self, websocket: web.WebSocketResponse) -> None:
         self._socket = websocket
-        self._outbox: deque[bytes] = deque()
-        self._bytes = 0
+        self._outbox = Outbox(_MAX_OUTBOX_BYTES, self.cut)
         self._filled = asyncio.Event()
         self._sent = asyncio.Event()
-        self._held: list[tuple[int | None, bytes]] | None = None
-        self._leaving = False
-        self.is_cut = False
-        #: The client's first frame and its id, None until it came.
+        #: Where the client says it left off, and what it has got since by a replay; None until its first frame came.
         self.resume: ResumeFrom | None = None
-        self.resume_id = ""
+        self._resume_id = ""
         #: The epoch that the client has been told of.
         self.told_epoch: str | None = None
         #: Requests that wait for the sprite's answer.
@@ -75,62 +72,57 @@ class Subscriber:
         """Sends an answer, or news of the bridge's own."""
         self.put(encode(payload, reply_to=reply_to)[:-1])
 
+    def greet(self, welcome: AuthOk) -> None:
+        """Answers `resume`: tells of the sequence that follows."""
+        self.told_epoch = welcome.epoch
+        self.say(welcome, reply_to=self._resume_id or None)
+
+    def begin_anew(self, welcome: AuthOk) -> None:
+        """Tells, in the live stream, that another sequence follows."""
+        self.told_epoch = welcome.epoch
+        self._outbox.begin_anew()
+        self.event(encode(welcome)[:-1], None)
+
+    def has_got(self, epoch: str, last_seq: int) -> None:
+        """Notes that the client has everything up to an event: where it is cut off, the next replay goes on there."""
+        self.resume = ResumeFrom(epoch, last_seq)
+
     def put(self, frame: bytes) -> None:
         """Sends a frame (without its newline), behind what waits."""
-        if self.is_cut or self._leaving:
-            return
-        self._outbox.append(frame)
-        self._grow(len(frame))
+        self._outbox.put(frame)
         self._filled.set()
 
     def event(self, frame: bytes, seq: int | None) -> None:
-        """Sends an event of the live stream, or keeps it back while the client catches up."""
-        if self._held is None:
-            self.put(frame)
-        elif not self.is_cut:
-            self._held.append((seq, frame))
-            self._grow(len(frame))
+        """Sends an event of the live stream, or holds it back while the client catches up."""
+        self._outbox.event(frame, seq)
+        self._filled.set()
 
     def hold(self) -> None:
-        """The live stream is kept back from here on, in order."""
-        self.let_go()
-        self._held = []
+        """Holds back the live stream from here on, in order."""
+        self._outbox.hold()
 
-    def drop_passing(self) -> None:
-        """What is kept back and not durable is older than the state that the client is about to get."""
-        held = self._held or []
-        self._bytes -= sum(len(frame) for seq, frame in held if seq is None)
-        self._held = [(seq, frame) for seq, frame in held if seq is not None]
+    def drop_transient(self) -> None:
+        """Forgets held events that are not durable: they are older than the state that the client is about to get."""
+        self._outbox.drop_transient()
 
     def release(self, after: int) -> None:
-        """The client has everything up to that event: the live stream goes on from there."""
-        held, self._held = self._held or [], None
-        self._bytes -= sum(len(frame) for _, frame in held)
-        for seq, frame in held:
-            if seq is None or seq > after:
-                self.put(frame)
+        """Goes on with the live stream: the client has everything up to that event."""
+        self._outbox.release(after)
+        self._filled.set()
 
-    def let_go(self) -> None:
-        """What is kept back will not be needed."""
-        self._bytes -= sum(len(frame) for _, frame in self._held or [])
-        self._held = None
+    def discard(self) -> None:
+        """Forgets what is held back."""
+        self._outbox.discard()
 
     async def keeps_up(self) -> None:
         """Waits until a long replay has room for more."""
-        while self._bytes > _REPLAY_BYTES and self._outbox and not self.is_cut:
+        while self._outbox.has_backlog(_REPLAY_BYTES):
             self._sent.clear()
             await self._sent.wait()
 
-    def _grow(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > _MAX_OUTBOX_BYTES:
-            self.cut()
-
     def cut(self) -> None:
-        """Ends the connection without another word: whoever does not read would not hear it."""
-        self.is_cut = True
-        self._outbox.clear()
-        self._held = None
+        """Ends the connection without another word: who does not read would not hear it."""
+        self._outbox.cut()
         self._filled.set()
         self._sent.set()
         raw: socket.socket | None = self._socket.get_extra_info("socket")
@@ -140,36 +132,36 @@ class Subscriber:
 
     async def send_all(self) -> None:
         """Sends what is put, until cancelled, cut, or (asked to leave) done."""
-        while not self.is_cut:
-            if not self._outbox:
-                if self._leaving:
-                    return
+        while not self._outbox.is_finished:
+            frame = self._outbox.take()
+            if frame is None:
                 self._filled.clear()
                 await self._filled.wait()
                 continue
-            frame = self._outbox.popleft()
             try:
                 await self._socket.send_frame(frame, WSMsgType.TEXT)
             except ConnectionError:
                 # The reading side notices and ends the connection.
-                self.is_cut = True
-                self._sent.set()
-                return
-            self._bytes -= len(frame)
+                self._outbox.cut()
+            self._outbox.sent()
             self._sent.set()
 
-    async def leave(self, sender: asyncio.Task[None], code: int, words: bytes = b"") -> None:
+    async def leave(self, sender: asyncio.Task[None], code: int, reason: bytes = b"") -> None:
         """Says what is still to be said, and closes; both within a bound."""
-        self._leaving = True
+        self._outbox.finish()
         self._filled.set()
-        await asyncio.wait({sender}, timeout=0 if self.is_cut else _FAREWELL_SECONDS)
+        await asyncio.wait({sender}, timeout=0 if self._outbox.is_cut else _FAREWELL_SECONDS)
         sender.cancel()
         await asyncio.gather(sender, return_exceptions=True)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_SECONDS):
-                await self._socket.close(code=code, message=words)
+                await self._socket.close(code=code, message=reason)
 
-    def was_answered(self) -> None:
+    def request_sent(self) -> None:
+        """One more of its requests waits."""
+        self.waiting += 1
+
+    def request_ended(self) -> None:
         """One of its requests does not wait any more."""
         self.waiting -= 1
         self.answered.set()
@@ -193,7 +185,7 @@ class Subscriber:
             raise FatalPeerError(f"The first message must be resume: {error}", code="unexpected") from error
         if not isinstance(message.payload, ResumeFrom):
             raise FatalPeerError("The first message must be resume.", code="unexpected")
-        self.resume, self.resume_id = message.payload, message.id
+        self.resume, self._resume_id = message.payload, message.id
 
     async def messages(self) -> AsyncIterator[VisitorMessage]:
         """What the client says; what does not fit is answered here. FatalPeerError where the framing is broken."""

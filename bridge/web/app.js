@@ -1,19 +1,30 @@
 // The page's composition root: makes the parts, hands them to each other, and starts the connection.
 
-import { createConnection } from './connection.js';
 import { mountCanvas } from './canvas/canvas.js';
 import { mountChat } from './chat/chat.js';
+import { ENDED } from './chat/conversation.js';
+import { createConnection } from './connection.js';
 import { createOutbox } from './outbox.js';
 import { createCommands } from './shell/commands.js';
 import { createLayout } from './shell/layout.js';
 import { createPalette } from './shell/palette.js';
-import { createToasts } from './shell/toasts.js';
 import { applyTheme, cycleTheme } from './shell/theme.js';
+import { createToasts } from './shell/toasts.js';
 import { mountTopBar } from './shell/top_bar.js';
 import { createStore } from './store.js';
 
+/** @import { Announce, Page, PanelName } from './types/page.js' */
+/** @import { mountMemory } from './memory/memory.js' */
+
 const STATUS_AFTER_MS = 400;
-const byId = (id) => document.getElementById(id);
+/**
+ * @param {string} id
+ * @returns {HTMLElement}
+ */
+const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+/** @param {PanelName} name */
+const tabsOf = (name) => /** @type {HTMLElement[]} */ ([...document.querySelectorAll(`[data-panel=${name}]`)]);
 
 applyTheme();
 const store = createStore();
@@ -27,15 +38,23 @@ const panels = { chat: byId('chat'), canvas: byId('canvas'), memory: byId('memor
 const layout = createLayout({
   root: byId('split'),
   panels,
-  tabs: Object.fromEntries(Object.keys(panels).map((name) => [name, [...document.querySelectorAll(`[data-panel=${name}]`)]])),
+  tabs: { chat: tabsOf('chat'), canvas: tabsOf('canvas'), memory: tabsOf('memory') },
   divider: byId('divider'),
   announce,
 });
 
+/** @type {string | null} */
 let stackId = null;
+/** @type {Promise<ReturnType<typeof mountMemory>> | null} */
 let memory = null;
+/** @type {Page} */
 const page = {
-  store, connection, outbox, commands, announce, toast,
+  store,
+  connection,
+  outbox,
+  commands,
+  announce,
+  toast,
   // What is not on the screen at first comes when it is wanted.
   confirm: async (question) => (await import('./shell/dialogs.js')).confirm(question),
   prompt: async (question) => (await import('./shell/dialogs.js')).prompt(question),
@@ -45,23 +64,49 @@ const page = {
   /** Whether the built-in stand-in answers, whose figures mean nothing. */
   isOffline: () => document.documentElement.dataset.model === 'offline',
   stackId: () => stackId,
-  setStack: (id) => { stackId = id; },
+  setStack: (id) => {
+    stackId = id;
+  },
   openPanel: (name) => layout.open(name, { focus: true }),
   unread: (name) => layout.unread(name),
-  draft: (text) => { layout.open('chat'); chat.draft(text); },
-  openTurn: async (id) => { layout.open('memory'); (await loadMemory()).openTurn(id); },
-  openFile: async (name) => { layout.open('memory'); (await loadMemory()).openFile(name); },
-  openLearning: async (id) => { layout.open('memory'); (await loadMemory()).openLearning(id); },
-  searchMemory: async (query = '') => { layout.open('memory'); (await loadMemory()).search(query); },
-  openCard: (id) => { layout.open('canvas'); canvas.openCard(id); },
-  openMission: (id) => { layout.open('chat'); return chat.openMission(id); },
+  draft: (text) => {
+    layout.open('chat');
+    chat.draft(text);
+  },
+  openTurn: async (id) => {
+    layout.open('memory');
+    (await loadMemory()).openTurn(id);
+  },
+  openFile: async (name) => {
+    layout.open('memory');
+    (await loadMemory()).openFile(name);
+  },
+  openLearning: async (id) => {
+    layout.open('memory');
+    (await loadMemory()).openLearning(id);
+  },
+  searchMemory: async (query = '') => {
+    layout.open('memory');
+    (await loadMemory()).search(query);
+  },
+  openCard: (id) => {
+    layout.open('canvas');
+    canvas.openCard(id);
+  },
+  openMission: (id) => {
+    layout.open('chat');
+    return chat.openMission(id);
+  },
 };
 
 const chat = mountChat(panels.chat, page);
 const canvas = mountCanvas(panels.canvas, page);
 layout.attach('chat', chat);
 layout.attach('canvas', canvas);
-layout.attach('memory', { shown: () => void loadMemory().then((module) => layout.isShown('memory') && module.shown()), hidden: () => memory?.then((module) => module.hidden()) });
+layout.attach('memory', {
+  shown: () => void loadMemory().then((module) => layout.isShown('memory') && module.shown()),
+  hidden: () => memory?.then((module) => module.hidden()),
+});
 mountTopBar({ state: byId('top-state'), actions: byId('top-actions') }, page, chat);
 
 /** Memory is not part of the first load: it comes when somebody looks. */
@@ -70,16 +115,24 @@ function loadMemory() {
     .then(([{ mountMemory }]) => mountMemory(panels.memory, page))
     .catch((error) => {
       memory = null;
-      toast({ kind: 'error', text: 'The memory view could not be loaded. Is the bridge running?', action: { label: 'Try again', run: () => void loadMemory() } });
+      toast({
+        kind: 'error',
+        text: 'The memory view could not be loaded. Is the bridge running?',
+        action: { label: 'Try again', run: () => void loadMemory() },
+      });
       throw error;
     });
   return memory;
 }
 
+/**
+ * @param {string} name
+ * @returns {Promise<unknown>}
+ */
 function loadStyle(name) {
   const link = document.createElement('link');
   link.rel = 'stylesheet';
-  link.href = new URL(name, import.meta.url);
+  link.href = new URL(name, import.meta.url).href;
   return new Promise((resolve, reject) => {
     link.onload = resolve;
     link.onerror = reject;
@@ -87,16 +140,65 @@ function loadStyle(name) {
   });
 }
 
-commands.add({ id: 'palette', title: 'Open the command palette', group: 'Everywhere', keys: 'Mod+k', run: () => palette.open() });
-commands.add({ id: 'search', title: 'Search memory', group: 'Everywhere', keys: '/', run: () => void page.searchMemory() });
-commands.add({ id: 'shortcuts', title: 'Show keyboard shortcuts', group: 'Everywhere', keys: '?', run: async () => (await import('./shell/shortcuts.js')).showShortcuts(commands) });
-commands.provide('Memory', (query) => (query ? [{ title: `Search memory for “${query}”`, hint: 'Memory', run: () => void page.searchMemory(query) }] : []));
+commands.add({
+  id: 'palette',
+  title: 'Open the command palette',
+  group: 'Everywhere',
+  keys: 'Mod+k',
+  run: () => palette.open(),
+});
+commands.add({
+  id: 'search',
+  title: 'Search memory',
+  group: 'Everywhere',
+  keys: '/',
+  run: () => void page.searchMemory(),
+});
+commands.add({
+  id: 'shortcuts',
+  title: 'Show keyboard shortcuts',
+  group: 'Everywhere',
+  keys: '?',
+  run: async () => (await import('./shell/shortcuts.js')).showShortcuts(commands),
+});
+commands.provide('Memory', (query) =>
+  query ? [{ title: `Search memory for “${query}”`, hint: 'Memory', run: () => void page.searchMemory(query) }] : [],
+);
 commands.add({ id: 'next-region', title: 'Next region', group: 'Everywhere', keys: 'F6', run: () => layout.cycle(1) });
-commands.add({ id: 'previous-region', title: 'Previous region', group: 'Everywhere', keys: 'Shift+F6', run: () => layout.cycle(-1) });
-commands.add({ id: 'go-chat', title: 'Go to the chat', group: 'Go to', keys: 'g c', run: () => page.openPanel('chat') });
-commands.add({ id: 'go-canvas', title: 'Go to the canvas', group: 'Go to', keys: 'g v', run: () => page.openPanel('canvas') });
-commands.add({ id: 'go-memory', title: 'Go to memory', group: 'Go to', keys: 'g m', run: () => page.openPanel('memory') });
-commands.add({ id: 'theme', title: 'Change between light, dark and the system’s theme', group: 'Everywhere', run: () => toast({ text: `Theme: ${cycleTheme()}.` }) });
+commands.add({
+  id: 'previous-region',
+  title: 'Previous region',
+  group: 'Everywhere',
+  keys: 'Shift+F6',
+  run: () => layout.cycle(-1),
+});
+commands.add({
+  id: 'go-chat',
+  title: 'Go to the chat',
+  group: 'Go to',
+  keys: 'g c',
+  run: () => page.openPanel('chat'),
+});
+commands.add({
+  id: 'go-canvas',
+  title: 'Go to the canvas',
+  group: 'Go to',
+  keys: 'g v',
+  run: () => page.openPanel('canvas'),
+});
+commands.add({
+  id: 'go-memory',
+  title: 'Go to memory',
+  group: 'Go to',
+  keys: 'g m',
+  run: () => page.openPanel('memory'),
+});
+commands.add({
+  id: 'theme',
+  title: 'Change between light, dark and the system’s theme',
+  group: 'Everywhere',
+  run: () => toast({ text: `Theme: ${cycleTheme()}.` }),
+});
 
 // The numbers (session, memory, spend) after what changes them, asked for once when it has calmed down.
 let statusClock = 0;
@@ -106,19 +208,27 @@ function refreshStatus() {
 }
 store.listen('memory_update', refreshStatus);
 store.listen('state_sync', refreshStatus);
-store.listen('agent_event', (event) => ['complete', 'interrupted', 'error'].includes(event.event) && refreshStatus());
+store.listen('agent_event', (event) => ENDED.has(event.event) && refreshStatus());
 store.listen('agent_event', (event) => event.event === 'complete' && layout.unread('chat'));
 store.listen('canvas_update', () => layout.unread('canvas'));
 store.listen('memory_update', () => layout.unread('memory'));
 
 // A tab in the background says by its title that the answer is there.
-store.listen('agent_event', (event) => { if (event.event === 'complete' && document.hidden) document.title = '● Sprite'; });
-document.addEventListener('visibilitychange', () => { if (!document.hidden) document.title = 'Sprite'; });
+store.listen('agent_event', (event) => {
+  if (event.event === 'complete' && document.hidden) document.title = '● Sprite';
+});
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden) document.title = 'Sprite';
+});
 
 layout.start();
 connection.start();
 
-/** Says a thing to a screen reader; the same words twice are said twice. */
+/**
+ * Says a thing to a screen reader; the same words twice are said twice.
+ * @param {HTMLElement} region
+ * @returns {Announce}
+ */
 function createAnnounce(region) {
   let last = '';
   return (text) => {

@@ -16,6 +16,7 @@ from claude_agent_sdk import (
     PermissionUpdate,
     ResultMessage,
     SystemMessage,
+    TaskStartedMessage,
     TextBlock,
     ToolPermissionContext,
     ToolResultBlock,
@@ -25,7 +26,6 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import PermissionRuleValue
 
 from sprite.agent.conversation import (
-    TOOL_SERVER,
     Conversation,
     Equipment,
 )
@@ -45,16 +45,14 @@ from sprite.memory.capture.hooks import hook_matchers
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.cutting import Discreet
+from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.messages import (
-    AgentEvent,
     CanvasUpdate,
     StackUpdate,
 )
+from sprite.protocol.tools import OWN_TOOLS
 from sprite.tools.canvas import canvas_tools
 from sprite.tools.memory import memory_tools
-
-#: Our own tools touch nothing but the canvas and a read-only view of memory: nobody is asked for those.
-OWN_TOOLS = f"mcp__{TOOL_SERVER}__"
 
 
 class Listener(Protocol):
@@ -79,7 +77,7 @@ class Listener(Protocol):
         """What the CLI calls this conversation, and its model."""
         ...
 
-    async def happened(self, event: AgentEvent) -> None:
+    async def happened(self, event: AnyAgentEvent) -> None:
         """The next event, still without its mission."""
         ...
 
@@ -145,7 +143,7 @@ class Agent:
         return Conversation(
             self._settings,
             equipment,
-            self._settings.run / "boot.md",
+            self._settings.boot_prompt,
             on_message=on_message,
             on_death=listener.died,
         )
@@ -159,6 +157,8 @@ class Agent:
                         self._recorder.text(block.text)
                     elif isinstance(block, ToolUseBlock):
                         self._recorder.tool_started(block.id, block.name, block.input)
+            case TaskStartedMessage(task_id=agent_id, tool_use_id=str(tool_use_id)):
+                self._recorder.agent_started(agent_id, tool_use_id)
             case UserMessage(content=list(blocks)):
                 for block in blocks:
                     if isinstance(block, ToolResultBlock):

@@ -25,12 +25,9 @@ from sprite.feed import Feed
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
 from sprite.privacy.confidences import Confidences
-from sprite.protocol.messages import (
-    CHAT_TEXT_CHARS,
-    AgentEvent,
-    ChatSaid,
-    SessionState,
-)
+from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
+from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid
+from sprite.protocol.shapes import SessionState
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -208,9 +205,7 @@ class AgentRuntime:
             if self._session.has_rested:
                 await self._end_session(SESSION_FLUSH_SECONDS)
             await self._session.begin()
-            self._feed.publish(
-                AgentEvent(mission.id, "started"), [MissionMoved(mission.id, "running", self._session.id)]
-            )
+            self._feed.publish(Started(mission.id), [MissionMoved(mission.id, "running", self._session.id)])
             self._recorder.open_mission(mission.id, mission.text)
             outcome, event = await turn.play()
         except Exception as error:
@@ -218,10 +213,10 @@ class AgentRuntime:
             if not isinstance(error, SpriteError):
                 log.exception("a mission failed unexpectedly")
             outcome, event = "error", failed(mission.id, error)
-        await self._recorder.close_mission(outcome, event.message if isinstance(event.message, str) else "")
+        await self._recorder.close_mission(outcome, event.message if isinstance(event, Failed) else "")
         await self._end(turn, outcome, event)
 
-    async def _end(self, turn: Turn, outcome: Outcome, event: AgentEvent) -> None:
+    async def _end(self, turn: Turn, outcome: Outcome, event: AnyEnding) -> None:
         self._session.turn_ended()
         self._turn = None
         self._stream.release()
@@ -253,17 +248,17 @@ class AgentRuntime:
             # The turn goes on; the CLI says its id again with the next one.
             self._feed.warn(error.code, str(error))
 
-    async def happened(self, event: AgentEvent) -> None:
+    async def happened(self, event: AnyAgentEvent) -> None:
         """See Listener."""
         turn = self._turn
         if turn is not None and turn.asked and not self._recorder.in_task_turn:
             event.mission_id = turn.mission.id
-            if event.event == "text" and isinstance(event.text, str):
+            if isinstance(event, WholeText):
                 turn.texts.append(event.text)
-        if event.event == "text_delta":
+        if isinstance(event, TextDelta):
             self._stream.add(event)
             return
-        if event.event == "compacted":
+        if isinstance(event, Compacted):
             self._session.compacted()
         self._stream.release()
         self._feed.publish(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sprite.feed import Feed
-from sprite.protocol.messages import AgentEvent
+from sprite.protocol.events import TextDelta
 
 #: Streamed text is sent this often at the most: faster than anyone reads, slower than a fast model's words.
 DELTA_SECONDS = 0.015
@@ -16,10 +16,10 @@ class TextStream:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._held: AgentEvent | None = None
+        self._held: TextDelta | None = None
         self._timer: asyncio.TimerHandle
 
-    def add(self, delta: AgentEvent) -> None:
+    def add(self, delta: TextDelta) -> None:
         """Takes the next piece."""
         if self._held is not None and self._held.mission_id == delta.mission_id:
             self._held.text = f"{self._held.text}{delta.text}"

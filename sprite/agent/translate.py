@@ -25,7 +25,7 @@ from sprite.privacy.cutting import (
     result_text,
     shown_input,
 )
-from sprite.protocol.messages import AgentEvent
+from sprite.protocol.events import AnyAgentEvent, Compacted, Compacting, TextDelta, ToolResult, ToolUse, WholeText
 
 #: What is shown of a tool's answer; the observation keeps more.
 SUMMARY_CHARS = 400
@@ -42,14 +42,14 @@ _ERROR_CODES = {
 }
 
 
-def events_of(message: Message, discreet: Discreet) -> Iterator[AgentEvent]:
+def events_of(message: Message, discreet: Discreet) -> Iterator[AnyAgentEvent]:
     """The events a message stands for, still without their mission; a subagent's own text is not shown.
 
     What is cut is made discreet here, before the cut; the feed sees to the rest.
     """
     match message:
         case StreamEvent(parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}):
-            yield AgentEvent(None, "text_delta", text=clean(text))
+            yield TextDelta(None, clean(text))
         case AssistantMessage(error=None):
             yield from _said(message, discreet)
         case UserMessage(content=list(blocks)):
@@ -57,24 +57,22 @@ def events_of(message: Message, discreet: Discreet) -> Iterator[AgentEvent]:
                 if isinstance(block, ToolResultBlock):
                     yield _tool_result(block, discreet)
         case SystemMessage(subtype="status", data={"status": "compacting"}):
-            yield AgentEvent(None, "compacting")
+            yield Compacting(None)
         case SystemMessage(subtype="compact_boundary"):
-            yield AgentEvent(None, "compacted")
+            yield Compacted(None)
 
 
-def _said(message: AssistantMessage, discreet: Discreet) -> Iterator[AgentEvent]:
+def _said(message: AssistantMessage, discreet: Discreet) -> Iterator[AnyAgentEvent]:
     for block in message.content:
         if isinstance(block, TextBlock) and message.parent_tool_use_id is None and block.text:
-            yield AgentEvent(None, "text", text=clean(block.text))
+            yield WholeText(None, clean(block.text))
         elif isinstance(block, ToolUseBlock):
-            shown = shown_input(block.input, discreet)
-            yield AgentEvent(None, "tool_use", tool_use_id=block.id, name=block.name, input=shown)
+            yield ToolUse(None, block.id, block.name, shown_input(block.input, discreet))
 
 
-def _tool_result(block: ToolResultBlock, discreet: Discreet) -> AgentEvent:
-    return AgentEvent(
+def _tool_result(block: ToolResultBlock, discreet: Discreet) -> ToolResult:
+    return ToolResult(
         None,
-        "tool_result",
         tool_use_id=block.tool_use_id,
         is_error=bool(block.is_error),
         summary=cut(result_text(block.content, discreet), SUMMARY_CHARS, discreet),

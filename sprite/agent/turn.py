@@ -15,7 +15,7 @@ from sprite.database.transcript import Outcome
 from sprite.database.workspace import StoredMission
 from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
-from sprite.protocol.messages import AgentEvent
+from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
 from sprite.tasks import TaskSet
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Turn:
             self._death = reason
             self._ended.set_result(None)
 
-    async def play(self) -> tuple[Outcome, AgentEvent]:
+    async def play(self) -> tuple[Outcome, AnyEnding]:
         """Hands the mission to the agent and waits for its end, by whichever way."""
         mission_id = self.mission.id
         result = await self._result()
@@ -88,16 +88,15 @@ class Turn:
             result = await self._result()
         if result is None:
             if self.is_interrupted:
-                return "interrupted", AgentEvent(mission_id, "interrupted")
+                return "interrupted", Interrupted(mission_id)
             return "error", failed(mission_id, AgentError(self._death))
         if result.outcome == "interrupted":
-            return result.outcome, AgentEvent(mission_id, "interrupted")
+            return result.outcome, Interrupted(mission_id)
         if result.failure is not None:
             code, words, retryable = result.failure
-            return result.outcome, AgentEvent(mission_id, "error", code=code, message=words, retryable=retryable)
-        return result.outcome, AgentEvent(
+            return result.outcome, Failed(mission_id, code, words, retryable)
+        return result.outcome, Complete(
             mission_id,
-            "complete",
             text=result.text or "\n\n".join(self.texts),
             usage=result.usage,
             cost_usd=self._session.cost_of_turn(result.total_cost_usd),

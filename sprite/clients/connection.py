@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
@@ -38,6 +37,7 @@ from sprite.protocol.messages import (
     ServerPayload,
     StateSync,
 )
+from sprite.protocol.outbox import Outbox
 from sprite.tasks import TaskSet, owned_task
 
 log = logging.getLogger(__name__)
@@ -74,15 +74,9 @@ class Connection:
         self._snapshot = snapshot
         self._handle = handle
         self._decoder = FrameDecoder(MAX_AUTH_FRAME_BYTES)
-        self._outbox: deque[bytes] = deque()
-        self._outbox_bytes = 0
+        self._outbox = Outbox(MAX_OUTBOX_BYTES, self._cut_off)
         self._outbox_changed = asyncio.Event()
         self._outbox_sent = asyncio.Event()
-        self._overflowed = False
-        self._saying_goodbye = False
-        self._replayed_to: int | None = None
-        self._held_back: list[tuple[bytes, int | None]] = []
-        self._held_back_bytes = 0
         self._working = TaskSet()
         # Nothing to end until the handshake is done.
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -129,7 +123,7 @@ class Connection:
     # --- in ---
 
     async def _frames(self) -> AsyncIterator[bytes]:
-        while not self._overflowed:
+        while not self._outbox.is_cut:
             frame = self._decoder.next_frame()
             if frame is not None:
                 yield frame
@@ -182,7 +176,7 @@ class Connection:
             raise FatalPeerError(
                 f"This sprite speaks protocol {PROTOCOL_VERSION}, not {auth.protocol}.", code="unsupported_protocol"
             )
-        self._decoder.limit = MAX_FRAME_BYTES
+        self._decoder.raise_limit(MAX_FRAME_BYTES)
         await self._welcome(auth.resume)
 
     async def _first_frame(self) -> Auth:
@@ -217,7 +211,8 @@ class Connection:
             seen = await self._replayable(resume, last_seq)
             if seen is None:
                 self.send(await self._snapshot())
-                self._replayed_to = last_seq
+            else:
+                self._outbox.hold()
             self._unsubscribe = self._feed.subscribe(self._on_event)
         if seen is not None:
             await self._replay(seen, last_seq)
@@ -234,69 +229,55 @@ class Connection:
 
     async def _replay(self, after: int, last_seq: int) -> None:
         """Sends what was missed, then what came in meanwhile."""
-        while after < last_seq and not self._overflowed and (events := await self._feed.events_after(after)):
+        while after < last_seq and not self._outbox.is_cut and (events := await self._feed.events_after(after)):
             for seq, frame in events:
                 if seq <= last_seq:
                     self._put(frame)
                 after = seq
                 # A long replay goes at the client's pace, so that it cannot overflow what is meant for live events.
-                while self._outbox_bytes > MAX_OUTBOX_BYTES // 2 and not self._overflowed:
+                while self._outbox.has_backlog(MAX_OUTBOX_BYTES // 2):
                     self._outbox_sent.clear()
                     await self._outbox_sent.wait()
-        self._replayed_to = last_seq
-        held, self._held_back, self._held_back_bytes = self._held_back, [], 0
-        for frame, number in held:
-            self._on_event(frame, number)
+        self._outbox.release(last_seq)
+        self._outbox_changed.set()
 
     def _on_event(self, frame: bytes, seq: int | None) -> None:
-        if self._replayed_to is None:
-            self._held_back.append((frame, seq))
-            self._held_back_bytes += len(frame)
-            self._bound_backlog()
-        elif seq is None or seq > self._replayed_to:
-            self._put(frame)
+        self._outbox.event(frame, seq)
+        self._outbox_changed.set()
 
     # --- out ---
 
     def _put(self, frame: bytes) -> None:
-        self._outbox.append(frame)
-        self._outbox_bytes += len(frame)
+        self._outbox.put(frame)
         self._outbox_changed.set()
-        self._bound_backlog()
 
-    def _bound_backlog(self) -> None:
-        if self._outbox_bytes + self._held_back_bytes > MAX_OUTBOX_BYTES and not self._overflowed:
-            log.warning("a client reads too slowly and is cut off")
-            self._cut()
+    def _cut_off(self) -> None:
+        log.warning("a client reads too slowly and is cut off")
+        self._cut()
 
     def _cut(self) -> None:
-        self._overflowed = True
+        self._outbox.cut()
         self._outbox_sent.set()
         self._writer.transport.abort()
 
     async def _send_for_ever(self) -> None:
         try:
-            while True:
-                if not self._outbox:
-                    if self._saying_goodbye:
-                        return
+            while not self._outbox.is_finished:
+                if self._outbox.is_empty:
                     self._outbox_changed.clear()
                     await self._outbox_changed.wait()
                     continue
-                frames = list(self._outbox)
-                self._outbox.clear()
-                data = b"".join(frames)
-                self._writer.write(data)
+                self._writer.write(self._outbox.take_all())
                 await self._writer.drain()
-                self._outbox_bytes -= len(data)
+                self._outbox.sent()
                 self._outbox_sent.set()
         except ConnectionError:
             # The reading side notices and ends the connection.
-            self._overflowed = True
+            self._outbox.cut()
             self._outbox_sent.set()
 
     def _say_goodbye(self) -> None:
-        self._saying_goodbye = True
+        self._outbox.finish()
         self._outbox_changed.set()
 
     async def _close(self) -> None:

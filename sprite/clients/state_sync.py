@@ -12,9 +12,9 @@ from sprite.protocol.messages import (
     CHAT_LIMIT,
     CHAT_TEXT_CHARS,
     MAX_FRAME_BYTES,
-    ChatMessage,
     StateSync,
 )
+from sprite.protocol.shapes import ChatMessage
 
 
 async def state_sync(

@@ -1,10 +1,11 @@
-"""`memory forget` and `memory restore`: a person's changes to memory, from a terminal."""
+"""`memory forget` and `memory restore`: a person changes memory from a terminal."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+
+import msgspec
 
 from sprite.agent.orphans import end_orphans
 from sprite.commands.output import say, say_json
@@ -18,20 +19,21 @@ from sprite.memory.forgetting.forget import (
 )
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.recall.view import known_file
-from sprite.protocol.messages import MemoryRequest
+from sprite.protocol.memory import EditRequest, EditResult, FileRequest, FileResult, ForgetRequest, ForgetResult
+from sprite.protocol.rows import Forgotten
 
 EXIT_DECLINED = 1
 
 
 async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Shows what would go; then forgets it, for good. Exit code 1 if the person declines."""
+    """Shows what would be forgotten, then forgets it for good; exit code 1 if the person declines."""
     target = Target(arguments.text, arguments.turn, arguments.session, arguments.learning)
     preview = await _forget(settings, target, preview=True, sure=False)
     if not arguments.json:
-        say(f"Forgetting this by its {preview['by']} takes away for good: {_words(preview)}.")
-        for name in preview["remains"]:
+        say(f"Forgetting this by its {preview.by} takes away for good: {_words(preview)}.")
+        for name in preview.remains:
             say(f"{name} says it, too, and stays as it is: it is deployed, not learned. Change it there.")
-    many = len(preview["turns"]) > MANY_TURNS
+    many = len(preview.turns) > MANY_TURNS
     if many and not arguments.yes:
         raise PeerError(f"That is more than {MANY_TURNS} turns. If you are sure, say so: --yes", code="too_much")
     if not arguments.yes and sys.stdin.isatty() and not _agreed():
@@ -39,7 +41,7 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
         return EXIT_DECLINED
     done = await _forget(settings, target, preview=False, sure=arguments.yes)
     if arguments.json:
-        say_json(done)
+        say_json(msgspec.to_builtins(done))
     else:
         say("Forgotten. What is left is a tombstone that says when, and how much; not what.")
     return 0
@@ -49,17 +51,16 @@ def _agreed() -> bool:
     return input("Forget it? [y/N] ").strip().lower() in {"y", "yes"}
 
 
-async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> dict[str, Any]:
+async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> Forgotten:
     try:
         async with owned(settings) as own:
-            # An agent that outlived its sprite would go on writing down what it knows.
+            # An agent that outlived its sprite would go on writing what is being forgotten.
             end_orphans(settings.cli_state)
             forgetter = Forgetter(settings, own.transcript, own.memory, own.workspace, own.projection)
             await forgetter.finish_interrupted()
             return await forgetter.preview(target) if preview else await forgetter.forget(target, sure=sure)
     except WorkspaceLockedError:
-        request = MemoryRequest(
-            op="forget",
+        request = ForgetRequest(
             text=target.text,
             turn=target.turn,
             session=target.session,
@@ -67,16 +68,15 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
             preview=preview,
             yes=sure,
         )
-        forgotten = (await ask_running(settings, request)).forgotten
-        return forgotten if isinstance(forgotten, dict) else {}
+        return (await ask_running(settings, request, ForgetResult)).forgotten
 
 
-def _words(summary: dict[str, Any]) -> str:
+def _words(summary: Forgotten) -> str:
     counts = {
-        "turn": len(summary["turns"]),
-        "learning": summary["learnings"],
-        "curated line": summary["lines"],
-        "card": summary["cards"],
+        "turn": len(summary.turns),
+        "learning": summary.learnings,
+        "curated line": summary.lines,
+        "card": summary.cards,
     }
     return ", ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items() if number)
 
@@ -97,10 +97,8 @@ async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
         if arguments.version == 0:
             content = template(known_file(arguments.name))
         else:
-            shown = await ask_running(
-                settings, MemoryRequest(op="file", name=arguments.name, version=arguments.version)
-            )
-            content = str(shown.content)
-        await ask_running(settings, MemoryRequest(op="edit", name=arguments.name, content=content))
+            asked = FileRequest(arguments.name, arguments.version)
+            content = (await ask_running(settings, asked, FileResult)).content
+        await ask_running(settings, EditRequest(arguments.name, content), EditResult)
     say(f"{arguments.name} is as it was in version {arguments.version}; the versions in between are kept.")
     return 0

@@ -1,4 +1,4 @@
-"""`memory search|file|history|diff|learnings`: looking into memory from a terminal."""
+"""`memory search|file|history|diff|learnings`: shows memory in a terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from sprite.commands.output import day_and_time, say, say_json
 from sprite.commands.stores import Stores, open_stores
 from sprite.config import Settings
@@ -16,20 +18,20 @@ from sprite.database.memory import open_memory
 from sprite.errors import PeerError
 from sprite.memory.files import template
 from sprite.memory.rebuild import replay_aside
-from sprite.memory.recall.hits import Hit
 from sprite.memory.recall.view import known_file
+from sprite.protocol.rows import SearchHit
 
 SNIPPET_CHARS = 200
 
 
 async def search(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints what fits a question, best first; exit code 1 if nothing does."""
+    """Prints the hits of a query, best first; exit code 1 if there are none."""
     async with open_stores(settings) as stores:
         found = await stores.view.search(" ".join(arguments.query), arguments.limit)
     if arguments.json:
         say_json(
             {
-                "hits": [hit.row() for hit in found.hits],
+                "hits": msgspec.to_builtins(found.hits),
                 "indexed_through": found.indexed_through,
                 "waiting": found.waiting,
             }
@@ -42,7 +44,7 @@ async def search(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0 if found.hits else 1
 
 
-def _hit_line(hit: Hit) -> str:
+def _hit_line(hit: SearchHit) -> str:
     text = " ".join(hit.text.split())
     text = text if len(text) <= SNIPPET_CHARS else f"{text[:SNIPPET_CHARS]}…"
     name = f"L{hit.id}" if hit.kind == "learning" else f"t{hit.id}"
@@ -51,7 +53,7 @@ def _hit_line(hit: Hit) -> str:
 
 
 async def file(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints a memory file as it is, or as it was at a time or after a curation."""
+    """Prints a memory file as it is now, as it was at a time, or as it was after a curation."""
     async with open_stores(settings) as stores:
         content, version = await stores.view.file(arguments.name)
         if arguments.as_of is not None:
@@ -69,9 +71,9 @@ async def _as_of(settings: Settings, stores: Stores, name: str, moment: str) -> 
     if await log.curations.activation(until) == await log.curations.activation():
         found = await stores.memory.version_after(known_file(name), until)
     else:
-        # Another extraction was in force then, and memory.db no longer has what that one made: the log does.
+        # A later re-extraction replaced what was in force then. memory.db no longer has it; the log does.
         with tempfile.TemporaryDirectory(dir=settings.run, prefix="as-of-") as folder:
-            path = Path(folder) / "memory.db"
+            path = Path(folder) / settings.memory_db.name
             await replay_aside(log, path, lambda: None, until=until)
             async with open_memory(path) as memory:
                 found = await memory.latest_version(known_file(name))
@@ -91,12 +93,12 @@ async def history(settings: Settings, arguments: argparse.Namespace) -> int:
     async with open_stores(settings) as stores:
         versions = await stores.view.history(arguments.name)
     if arguments.json:
-        say_json(versions)
+        say_json(msgspec.to_builtins(versions))
         return 0
     for version in versions:
         say(
-            f"version {version['version']:<4} {day_and_time(version['at'])}  {version['lines']:>3} lines  "
-            f"by {version['source']} (curation {version['curation_id']})"
+            f"version {version.version:<4} {day_and_time(version.at)}  {version.lines:>3} lines  "
+            f"by {version.source} (curation {version.curation_id})"
         )
     if not versions:
         say(f"{arguments.name} is as shipped.")
@@ -133,13 +135,13 @@ async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
     async with open_stores(settings) as stores:
         rows = await stores.view.learnings(arguments.after, arguments.limit)
     if arguments.json:
-        say_json(rows)
+        say_json(msgspec.to_builtins(rows))
         return 0
     for row in rows:
-        turn = f" t{row['source_observation_id']}" if row["source_observation_id"] is not None else ""
-        replaced = f" [superseded by L{row['superseded_by']}]" if row["superseded_by"] is not None else ""
-        say(f"L{row['id']:<5} {row['type']:<12} {day_and_time(row['created_at'])}{turn} ({row['origin']}){replaced}  "
-            f"{row['content']}")  # fmt: skip
+        turn = f" t{row.source_observation_id}" if row.source_observation_id is not None else ""
+        replaced = f" [superseded by L{row.superseded_by}]" if row.superseded_by is not None else ""
+        say(f"L{row.id:<5} {row.type:<12} {day_and_time(row.created_at)}{turn} ({row.origin}){replaced}  "
+            f"{row.content}")  # fmt: skip
     if not rows:
         say("Nothing has been learned yet.")
     return 0

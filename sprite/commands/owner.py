@@ -1,4 +1,4 @@
-"""Changing memory from a terminal: as the workspace's owner, or through the sprite that owns it now."""
+"""Access for commands that change memory: as the workspace's owner, or through the running sprite that owns it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
@@ -19,17 +20,17 @@ from sprite.protocol.frames import (
     decode_server,
     encode,
 )
+from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import (
     Auth,
     Error,
-    MemoryRequest,
-    MemoryResult,
 )
 
-#: A forget waits for the mission under way, and then writes whole databases.
+#: A forget waits for the running mission to end, then rewrites whole databases.
 ANSWER_SECONDS = 600.0
 CONNECT_SECONDS = 10.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
+_Answer = TypeVar("_Answer", bound=MemoryResult)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +45,25 @@ class Owned:
 
 @asynccontextmanager
 async def owned(settings: Settings) -> AsyncIterator[Owned]:
-    """Takes the workspace; WorkspaceLockedError if a sprite has it, OperatorError if there is none."""
-    if not (settings.memory / "transcript.db").exists():
+    """Takes the workspace; raises WorkspaceLockedError if a sprite owns it, OperatorError if there is none."""
+    if not (settings.transcript_db).exists():
         raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
     async with AsyncExitStack() as stack:
-        stack.enter_context(workspace_lock(settings.run / "lock"))
-        transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
-        memory = await stack.enter_async_context(open_memory(settings.memory / "memory.db"))
-        workspace = await stack.enter_async_context(open_workspace(settings.system / "workspace.db"))
+        stack.enter_context(workspace_lock(settings.lock))
+        transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
+        memory = await stack.enter_async_context(open_memory(settings.memory_db))
+        workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         yield Owned(transcript, memory, workspace, Projection(transcript, memory, MemoryFiles(settings.memory)))
 
 
-async def ask_running(settings: Settings, request: MemoryRequest) -> MemoryResult:
-    """Has the running sprite do it. OperatorError if it does not answer, PeerError with its words if it refuses."""
+async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: type[_Answer]) -> _Answer:
+    """Sends the request to the running sprite and returns its answer.
+
+    Raises OperatorError if it does not answer, PeerError with its message if it refuses.
+    """
     try:
-        host, _, port = (settings.run / "address").read_text().strip().rpartition(":")
-        token = settings.token or (settings.run / "token").read_text().strip()
+        host, _, port = settings.address_file.read_text().strip().rpartition(":")
+        token = settings.token or settings.token_file.read_text().strip()
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
     except (OSError, ValueError, TimeoutError) as error:
@@ -74,7 +78,7 @@ async def ask_running(settings: Settings, request: MemoryRequest) -> MemoryResul
                 message = decode_server(line)
                 if isinstance(message.payload, Error) and message.reply_to in {"1", None}:
                     raise PeerError(message.payload.message, code=message.payload.code)
-                if isinstance(message.payload, MemoryResult) and message.reply_to == "1":
+                if isinstance(message.payload, answer) and message.reply_to == "1":
                     return message.payload
     except TimeoutError as error:
         raise OperatorError("The running sprite took too long to answer; look at its log.") from error

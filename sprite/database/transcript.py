@@ -1,6 +1,6 @@
 """transcript.db: the log. Observations and curations are appended and never changed.
 
-Owns the rows of the log and the journal of the turn in the making; knows nothing of models or files.
+Owns the rows of the log; knows nothing of models or files.
 Times are Unix seconds.
 """
 
@@ -15,116 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sprite.database.connection import Database, Schema, open_database, open_reader, row_id, to_json
+from sprite.database.connection import Database, open_database, open_reader, row_id, to_json
 from sprite.database.curations import Curations, NewCuration, append
 from sprite.database.spending import Spending
-from sprite.database.turn_index import REINDEX, TURN_INDEX, TurnIndex
+from sprite.database.transcript_schema import SCHEMA
+from sprite.database.turn_index import REINDEX, TurnIndex
+from sprite.database.turn_journal import TurnJournal
 
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
 #: Whose turn it was: a person's mission, or one the CLI started by itself (a background task is done).
 Trigger = Literal["user", "task"]
-
-
-SCHEMA = Schema(
-    name="transcript.db",
-    application_id=0x53505431,  # "SPT1"
-    migrations=[
-        """
-        CREATE TABLE sessions (
-            id TEXT PRIMARY KEY,
-            started_at REAL NOT NULL,
-            ended_at REAL,
-            message_count INTEGER NOT NULL DEFAULT 0,
-            observation_count INTEGER NOT NULL DEFAULT 0,
-            cli_session_id TEXT,
-            last_active_at REAL NOT NULL DEFAULT 0
-        );
-        CREATE TABLE observations (
-            id INTEGER PRIMARY KEY,
-            timestamp REAL NOT NULL,
-            session_id TEXT NOT NULL REFERENCES sessions (id),
-            sequence_num INTEGER NOT NULL,
-            user_message TEXT NOT NULL,
-            tool_calls_json TEXT NOT NULL CHECK (json_valid(tool_calls_json)),
-            agent_response TEXT NOT NULL,
-            processed INTEGER NOT NULL DEFAULT 0,
-            outcome TEXT NOT NULL
-                CHECK (outcome IN ('complete', 'interrupted', 'error', 'max_turns', 'crashed')),
-            mission_id TEXT UNIQUE,
-            trigger TEXT NOT NULL DEFAULT 'user' CHECK (trigger IN ('user', 'task')),
-            notice TEXT NOT NULL DEFAULT '',
-            -- Where an imported turn comes from: it is taken once, also when its session's log has grown or was copied.
-            import_key TEXT UNIQUE,
-            UNIQUE (session_id, sequence_num)
-        );
-        CREATE INDEX observations_waiting ON observations (id) WHERE processed = 0;
-        CREATE TRIGGER observations_stay BEFORE DELETE ON observations
-        BEGIN SELECT RAISE(ABORT, 'observations are never deleted'); END;
-        CREATE TRIGGER observations_frozen BEFORE UPDATE ON observations
-        WHEN NOT (OLD.id IS NEW.id AND OLD.timestamp IS NEW.timestamp
-            AND OLD.session_id IS NEW.session_id AND OLD.sequence_num IS NEW.sequence_num
-            AND OLD.user_message IS NEW.user_message AND OLD.tool_calls_json IS NEW.tool_calls_json
-            AND OLD.agent_response IS NEW.agent_response AND OLD.outcome IS NEW.outcome
-            AND OLD.mission_id IS NEW.mission_id AND OLD.trigger IS NEW.trigger
-            AND OLD.notice IS NEW.notice AND OLD.import_key IS NEW.import_key)
-        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
-        -- REPLACE deletes the row in its way without asking the trigger on DELETE.
-        CREATE TRIGGER observations_new BEFORE INSERT ON observations
-        WHEN EXISTS (SELECT 1 FROM observations WHERE id = NEW.id OR mission_id = NEW.mission_id
-            OR import_key = NEW.import_key OR (session_id = NEW.session_id AND sequence_num = NEW.sequence_num))
-        BEGIN SELECT RAISE(ABORT, 'observations are never replaced'); END;
-        CREATE TABLE turn_journal (
-            id INTEGER PRIMARY KEY,
-            turn_key TEXT NOT NULL,
-            session_id TEXT NOT NULL,
-            at REAL NOT NULL,
-            event TEXT NOT NULL,
-            data_json TEXT NOT NULL
-        );
-        CREATE INDEX turn_journal_turns ON turn_journal (turn_key);
-        CREATE TABLE curations (
-            id INTEGER PRIMARY KEY,
-            created_at REAL NOT NULL,
-            kind TEXT NOT NULL,
-            first_observation_id INTEGER,
-            last_observation_id INTEGER,
-            model TEXT,
-            prompt_sha256 TEXT,
-            response TEXT NOT NULL,
-            usage_json TEXT,
-            cost_usd REAL,
-            seen_curation_id INTEGER,
-            generation INTEGER NOT NULL DEFAULT 0
-        );
-        CREATE TRIGGER curations_stay BEFORE DELETE ON curations
-        BEGIN SELECT RAISE(ABORT, 'curations are never deleted'); END;
-        CREATE TRIGGER curations_frozen BEFORE UPDATE ON curations
-        BEGIN SELECT RAISE(ABORT, 'curations are never changed'); END;
-        CREATE TRIGGER curations_new BEFORE INSERT ON curations
-        WHEN EXISTS (SELECT 1 FROM curations WHERE id = NEW.id)
-        BEGIN SELECT RAISE(ABORT, 'curations are never replaced'); END;
-        """  # noqa: S608 - our own schema
-        + TURN_INDEX,
-        """
-        -- Calls that were paid for and gave no curation: cut off, empty, or asked once more.
-        CREATE TABLE lost_calls (
-            id INTEGER PRIMARY KEY,
-            created_at REAL NOT NULL,
-            model TEXT NOT NULL,
-            reason TEXT NOT NULL,
-            usage_json TEXT NOT NULL,
-            cost_usd REAL
-        );
-        CREATE TRIGGER lost_calls_stay BEFORE DELETE ON lost_calls
-        BEGIN SELECT RAISE(ABORT, 'lost calls are never deleted'); END;
-        CREATE TRIGGER lost_calls_frozen BEFORE UPDATE ON lost_calls
-        BEGIN SELECT RAISE(ABORT, 'lost calls are never changed'); END;
-        CREATE VIEW model_calls AS
-            SELECT created_at, usage_json, cost_usd FROM curations WHERE kind = 'batch'
-            UNION ALL SELECT created_at, usage_json, cost_usd FROM lost_calls;
-        """,
-    ],
-)
 
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
@@ -187,17 +87,6 @@ class Observation:
     notice: str
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """One event of a turn that has not ended."""
-
-    turn_key: str
-    session_id: str
-    at: float
-    event: str
-    data: dict[str, Any]
-
-
 class TranscriptDB:
     """The log's verbs."""
 
@@ -206,6 +95,7 @@ class TranscriptDB:
         self.index = TurnIndex(database)
         self.curations = Curations(database)
         self.spending = Spending(database)
+        self.journal = TurnJournal(database)
 
     # --- sessions ---
 
@@ -239,26 +129,7 @@ class TranscriptDB:
         """How many sessions there have been."""
         return int(await self._db.fetch_value("SELECT count(*) FROM sessions"))
 
-    # --- the turn in the making ---
-
-    async def journal(self, turn_key: str, session_id: str, event: str, data: Mapping[str, Any]) -> None:
-        """Keeps one event of a turn, in one small insert, until the turn's observation is written."""
-        await self._db.execute(
-            "INSERT INTO turn_journal (turn_key, session_id, at, event, data_json) VALUES (?, ?, ?, ?, ?)",
-            # Escaped to ASCII, since what the CLI says can hold half a surrogate pair, which no file can.
-            (turn_key, session_id, time.time(), event, json.dumps(data, default=str)),
-        )
-
-    async def journal_entries(self) -> list[JournalEntry]:
-        """What turns that never ended left behind, oldest first."""
-        rows = await self._db.fetch_all(
-            "SELECT turn_key, session_id, at, event, data_json FROM turn_journal ORDER BY id"
-        )
-        return [JournalEntry(r[0], r[1], r[2], r[3], json.loads(r[4])) for r in rows]
-
-    async def drop_journal(self, turn_key: str) -> None:
-        """Removes what a turn left behind that is in the log already."""
-        await self._db.execute("DELETE FROM turn_journal WHERE turn_key = ?", (turn_key,))
+    # --- observations ---
 
     async def add_observation(
         self, observation: NewObservation, *, turn_keys: Sequence[str] = (), at: float | None = None
@@ -322,7 +193,7 @@ class TranscriptDB:
         rows = await self._db.fetch_all("SELECT cli_session_id FROM sessions WHERE cli_session_id IS NOT NULL")
         return {row[0] for row in rows}
 
-    # --- observations ---
+    # --- reading observations ---
 
     async def observation(self, observation_id: int) -> Observation | None:
         """One turn."""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from sprite.database.connection import Database, Schema, open_database
-from sprite.protocol.messages import (
+from sprite.protocol.shapes import (
     Block,
     Card,
     ChatMessage,

@@ -35,6 +35,7 @@ from sprite.memory.files import DEPLOYED, MemoryFiles
 from sprite.memory.projection.projection import Projection
 from sprite.prices import (
     Price,
+    Usage,
     price_of,
 )
 
@@ -160,7 +161,7 @@ class Reextraction:
             files, live = MemoryFiles(folder), MemoryFiles(self._settings.memory)
             for name in DEPLOYED:
                 files.write(name, live.read(name))
-            async with open_memory(folder / "memory.db") as memory:
+            async with open_memory(folder / self._settings.memory_db.name) as memory:
                 yield _Aside(Projection(self._transcript, memory, files), Extractor(memory, files, model))
         finally:
             await model.close()
@@ -183,4 +184,4 @@ class _Aside:
 
 
 def _dollars(price: Price | None, read: int, written: int) -> float | None:
-    return None if price is None else (price.input * read + price.output * written) / 1_000_000
+    return None if price is None else price.tokens_usd(Usage(input=read, output=written))

@@ -6,10 +6,11 @@ events and `reply_to` on answers. `timestamp` is Unix time in milliseconds, `id`
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 import uuid
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, get_args
 
 import msgspec
 from msgspec import Struct, field
@@ -29,8 +30,7 @@ from sprite.protocol.messages import (
     ResumeFrom,
     ServerPayload,
 )
-
-_T = TypeVar("_T")
+from sprite.protocol.refusals import refusal
 
 
 class Envelope(Struct):
@@ -90,6 +90,16 @@ class _Outgoing(Struct, omit_defaults=True):
     reply_to: str | None = None
 
 
+class _Side:
+    """The messages that one side may send, by name: their types, and a decoder for each."""
+
+    def __init__(self, types: dict[str, Any]) -> None:
+        self.types = types
+        # Made once: the decoder of a union is costly to make.
+        self.decoders = {name: msgspec.json.Decoder(payload) for name, payload in types.items()}
+
+
+_client, _server, _visitor, _relayed = map(_Side, (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES))
 _envelopes = msgspec.json.Decoder(Envelope)
 _encoder = msgspec.json.Encoder()
 
@@ -126,8 +136,7 @@ def _no_number(name: str) -> NoReturn:
 def decode_client(frame: bytes) -> ClientMessage:
     """A client's message. PeerError for an unknown type or a payload that does not fit it."""
     envelope = read_envelope(frame)
-    payload = _payload(envelope, CLIENT_TYPES)
-    return ClientMessage(type=envelope.type, id=envelope.id, payload=payload)
+    return ClientMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, _client))
 
 
 def decode_server(frame: bytes) -> ServerMessage:
@@ -136,7 +145,7 @@ def decode_server(frame: bytes) -> ServerMessage:
     return ServerMessage(
         type=envelope.type,
         id=envelope.id,
-        payload=_payload(envelope, SERVER_TYPES),
+        payload=_payload(envelope, _server),
         seq=envelope.seq,
         reply_to=envelope.reply_to,
         timestamp=envelope.timestamp,
@@ -146,7 +155,7 @@ def decode_server(frame: bytes) -> ServerMessage:
 def decode_visitor(frame: bytes) -> VisitorMessage:
     """A page's or a terminal's message, as the bridge reads it; the errors of `decode_client`."""
     envelope = read_envelope(frame)
-    return VisitorMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, VISITOR_TYPES))
+    return VisitorMessage(type=envelope.type, id=envelope.id, payload=_payload(envelope, _visitor))
 
 
 def decode_relayed(frame: bytes) -> RelayedMessage:
@@ -155,23 +164,23 @@ def decode_relayed(frame: bytes) -> RelayedMessage:
     return RelayedMessage(
         type=envelope.type,
         id=envelope.id,
-        payload=_payload(envelope, RELAYED_TYPES),
+        payload=_payload(envelope, _relayed),
         seq=envelope.seq,
         reply_to=envelope.reply_to,
     )
 
 
-def _payload(envelope: Envelope, types: dict[str, type[_T]]) -> _T:
-    expected = types.get(envelope.type)
-    if expected is None:
+def _payload(envelope: Envelope, side: _Side) -> Any:
+    decoder = side.decoders.get(envelope.type)
+    if decoder is None:
         raise _at_fault(envelope, PeerError(f"Unknown message type {envelope.type[:80]!r}.", code="unknown_type"))
     try:
-        return msgspec.json.decode(envelope.payload, type=expected)
+        return decoder.decode(envelope.payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _at_fault(
-            envelope,
-            PeerError(f"The payload of {envelope.type!r} does not fit: {_reason(error)}.", code="bad_payload"),
-        ) from error
+        reason = _reason(error)
+        refused = refusal(envelope.type, side.types[envelope.type], bytes(envelope.payload), reason)
+        words = f"The payload of {envelope.type!r} does not fit: {reason}."
+        raise _at_fault(envelope, refused or PeerError(words, code="bad_payload")) from error
 
 
 def _at_fault(envelope: Envelope, error: PeerError) -> PeerError:
@@ -219,13 +228,17 @@ def well_formed(value: Any) -> Any:
 class FrameDecoder:
     """Bytes in, frames out; a partial line yields nothing, an oversized one ends the connection.
 
-    `limit` may be raised once the peer is authenticated.
+    `limit` is in bytes.
     """
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
-        self.limit = limit
+        self._limit = limit
         self._buffer = bytearray()
         self._searched = 0
+
+    def raise_limit(self, limit: int) -> None:
+        """Takes larger frames from here on: the peer is authenticated."""
+        self._limit = limit
 
     def feed(self, data: bytes) -> None:
         """Takes bytes as they come off the wire."""
@@ -241,10 +254,10 @@ class FrameDecoder:
             if end == -1:
                 # Where the search stopped is kept, so that a long frame in many pieces costs O(n).
                 self._searched = len(self._buffer)
-                if len(self._buffer) > self.limit:
+                if len(self._buffer) > self._limit:
                     raise FatalPeerError(self._too_long(), code="frame_too_large")
                 return None
-            if end > self.limit:
+            if end > self._limit:
                 raise FatalPeerError(self._too_long(), code="frame_too_large")
             frame = bytes(self._buffer[:end])
             del self._buffer[: end + 1]
@@ -253,19 +266,35 @@ class FrameDecoder:
                 return frame
 
     def _too_long(self) -> str:
-        return f"A frame may have {self.limit} bytes at most; the connection is closed."
+        return f"A frame may have {self._limit} bytes at most; the connection is closed."
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of every message, `client` and `server` by type, with shared definitions."""
-    names = [*CLIENT_TYPES, *SERVER_TYPES]
-    types = [*CLIENT_TYPES.values(), *SERVER_TYPES.values()]
-    schemas, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
-    by_name = dict(zip(names, schemas, strict=True))
+    """The JSON Schema of every payload, with shared definitions.
+
+    By who says it and its type: `client` and `server` between bridge and sprite, `visitor` and `relayed` between
+    pages (or terminals) and the bridge. What is always sent is required.
+    """
+    sides = {"client": _client, "server": _server, "visitor": _visitor, "relayed": _relayed}
+    types = [payload for side in sides.values() for payload in side.types.values()]
+    found, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    schemas = iter(found)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Sprite wire protocol, version {PROTOCOL_VERSION}",
-        "client": {name: by_name[name] for name in CLIENT_TYPES},
-        "server": {name: by_name[name] for name in SERVER_TYPES},
+        **{
+            name: {kind: _defined(payload, next(schemas), definitions) for kind, payload in side.types.items()}
+            for name, side in sides.items()
+        },
         "$defs": definitions,
     }
+
+
+def _defined(payload: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A reference to a payload's definition; a tagged union is defined under the name of what its members are."""
+    if not (members := get_args(payload)):
+        return schema
+    family = members[0].__base__
+    described = {"title": family.__name__, "description": inspect.getdoc(family)}
+    definitions[family.__name__] = {**described, **schema}
+    return {"$ref": f"#/$defs/{family.__name__}"}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from msgspec import UNSET, Struct, UnsetType
+from sprite.protocol.canvas import AnyCanvasInteraction
+from sprite.protocol.events import AnyAgentEvent
+from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
+from sprite.protocol.rows import LearningRow
+from sprite.protocol.shapes import Block, Card, ChatMessage, MemoryState, Payload, Point, SessionState, Size, Stack
 
 PROTOCOL_VERSION = 1
 
@@ -22,10 +26,6 @@ MAX_UPLOAD_BYTES = 100 * 1024 * 1024
 CHAT_LIMIT = 200
 #: A single chat line is shown whole up to here; the turn in memory has all of it.
 CHAT_TEXT_CHARS = 20_000
-
-
-class Payload(Struct, omit_defaults=True):
-    """What every payload has in common: unknown fields are ignored, unset ones are not sent."""
 
 
 # --- client -> server -------------------------------------------------------------------------
@@ -64,42 +64,6 @@ class Interrupt(Payload):
     mission_id: str | None = None
 
 
-class Point(Payload, omit_defaults=False):
-    """A place on the canvas, in pixels from its top left."""
-
-    x: float
-    y: float
-
-
-class Size(Payload, omit_defaults=False):
-    """A card's size in pixels."""
-
-    width: float
-    height: float
-
-
-CanvasAction = Literal[
-    "create_stack",
-    "rename_stack",
-    "archive_stack",
-    "restore_stack",
-    "archive_card",
-    "restore_card",
-    "move_card",
-]
-
-
-class CanvasInteraction(Payload):
-    """What a person does to the canvas, without the agent."""
-
-    action: CanvasAction
-    name: str | None = None
-    stack_id: str | None = None
-    card_id: str | None = None
-    position: Point | None = None
-    size: Size | None = None
-
-
 class FileUpload(Payload):
     """One chunk of a file, base64; chunks come in order of `index`, from 0."""
 
@@ -108,50 +72,6 @@ class FileUpload(Payload):
     index: int
     last: bool
     data: str
-
-
-MemoryOp = Literal[
-    "files",
-    "file",
-    "history",
-    "search",
-    "learnings",
-    "turn",
-    "actions",
-    "edit",
-    "resolve_action",
-    "forget",
-    "curations",
-    "observations",
-    "chat",
-    "health",
-]
-
-
-class MemoryRequest(Payload):
-    """A look into memory, or a person's change to it."""
-
-    op: MemoryOp
-    name: str | None = None
-    query: str | None = None
-    after: int | None = None
-    limit: int | None = None
-    #: Newest first, below an id where one is given: `curations`, `observations` and `chat` always, `learnings` when
-    #: this or `newest` is set. Pages end with an empty one.
-    before: int | None = None
-    newest: bool = False
-    id: int | None = None
-    content: str | None = None
-    status: str | None = None
-    #: Of `file`: which one to show. Of `edit`: the one that was edited; another one by now is a `conflict`.
-    version: int | None = None
-    #: To forget: exactly one of text, turn, session and learning; `preview` only says what would go.
-    text: str | None = None
-    turn: int | None = None
-    session: str | None = None
-    learning: int | None = None
-    preview: bool = False
-    yes: bool = False
 
 
 class Permission(Payload):
@@ -172,7 +92,16 @@ class Ping(Payload):
 
 
 ClientPayload = (
-    Auth | Mission | Heartbeat | Interrupt | CanvasInteraction | FileUpload | MemoryRequest | Permission | System | Ping
+    Auth
+    | Mission
+    | Heartbeat
+    | Interrupt
+    | AnyCanvasInteraction
+    | FileUpload
+    | AnyMemoryRequest
+    | Permission
+    | System
+    | Ping
 )
 
 
@@ -183,95 +112,24 @@ class ResumeFrom(Payload):
     last_seq: int | None = None
 
 
-CLIENT_TYPES: dict[str, type[ClientPayload]] = {
+#: A type, or the tagged union of several, for each name.
+CLIENT_TYPES: dict[str, Any] = {
     "auth": Auth,
     "mission": Mission,
     "heartbeat": Heartbeat,
     "interrupt": Interrupt,
-    "canvas_interaction": CanvasInteraction,
+    "canvas_interaction": AnyCanvasInteraction,
     "file_upload": FileUpload,
-    "memory": MemoryRequest,
+    "memory": AnyMemoryRequest,
     "permission": Permission,
     "system": System,
     "ping": Ping,
 }
 #: What pages and terminals may send to the bridge.
-VISITOR_TYPES: dict[str, type[ClientPayload | ResumeFrom]] = {
+VISITOR_TYPES: dict[str, Any] = {
     "resume": ResumeFrom,
     **{name: payload for name, payload in CLIENT_TYPES.items() if name != "auth"},
 }
-
-
-# --- shapes -----------------------------------------------------------------------------------
-
-
-class Block(Struct):
-    """One piece of a card."""
-
-    id: str
-    type: str
-    data: dict[str, Any]
-
-
-class Stack(Struct):
-    """A tab of the canvas."""
-
-    stack_id: str
-    name: str
-    archived: bool = False
-
-
-class Card(Struct):
-    """A card on a stack."""
-
-    card_id: str
-    stack_id: str
-    title: str
-    card_type: str
-    position: Point | None
-    size: Size | None
-    blocks: list[Block]
-    archived: bool = False
-
-
-class ChatMessage(Struct):
-    """One line of the conversation as people see it; `at` in Unix seconds."""
-
-    id: int
-    role: Literal["user", "assistant", "error"]
-    text: str
-    at: float
-    mission_id: str | None
-
-
-class SessionState(Struct):
-    """The conversation under way; `session_id` is null until its first mission."""
-
-    session_id: str | None
-    started_at: float | None
-    turns: int
-    running_mission_id: str | None
-    queued: int
-
-
-class FileState(Struct):
-    """A memory file in lines; `managed` says who writes it."""
-
-    name: str
-    lines: int
-    limit: int
-    managed: Literal["deploy", "curated"]
-    updated_at: float | None
-
-
-class MemoryState(Struct):
-    """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated."""
-
-    files: list[FileState]
-    learnings: int
-    turns: int
-    waiting: int
-    spend_usd: float
 
 
 # --- server -> client -------------------------------------------------------------------------
@@ -319,10 +177,10 @@ class StateSync(Payload, omit_defaults=False):
     chat: list[ChatMessage]
     session: SessionState
     memory: MemoryState
-    permissions: list[PermissionRequest] = []
-    running: Running | None = None
-    queued: list[str] = []
-    model: str | None = None
+    permissions: list[PermissionRequest]
+    running: Running | None
+    queued: list[str]
+    model: str | None
 
 
 class Gap(Payload, omit_defaults=False):
@@ -342,44 +200,11 @@ class Status(Payload, omit_defaults=False):
     model: str | None
 
 
-class AgentEvent(Payload):
-    """Something the agent did, in a mission (or, where `mission_id` is null, by itself).
-
-    Which fields are set depends on `event`; see the wire protocol. `usage` is the vendor's, in tokens.
-    """
-
-    mission_id: str | None
-    event: Literal[
-        "started",
-        "text_delta",
-        "text",
-        "tool_use",
-        "tool_result",
-        "compacting",
-        "compacted",
-        "complete",
-        "interrupted",
-        "error",
-    ]
-    text: str | UnsetType = UNSET
-    tool_use_id: str | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-    input: dict[str, Any] | UnsetType = UNSET
-    is_error: bool | UnsetType = UNSET
-    summary: str | UnsetType = UNSET
-    usage: dict[str, Any] | UnsetType | None = UNSET
-    cost_usd: float | UnsetType | None = UNSET
-    duration_ms: int | UnsetType = UNSET
-    code: str | UnsetType = UNSET
-    message: str | UnsetType = UNSET
-    retryable: bool | UnsetType = UNSET
-
-
 class Running(Payload, omit_defaults=False):
     """What a mission has shown so far: its durable events (the newest, if they are many), then text still growing."""
 
     mission_id: str
-    events: list[AgentEvent]
+    events: list[AnyAgentEvent]
     partial: str
 
 
@@ -434,32 +259,8 @@ class MemoryUpdate(Payload, omit_defaults=False):
     """Memory changed: the names of the files rewritten, the learnings added, by which curation."""
 
     files: list[str]
-    learnings: list[dict[str, Any]]
+    learnings: list[LearningRow]
     curation_id: int
-
-
-class MemoryResult(Payload):
-    """The answer to a `memory` message; `op` is the request's, and says which fields are set."""
-
-    op: str
-    files: list[FileState] | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-    content: str | UnsetType = UNSET
-    version: int | UnsetType = UNSET
-    history: list[dict[str, Any]] | UnsetType = UNSET
-    hits: list[dict[str, Any]] | UnsetType = UNSET
-    indexed_through: int | UnsetType = UNSET
-    waiting: int | UnsetType = UNSET
-    learnings: list[dict[str, Any]] | UnsetType = UNSET
-    actions: list[dict[str, Any]] | UnsetType = UNSET
-    turn: dict[str, Any] | UnsetType = UNSET
-    curations: list[dict[str, Any]] | UnsetType = UNSET
-    observations: list[dict[str, Any]] | UnsetType = UNSET
-    chat: list[ChatMessage] | UnsetType = UNSET
-    health: dict[str, Any] | UnsetType = UNSET
-    curation_id: int | UnsetType = UNSET
-    forgotten: dict[str, Any] | UnsetType = UNSET
-    done: bool | UnsetType = UNSET
 
 
 class PermissionRequest(Payload, omit_defaults=False):
@@ -485,27 +286,27 @@ ServerPayload = (
     | StateSync
     | Gap
     | Status
-    | AgentEvent
+    | AnyAgentEvent
     | CanvasUpdate
     | MemoryUpdate
-    | MemoryResult
+    | AnyMemoryResult
     | PermissionRequest
     | PermissionResolved
     | ChatSaid
     | StackUpdate
 )
 
-SERVER_TYPES: dict[str, type[ServerPayload]] = {
+SERVER_TYPES: dict[str, Any] = {
     "auth_ok": AuthOk,
     "ack": Ack,
     "error": Error,
     "state_sync": StateSync,
     "gap": Gap,
     "status": Status,
-    "agent_event": AgentEvent,
+    "agent_event": AnyAgentEvent,
     "canvas_update": CanvasUpdate,
     "memory_update": MemoryUpdate,
-    "memory_result": MemoryResult,
+    "memory_result": AnyMemoryResult,
     "permission_request": PermissionRequest,
     "permission_resolved": PermissionResolved,
     "chat_said": ChatSaid,
@@ -521,9 +322,10 @@ class LinkState(Payload, omit_defaults=False):
 
 
 #: What pages and terminals hear from the bridge.
-RELAYED_TYPES: dict[str, type[ServerPayload | LinkState]] = {**SERVER_TYPES, "link": LinkState}
+RELAYED_TYPES: dict[str, Any] = {**SERVER_TYPES, "link": LinkState}
 TYPE_NAMES: dict[type[Any], str] = {
-    payload: name
+    member: name
     for types in (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES)
     for name, payload in types.items()
+    for member in get_args(payload) or (payload,)
 }

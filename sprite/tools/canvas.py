@@ -1,6 +1,6 @@
-"""create_card, update_card, close_card: how the agent draws.
+"""create_card, update_card, close_card: the tools with which the agent draws.
 
-A factory that closes over the store and a publish callable; each tool answers only when the card is kept and sent.
+`canvas_tools` makes them around the store and a publish callable. Each answers after the card is stored and sent.
 """
 
 from __future__ import annotations
@@ -15,12 +15,8 @@ from claude_agent_sdk import SdkMcpTool, tool
 
 from sprite.database.workspace import CardSaved, Effect, WorkspaceDB
 from sprite.protocol.frames import well_formed
-from sprite.protocol.messages import (
-    Block,
-    CanvasUpdate,
-    Card,
-    StackUpdate,
-)
+from sprite.protocol.messages import CanvasUpdate, StackUpdate
+from sprite.protocol.shapes import Block, Card
 from sprite.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks, read_json
 
 Publish = Callable[[CanvasUpdate | StackUpdate, Sequence[Effect]], Awaitable[None]]
@@ -49,7 +45,7 @@ _BLOCKS_SCHEMA = {
 def canvas_tools(
     workspace: WorkspaceDB, publish: Publish, current_stack: Callable[[], str | None]
 ) -> list[SdkMcpTool[Any]]:
-    """The three tools. `current_stack` names the stack the person is looking at, or None."""
+    """Returns the three tools; `current_stack` returns the id of the stack the person is looking at, or None."""
     # Two changes to one card in one turn must not overwrite each other.
     one_change = asyncio.Lock()
 
@@ -75,7 +71,7 @@ def canvas_tools(
         except BlockError as error:
             return _wrong(error)
         stack_id = await _stack(workspace, args.get("stack_id") or current_stack(), publish)
-        card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks)
+        card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks, archived=False)
         await publish(CanvasUpdate.of("create_card", card), [CardSaved(card)])
         return _done(card)
 
@@ -126,7 +122,7 @@ def canvas_tools(
 
 
 async def _stack(workspace: WorkspaceDB, wanted: str | None, publish: Publish) -> str:
-    """The stack a card goes to; one that had to be made for it is announced before the card."""
+    """Returns the id of the card's stack; a stack created for the card is published before it."""
     known = {stack.stack_id for stack in await workspace.stacks()}
     stack_id = await workspace.stack_for(wanted)
     if stack_id not in known and (stack := await workspace.stack(stack_id)) is not None:

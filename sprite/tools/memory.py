@@ -10,20 +10,21 @@ from mcp.types import ToolAnnotations
 
 from sprite.memory.recall.hits import (
     Found,
-    Hit,
 )
 from sprite.memory.recall.search import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
 )
 from sprite.memory.recall.view import MemoryView
+from sprite.protocol.rows import SearchHit
+from sprite.protocol.tools import SEARCH_TOOL
 
 
 def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
-    """The one tool."""
+    """Returns the one tool, in a list."""
 
     @tool(
-        "search_memory",
+        SEARCH_TOOL,
         "Search everything ever said or learned here, in natural language: learnings and past turns, best first. "
         "Filters inside the query: type:PREFERENCE (or FACT, PATTERN, CORRECTION, ACTION, TOOL_INSTALL, TURN), "
         "since:2026-01-31, before:2026-02-28, session:ID, around:31 (the conversation around turn 31).",
@@ -45,14 +46,14 @@ def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
 
 
 def describe(found: Found) -> str:
-    """Hits as the agent reads them, with how far the learnings reach."""
+    """Returns hits as the agent reads them, and up to which turn there are learnings."""
     reach = f"Learnings exist up to turn {found.indexed_through}; {found.waiting} newer turn(s) are not curated yet."
     if not found.hits:
         return f"Nothing found. {reach}"
     return "\n".join([*(_line(hit) for hit in found.hits), reach])
 
 
-def _line(hit: Hit) -> str:
+def _line(hit: SearchHit) -> str:
     when = datetime.fromtimestamp(hit.at, UTC).strftime("%Y-%m-%d")
     name = f"L{hit.id} {hit.type}" if hit.kind == "learning" else f"turn {hit.id}"
     source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""

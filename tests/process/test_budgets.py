@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.llm.budgets import BudgetError, Budgets, Hold, Limits
-from bridge.llm.prices import TABLE, Prices
-from bridge.llm.rates import Rates
-from bridge.llm.usage_meter import Usage
+from bridge.llm.models import Models
+from bridge.llm.rate_limits import RateLimits
 from sprite.prices import (
     PRICES,
+    TABLE,
+    Usage,
     cost_usd,
 )
 from tests.harness import PATIENCE, ROOT, rows
@@ -134,11 +135,13 @@ async def test_fifty_calls_at_once_never_hold_more_than_the_budget(api: Scripted
         return response
 
     api.answer = answer
-    worst = Prices().of(MODEL)
+    worst = Models().price(MODEL)
     assert worst is not None
     asked = {**BODY, "max_tokens": 2000}
     one = worst.most(len(json.dumps(asked)) // 4, 2000)
-    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=8.7 * one), rates=Rates(at_once=100)) as running:
+    async with proxy(
+        tmp_path, api.url, limits=Limits(daily_usd=8.7 * one), rate_limits=RateLimits(at_once=100)
+    ) as running:
         statuses = []
 
         async def ask() -> None:
@@ -209,9 +212,9 @@ async def test_a_spent_budget_is_said_once_and_not_asked_again(api: ScriptedUpst
 async def test_an_unknown_price_is_refused_with_a_budget_and_said_to_be_unknown_without(
     api: ScriptedUpstream, tmp_path: Path, more: dict[str, str]
 ) -> None:
-    prices = Prices(allowed=("*",))
+    models = Models(allowed=("*",))
     async with (
-        proxy(tmp_path, api.url, limits=Limits(monthly_usd=5.0), prices=prices) as running,
+        proxy(tmp_path, api.url, limits=Limits(monthly_usd=5.0), models=models) as running,
         running.post({**BODY, **more}) as response,
     ):
         assert response.status == 403
@@ -222,7 +225,7 @@ async def test_an_unknown_price_is_refused_with_a_budget_and_said_to_be_unknown_
         return web.json_response({"model": "gpt-5", "usage": {"input_tokens": 5, "output_tokens": 6}})
 
     api.answer = answer
-    async with proxy(tmp_path, api.url, prices=prices) as running:
+    async with proxy(tmp_path, api.url, models=models) as running:
         async with running.post({**BODY, **more}) as response:
             assert response.status == 200
         call = await running.call()
@@ -240,7 +243,7 @@ async def test_an_answer_that_says_no_usage_counts_with_all_it_held(api: Scripte
         async with running.post() as response:
             assert response.status == 200
         call = await running.call()
-    price = Prices().of(MODEL)
+    price = Models().price(MODEL)
     assert price is not None
     assert call["usd"] == pytest.approx(price.most(len(json.dumps(BODY)) // 4, 1000))
     assert call["is_estimate"] == 1
@@ -344,8 +347,8 @@ async def test_rows_are_written_while_calls_go_on_without_anyones_asking(api: Sc
 
 
 def test_bridge_and_sprite_count_alike_by_one_table() -> None:
-    prices = Prices()
-    assert set(prices.names()) == set(PRICES) == set(json.loads(TABLE.read_text())["models"])
+    models = Models()
+    assert set(models.names()) == set(PRICES) == set(json.loads(TABLE.read_text())["models"])
     for model in PRICES:
         for prompt in (1000, 150_000):
             usage = Usage(prompt, 100, 5000, 600, 60)
@@ -356,14 +359,14 @@ def test_bridge_and_sprite_count_alike_by_one_table() -> None:
                 "cache_creation_input_tokens": 600,
                 "cache_creation": {"ephemeral_1h_input_tokens": 60},
             }
-            price = prices.of(f"{model}-20261001")
+            price = models.price(f"{model}-20261001")
             assert price is not None
             assert price.cost(usage) == pytest.approx(cost_usd(model, said))
             assert price.least(usage.prompt_tokens, 100) <= price.cost(usage) <= price.most(usage.prompt_tokens, 100)
 
 
 def test_a_long_prompt_costs_its_own_price_and_answers_kept_in_one_country_more() -> None:
-    price = Prices().of("claude-haiku-5-5")
+    price = Models().price("claude-haiku-5-5")
     assert price is not None
     assert price.cost(Usage(input=100_000)) == pytest.approx(0.01)
     assert price.cost(Usage(input=100_001)) == pytest.approx(0.05, rel=1e-3)
@@ -371,11 +374,11 @@ def test_a_long_prompt_costs_its_own_price_and_answers_kept_in_one_country_more(
 
 
 def test_the_stand_in_is_free_by_any_name_and_an_unknown_price_is_none() -> None:
-    assert Prices().of("gpt-5") is None
-    free = Prices(is_free=True).of("gpt-5")
+    assert Models().price("gpt-5") is None
+    free = Models(is_free=True).price("gpt-5")
     assert free is not None
     assert free.cost(Usage(10**6, 10**6, 0, 0, 0, 5)) == 0
-    assert Prices().allows("offline")
-    assert not Prices().allows("gpt-5")
-    assert Prices(allowed=("gpt-*",)).allows("gpt-5")
-    assert not Prices(allowed=("gpt-*",)).allows("offline")
+    assert Models().allows("offline")
+    assert not Models().allows("gpt-5")
+    assert Models(allowed=("gpt-*",)).allows("gpt-5")
+    assert not Models(allowed=("gpt-*",)).allows("offline")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -139,6 +141,63 @@ async def test_what_a_background_agent_does_is_an_observation_and_never_the_pers
         assert (await client.mission("Hello again"))["event"] == "complete"
 
 
+async def test_a_background_agents_calls_are_told_by_its_report_whichever_turn_was_under_way_meanwhile(
+    home: SharedSprite,
+) -> None:
+    agent = {"description": "a job", "prompt": "a long job", "subagent_type": "general-purpose"}
+    home.model.script.agent(
+        {"match": "begin the job", "on": "prompt", "blocks": [_call("Agent", **agent), _bash(_wait_for("one"))]},
+        {"match": "go on with it", "on": "prompt", "blocks": [_bash(f"touch go-two; {_wait_for('two')}")]},
+    )
+    of_the_job = {"match": "a long job", "for": "subagent"}
+    # Each call is made when the hook of the one before it has been answered.
+    home.model.script.agent(
+        {**of_the_job, "blocks": [_bash("echo while its own turn runs")]},
+        {**of_the_job, "blocks": [_bash(f"touch one; {_wait_for('go-two')}; echo in another turn")]},
+        {**of_the_job, "blocks": [_bash(f"touch two; {_wait_for('go-three')}; echo in no turn")]},
+    )
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        began = await _end(client, "begin the job")
+        went_on = await _end(client, "go on with it")
+        (home.workspace / "go-three").touch()
+        await eventually(lambda: len(observations(home.workspace)[before:]) == 3, "the agent has reported")
+        assert [call["name"] for call in observation_of(home.workspace, began)["tool_calls"]] == ["Agent", "Bash"]
+        assert [call["name"] for call in observation_of(home.workspace, went_on)["tool_calls"]] == ["Bash"]
+        report = observations(home.workspace)[before:][2]
+        assert (report["trigger"], report["mission_id"]) == ("task", None)
+        calls = json.loads(report["tool_calls_json"])
+        assert [call["result"] for call in calls] == ["while its own turn runs", "in another turn", "in no turn"]
+        assert len({call["agent_id"] for call in calls}) == 1
+
+
+async def test_what_an_agent_in_the_foreground_did_belongs_to_the_mission_also_if_it_failed_or_was_cut_off(
+    home: SharedSprite,
+) -> None:
+    agent = {"description": "a job", "subagent_type": "general-purpose", "run_in_background": False}
+    jobs = ["a sound job", "a bad job", "an endless job"]
+    home.model.script.agent(
+        *({"match": f"do {job}", "on": "prompt", "blocks": [_call("Agent", prompt=job, **agent)]} for job in jobs)
+    )
+    home.model.script.agent(
+        *({"match": job, "for": "subagent", "blocks": [_bash("echo from below")]} for job in jobs),
+        {"match": "a bad job", "for": "subagent", "error": 400, "times": -1},
+        {"match": "an endless job", "for": "subagent", "hang": True},
+    )
+    async with home.client() as client:
+        before = len(observations(home.workspace))
+        done = [await _end(client, "do a sound job"), await _end(client, "do a bad job")]
+        done.append(client.send("mission", {"text": "do an endless job"}))
+        await request_seen(home.model, lambda r: r.user_text == "an endless job" and "from below" in str(r.body))
+        await client.ask("interrupt")
+        assert (await client.end_of(done[-1]))["event"] == "interrupted"
+        for mission in done:
+            calls = observation_of(home.workspace, mission)["tool_calls"]
+            assert [(call["name"], "agent_id" in call) for call in calls] == [("Agent", False), ("Bash", True)]
+            assert calls[1]["result"] == "from below"
+        assert len(observations(home.workspace)[before:]) == 3
+
+
 async def test_a_mission_sent_in_mid_turn_waits_and_has_an_observation_of_its_own(home: SharedSprite) -> None:
     async with home.client() as client:
         before = len(observations(home.workspace))
@@ -171,7 +230,7 @@ async def test_words_reach_the_model_and_the_log_exactly_as_written(home: Shared
         for text in texts:
             mission = await _end(client, text)
             assert observation_of(home.workspace, mission)["user_message"] == text
-            sent = "".join(home.model.requests[-1].user_text.split())
+            sent = "".join(prompts(home.model, "")[-1].user_text.split())
             assert sent == "".join(text.split()), text[:60]
         assert not any("root:" in str(r.body) for r in home.model.requests)
         compacted = await _end(client, "/compact")
@@ -195,3 +254,15 @@ async def _end(client: Client, text: str) -> str:
     end = await client.end_of(mission)
     assert end["event"] == "complete", end
     return mission
+
+
+def _call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "name": name, "input": arguments}
+
+
+def _bash(command: str) -> dict[str, Any]:
+    return _call("Bash", command=command)
+
+
+def _wait_for(name: str) -> str:
+    return f"until [ -e {name} ]; do python3 -c 'import time; time.sleep(0.02)'; done"

@@ -8,6 +8,7 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
@@ -21,22 +22,20 @@ from bridge.chat.conversation import Conversation
 from bridge.chat.pipe import Pipe
 from bridge.chat.state_line import state_line
 from bridge.chat.terminal import Terminal
+from sprite.protocol.events import AnyAgentEvent
+from sprite.protocol.memory import FilesResult, LearningsResult
 from sprite.protocol.messages import (
     Ack,
-    AgentEvent,
-    Block,
     CanvasUpdate,
-    ChatMessage,
     ChatSaid,
     Error,
-    FileState,
     Gap,
-    MemoryResult,
     MemoryUpdate,
     PermissionRequest,
     PermissionResolved,
 )
-from tests.chat_stand_in import StandIn, Visitor, state_sync
+from sprite.protocol.shapes import Block, ChatMessage, FileState
+from tests.chat_stand_in import StandIn, Visitor, learned, state_sync
 from tests.relay_stage import Street, stage
 
 if TYPE_CHECKING:
@@ -96,7 +95,9 @@ class Chat:
 
     async def event(self, kind: Any, mission_id: str | None, **fields: Any) -> None:
         self._seq += 1
-        await self.visitor.send(AgentEvent(mission_id, kind, **fields), seq=self._seq)
+        usual = {"usage": None, "cost_usd": None, "duration_ms": 1} if kind == "complete" else {}
+        event = {"event": kind, "mission_id": mission_id, **usual, **fields}
+        await self.visitor.send(msgspec.convert(event, AnyAgentEvent), seq=self._seq)
 
     async def mission(self, text: str) -> str:
         """The person says something, and the sprite takes it."""
@@ -200,7 +201,7 @@ async def test_tools_cards_and_memory_are_shown_as_they_happen() -> None:
         await chat.event("tool_result", mission, tool_use_id="t2", is_error=True, summary="exit 1")
         table = Block("b", "table", {"columns": ["Item", "Price"], "rows": [["Tea", 3]]})
         await chat.visitor.send(CanvasUpdate("create_card", "c1", "s1", "Shopping", "table", [table]))
-        await chat.visitor.send(MemoryUpdate(files=["user.md"], learnings=[{}], curation_id=1))
+        await chat.visitor.send(MemoryUpdate(["user.md"], [learned(1, "FACT", "Likes tea")], curation_id=1))
         await chat.event("tool_use", mission, tool_use_id="t4", name="mcp__sprite__create_card", input={})
         await chat.event("tool_result", mission, tool_use_id="t4", is_error=False, summary='{"card_id":1}')
         await chat.answer(mission, "Done.")
@@ -246,14 +247,11 @@ async def test_memory_shows_files_and_what_was_learned() -> None:
         chat.type("/memory\n")
         files = [FileState("user.md", 12, 200, "curated", None)]
         asked = await chat.visitor.receive("memory")
-        await chat.visitor.send(MemoryResult("files", files=files), reply_to=asked["id"])
+        await chat.visitor.send(FilesResult(files), reply_to=asked["id"])
         asked = await chat.visitor.receive("memory")
         assert asked["payload"]["op"] == "learnings"
-        rows = [
-            {"id": 1, "type": "FACT", "content": "Likes coffee", "created_at": 1.0, "superseded_by": 2},
-            {"id": 2, "type": "CORRECTION", "content": "Likes tea", "created_at": 2.0},
-        ]
-        await chat.visitor.send(MemoryResult("learnings", learnings=rows), reply_to=asked["id"])
+        rows = [learned(1, "FACT", "Likes coffee", superseded_by=2), learned(2, "CORRECTION", "Likes tea")]
+        await chat.visitor.send(LearningsResult(rows), reply_to=asked["id"])
         await chat.until_seen("Likes coffee")
         assert chat.seen.index("Likes tea") < chat.seen.index("Likes coffee")
         chat.type("/memory nope.md\n")

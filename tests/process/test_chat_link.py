@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 
 from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
-from bridge.chat.endpoints import RemoteDoor
+from bridge.chat.endpoints import RemoteEndpoint
+from sprite.protocol.events import AgentEvent, WholeText
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
     Ack,
-    AgentEvent,
     Error,
     Gap,
     LinkState,
@@ -73,8 +73,8 @@ async def until_ready(link: BridgeLink) -> None:
         pass
 
 
-def said(text: str) -> AgentEvent:
-    return AgentEvent("m1", "text", text=text)
+def said(text: str) -> WholeText:
+    return WholeText("m1", text)
 
 
 async def test_after_a_restart_of_the_bridge_it_resumes_where_it_was_and_resends_what_was_not_answered() -> None:
@@ -173,7 +173,7 @@ async def test_a_bridge_that_refuses_ends_it_in_words(status: int, words: str) -
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with RemoteDoor(url, "wrong") as door, BridgeLink(door.connect) as link:
+        async with RemoteEndpoint(url, "wrong") as endpoint, BridgeLink(endpoint.connect) as link:
             with pytest.raises(BridgeUnreachableError, match=words):
                 await heard(link, StateSync)
     finally:

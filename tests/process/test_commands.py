@@ -18,6 +18,7 @@ from bridge.offline.model import OfflineModel
 from sprite.__main__ import main
 from sprite.memory.files import template
 from sprite.memory.last_error import note_error
+from sprite.protocol.frames import json_schema
 from tests.command_line import command
 from tests.curated_workspace import TYPED
 from tests.harness import running_sprite
@@ -58,9 +59,14 @@ def as_json(result: tuple[int, str, str]) -> Any:
 
 
 COMMANDS = [
-    [], ["serve"], ["status"], ["memory"], ["rebuild"], ["import"], ["mcp"], ["doctor"],
+    [], ["serve"], ["status"], ["memory"], ["rebuild"], ["import"], ["mcp"], ["doctor"], ["schema"],
     *(["memory", name] for name in ("search", "file", "history", "diff", "learnings", "restore", "forget")),
 ]  # fmt: skip
+
+
+def test_the_schema_is_printed_for_programs_and_needs_no_workspace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json_schema()
 
 
 @pytest.mark.parametrize("name", COMMANDS, ids=" ".join)

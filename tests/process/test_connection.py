@@ -21,19 +21,18 @@ import pytest_asyncio
 from sprite.clients.connection import Connection
 from sprite.database.workspace import CardSaved, open_workspace
 from sprite.feed import Feed
+from sprite.protocol.events import WholeText
 from sprite.protocol.frames import (
     ClientMessage,
     encode,
 )
-from sprite.protocol.messages import (
-    AgentEvent,
+from sprite.protocol.messages import StateSync
+from sprite.protocol.shapes import (
     Block,
     Card,
-    MemoryState,
-    SessionState,
-    StateSync,
 )
 from sprite.server import MAX_CONNECTIONS
+from tests.chat_stand_in import state_sync
 from tests.harness import Client, Message, SpriteProcess, running_sprite
 from tests.memory_stores import SESSION, call, open_stores
 
@@ -58,7 +57,7 @@ async def furnish(workspace: Path) -> None:
         stack_id = await store.create_stack("Work")
         block = Block("b", "text", {"content": "hello"})
         for number in range(8):
-            card = Card(f"card-{number}", stack_id, f"Card {number}", "notes", None, None, [block])
+            card = Card(f"card-{number}", stack_id, f"Card {number}", "notes", None, None, [block], archived=False)
             await store.record([], [CardSaved(card)])
 
 
@@ -712,14 +711,14 @@ async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterat
     """A feed with so many events of a size behind it."""
     async with contextlib.AsyncExitStack() as stack:
         workspace = await stack.enter_async_context(open_workspace(folder / "workspace.db"))
-        kept = [(n, encode(AgentEvent("m", "text", text="x" * size), seq=n)) for n in range(1, events + 1)]
+        kept = [(n, encode(WholeText("m", "x" * size), seq=n)) for n in range(1, events + 1)]
         await workspace.record(kept, [])
         feed = Feed(workspace, await workspace.last_seq())
         await stack.enter_async_context(feed.running(asyncio.Event().set))
         served: dict[str, asyncio.Task[None]] = {}
 
         async def snapshot() -> StateSync:
-            return StateSync([], [], [], SessionState(None, None, 0, None, 0), MemoryState([], 0, 0, 0, 0.0))
+            return state_sync()
 
         async def handle(_connection: Connection, _message: ClientMessage) -> None:
             return
@@ -746,7 +745,7 @@ async def test_a_slow_reader_is_cut_off_and_neither_feed_nor_others_wait_for_it(
     ):
         await quick.until(lambda m: m["type"] == "state_sync")
         for number in range(60):
-            listener.feed.publish(AgentEvent(str(number), "text", text="x" * 400_000))
+            listener.feed.publish(WholeText(str(number), "x" * 400_000))
             await quick.until(lambda m, n=number: m["payload"].get("mission_id") == str(n))  # type: ignore[misc]
         async with asyncio.timeout(30):
             await listener.served["0"]
@@ -758,7 +757,7 @@ async def test_a_reader_that_stalls_in_its_replay_is_cut_off_as_well(tmp_path: P
         resume = {"epoch": listener.feed.epoch, "last_seq": 0}
         async with listener.client("stalled", resume, reads=False):
             for number in range(60):
-                listener.feed.publish(AgentEvent(str(number), "text", text="x" * 400_000), durable=False)
+                listener.feed.publish(WholeText(str(number), "x" * 400_000), durable=False)
                 await listener.feed.drain()
             async with asyncio.timeout(30):
                 await listener.served["0"]
@@ -770,7 +769,7 @@ async def test_a_long_replay_is_complete_and_live_events_follow_it_in_order(tmp_
         resume = {"epoch": listener.feed.epoch, "last_seq": 10}
         async with listener.client("back again", resume, reads=False) as client:
             for number in range(5):
-                listener.feed.publish(AgentEvent(str(number), "text", text="live"))
+                listener.feed.publish(WholeText(str(number), "live"))
             await listener.feed.drain()
             client.writer.transport.resume_reading()  # type: ignore[attr-defined]
             await client.until(lambda m: m.get("seq") == 155)
@@ -780,7 +779,7 @@ async def test_a_long_replay_is_complete_and_live_events_follow_it_in_order(tmp_
 async def test_events_that_are_pruned_are_said_to_be_missing(tmp_path: Path) -> None:
     async with listening(tmp_path) as listener:
         workspace = listener.feed._workspace
-        await workspace.record([(n, encode(AgentEvent("m", "text"), seq=n)) for n in range(1, 5101)], [])
+        await workspace.record([(n, encode(WholeText("m", ""), seq=n)) for n in range(1, 5101)], [])
         await workspace.prune_events()
         listener.feed.last_seq = 5100
         for last_seq, expected in ((50, ["auth_ok", "gap", "state_sync"]), (100, ["auth_ok", "agent_event"])):

@@ -25,6 +25,7 @@ from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.forgetting.scrub import Scrubber
 from sprite.memory.words import FORGOTTEN
+from sprite.protocol.rows import Forgotten
 from tests.command_line import KillableCommands, command, forget, killable_commands, rebuild, restart_server
 from tests.curated_workspace import TYPED, files_containing
 from tests.harness import dump, observations, running_sprite
@@ -318,7 +319,7 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
         yield opened
 
 
-async def forget_in(stores: Stores, **target: Any) -> dict[str, Any]:
+async def forget_in(stores: Stores, **target: Any) -> Forgotten:
     settings = Settings(stores.folder.parent.parent)
     async with open_workspace(settings.system / "workspace.db") as seen:
         forgetter = Forgetter(settings, stores.transcript, stores.memory, seen, stores.projection)
@@ -427,7 +428,7 @@ async def test_a_hand_edit_that_nobody_has_noticed_yet_is_not_lost(stores: Store
 
 async def test_waiting_turns_are_forgotten_before_they_are_curated(stores: Stores) -> None:
     await stores.turn("My parrot is Zebedee", "Noted: Zebedee")
-    await stores.transcript.journal("key", SESSION, "tool", {"x": "Zebedee"})
+    await stores.transcript.journal.append("key", SESSION, "tool", {"x": "Zebedee"})
     await forget_in(stores, turn=1)
     assert await stores.transcript.waiting_count() == 1
     assert files_containing(stores.folder.parent.parent, "Zebedee") == []
@@ -449,7 +450,7 @@ async def test_copies_that_were_set_aside_go_as_well(stores: Stores) -> None:
 async def test_a_deployed_file_stays_and_is_named(stores: Stores) -> None:
     await stores.turn("My parrot is Zebedee")
     stores.path("soul.md").write_text("# Soul\n\nYou look after Zebedee.\n")
-    assert (await forget_in(stores, text="Zebedee"))["remains"] == ["soul.md"]
+    assert (await forget_in(stores, text="Zebedee")).remains == ["soul.md"]
     assert "Zebedee" in stores.path("soul.md").read_text()
 
 

@@ -12,16 +12,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
-from tests.harness import Client, SpriteProcess, dump, observations, rows, running_sprite, started_sprite
+from tests.harness import PATIENCE, Client, SpriteProcess, dump, observations, rows, running_sprite, started_sprite
 from tests.inspection import curations, endings, journal, transcript, workspace_db
 
-#: More of them where somebody has the time: `make soak`.
-LIVES = int(os.environ.get("SOAK_KILLS") or 50)
+#: So many workspaces, since workers can share them (see conftest.py).
+WORKSPACES = 5
+#: Of each workspace; `make soak` asks for many more.
+LIVES = int(os.environ.get("SOAK_KILLS") or 50) // WORKSPACES
 BATCH_TURNS = "3"
-#: In seconds after the start, how often of ten: while it opens its files, imports the SDK, works.
-MOMENTS = [(0.0, 0.3), (0.3, 1.2), *[(1.4, 2.2)] * 8]
+#: In seconds, how often of ten: after the start, while it opens its files or imports the SDK; after its first mission
+#: began, while it works.
+MOMENTS = [("start", 0.0, 0.3), ("start", 0.3, 1.2), *[("work", 0.0, 0.8)] * 8]
 MISSIONS = [
     "Hello there",
     "My name is Ada the {n}th.",
@@ -46,6 +51,8 @@ class Person:
         self._rng = rng
         self.texts: dict[str, str] = {}
         self.accepted: set[str] = set()
+        #: Whether the sprite of this life has begun to work.
+        self.at_work = asyncio.Event()
 
     async def talk(self, client: Client) -> None:
         for mission in self.texts.keys() - self.accepted:
@@ -60,6 +67,8 @@ class Person:
         while (message := await client.next()) is not None:
             if message["type"] == "ack" and message["reply_to"] in self.texts:
                 self.accepted.add(message["reply_to"])
+            elif message["type"] == "agent_event" and message["payload"]["event"] == "started":
+                self.at_work.set()
             elif message["type"] == "agent_event" and message["payload"]["event"] in {"complete", "error"}:
                 self._send(client)
 
@@ -69,16 +78,18 @@ class Person:
         client.send("mission", {"text": self.texts[mission]}, mission)
 
 
+@pytest.mark.parametrize("number", range(WORKSPACES))
 async def test_after_many_kills_every_accepted_mission_is_observed_and_curated_exactly_once(
-    model: OfflineModel, workspace: Path
+    model: OfflineModel, workspace: Path, number: int
 ) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
     print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
-    rng = random.Random(seed)  # noqa: S311 - no secret
+    rng = random.Random(seed + number)  # noqa: S311 - no secret
     curator_calls = _slowed(model, rng)
     person = Person(rng)
     for _ in range(LIVES):
-        await _a_life(workspace, model, person, rng.uniform(*rng.choice(MOMENTS)))
+        since, earliest, latest = rng.choice(MOMENTS)
+        await _a_life(workspace, model, person, since, rng.uniform(earliest, latest))
 
     async with (
         running_sprite(workspace, model.url, SPRITE_BATCH_TURNS=BATCH_TURNS) as sprite,
@@ -106,7 +117,7 @@ async def test_after_many_kills_every_accepted_mission_is_observed_and_curated_e
         pass
     assert _memory_of(workspace) == before
     assert len(curator_calls) == calls
-    assert len(before["learnings"]) > 10
+    assert len(before["learnings"]) > LIVES // 5
 
 
 def _slowed(model: OfflineModel, rng: random.Random) -> list[int]:
@@ -122,10 +133,14 @@ def _slowed(model: OfflineModel, rng: random.Random) -> list[int]:
     return curator_calls
 
 
-async def _a_life(workspace: Path, model: OfflineModel, person: Person, seconds: float) -> None:
-    """Starts a sprite, talks to it, and kills it so long after its start, whatever it is doing."""
+async def _a_life(workspace: Path, model: OfflineModel, person: Person, since: str, seconds: float) -> None:
+    """Starts a sprite, talks to it, and kills it so long after its start or its first work, whatever it is doing."""
+    person.at_work.clear()
     async with started_sprite(workspace, model.url, SPRITE_BATCH_TURNS=BATCH_TURNS) as process:
         talking = asyncio.create_task(_talk(workspace, process, person))
+        if since == "work":
+            async with asyncio.timeout(PATIENCE):
+                await person.at_work.wait()
         await asyncio.wait({talking}, timeout=seconds)
         process.kill()
         await process.wait()

@@ -12,13 +12,13 @@ from bridge.hosts.host import (
     Report,
 )
 from bridge.relay.link import Link, LinkChange
+from sprite.protocol.events import WholeText
 from sprite.protocol.frames import (
     ServerMessage,
     encode,
 )
 from sprite.protocol.messages import (
     Ack,
-    AgentEvent,
     AuthOk,
     StateSync,
 )
@@ -98,7 +98,7 @@ async def calling(**options: float) -> AsyncIterator[Call]:
 async def test_frames_that_arrive_byte_by_byte_and_two_at_once_are_read_whole() -> None:
     async with calling() as call:
         visitor = await call.answered()
-        events = [AgentEvent("m", "text", text=text) for text in ("slow ✓", "one", "two")]
+        events = [WholeText("m", text) for text in ("slow ✓", "one", "two")]
         for byte in encode(events[0], seq=11):
             await visitor.send_bytes(bytes([byte]))
         await visitor.send_bytes(encode(events[1], seq=12) + encode(events[2], seq=13))
@@ -121,7 +121,7 @@ async def test_a_sprite_that_was_set_back_begins_anew_also_under_the_same_epoch(
         await call.audience.until_state("unavailable")
         visitor = await call.answered(last_seq=5)
         await visitor.send(state_sync())
-        await visitor.send(AgentEvent("m", "text", text="six"), seq=6)
+        await visitor.send(WholeText("m", "six"), seq=6)
         await call.audience.until(lambda: len(call.audience.messages) == 2)
     assert call.audience.welcomes == [("e1", False), ("e1", False)]
     assert isinstance(call.audience.messages[0].payload, StateSync)

@@ -22,8 +22,8 @@ from aiohttp import web
 from bridge.llm import upload
 from bridge.llm.budgets import Limits
 from bridge.llm.call import Patience
-from bridge.llm.prices import Prices
-from bridge.llm.rates import Rates
+from bridge.llm.models import Models
+from bridge.llm.rate_limits import RateLimits
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
 from tests.harness import PATIENCE
@@ -207,7 +207,7 @@ async def test_a_compressed_answer_passes_unchanged_and_is_still_counted(api: Sc
 
 async def test_the_sdk_streams_and_counts_tokens_through_it(tmp_path: Path, model: Any) -> None:
     target = Upstream(model.url)
-    async with proxy(tmp_path, target, prices=Prices(is_free=True)) as running:
+    async with proxy(tmp_path, target, models=Models(is_free=True)) as running:
         client = anthropic.AsyncAnthropic(base_url=running.url, api_key=running.token, max_retries=0)
         async with client:
             async with client.messages.stream(**BODY) as stream:  # type: ignore[arg-type]
@@ -266,7 +266,7 @@ async def test_a_token_is_taken_as_a_key_or_as_a_bearer_token(api: ScriptedUpstr
 async def test_a_model_that_is_not_allowed_is_refused_before_anything_is_sent(
     api: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async with proxy(tmp_path, api.url, prices=Prices(allowed=("claude-haiku-*", "gpt-5"))) as running:
+    async with proxy(tmp_path, api.url, models=Models(allowed=("claude-haiku-*", "gpt-5"))) as running:
         for model, status in (("claude-haiku-4-5-20251001", 200), ("claude-opus-5-5", 403), ("gpt-5", 200), ("", 403)):
             async with running.post({**BODY, "model": model}) as response:
                 assert response.status == status, model
@@ -277,8 +277,9 @@ async def test_a_model_that_is_not_allowed_is_refused_before_anything_is_sent(
     assert len(api.asked) == 4
 
 
-async def test_two_readings_of_one_body_are_impossible(api: ScriptedUpstream, tmp_path: Path) -> None:
-    twice = b'{"model":"claude-haiku-4-5","max_tokens":1,"mod\\u0065l":"claude-opus-5-5","messages":[]}'
+@pytest.mark.parametrize("again", [b"mod\\u0065l", b"Model"])
+async def test_two_readings_of_one_body_are_impossible(api: ScriptedUpstream, tmp_path: Path, again: bytes) -> None:
+    twice = b'{"model":"claude-haiku-4-5","max_tokens":1,"%b":"claude-opus-5-5","messages":[]}' % again
     async with proxy(tmp_path, api.url) as running, running.post(twice) as response:
         assert await refusal(response) == (400, "invalid_request_error")
     assert api.asked == []
@@ -327,8 +328,8 @@ async def test_only_so_many_calls_at_once_and_in_a_minute(api: ScriptedUpstream,
         return await usual(request)
 
     api.answer = answer
-    rates = Rates(per_minute=3, at_once=1, clock=lambda: now[0])
-    async with proxy(tmp_path, api.url, rates=rates) as running:
+    rate_limits = RateLimits(per_minute=3, at_once=1, clock=lambda: now[0])
+    async with proxy(tmp_path, api.url, rate_limits=rate_limits) as running:
 
         async def ask() -> tuple[int, str | None]:
             async with running.post() as response:
@@ -369,7 +370,7 @@ async def test_a_large_call_that_is_refused_at_its_end_never_reaches_the_upstrea
             yield body[at : at + 50_000]
 
     async with proxy(
-        tmp_path, api.url, limits=Limits(daily_usd=0.003), prices=Prices(allowed=("claude-haiku-*",))
+        tmp_path, api.url, limits=Limits(daily_usd=0.003), models=Models(allowed=("claude-haiku-*",))
     ) as running:
         async with running.post(pieces() if chunked else body) as response:
             assert response.status == status

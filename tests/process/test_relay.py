@@ -14,22 +14,22 @@ from bridge.hosts.host import (
     HostError,
     Report,
 )
+from sprite.protocol.events import Started, WholeText
 from sprite.protocol.frames import encode
+from sprite.protocol.memory import FilesResult, SearchResult
 from sprite.protocol.messages import (
     Ack,
-    AgentEvent,
     CanvasUpdate,
     Error,
     Gap,
-    MemoryResult,
     Status,
 )
 from tests.chat_stand_in import TOKEN, StandIn, Visitor, state_sync
 from tests.relay_stage import Page, Stage, Street, stage
 
 
-def said(text: str, mission_id: str | None = "m1") -> AgentEvent:
-    return AgentEvent(mission_id, "text", text=text)
+def said(text: str, mission_id: str | None = "m1") -> WholeText:
+    return WholeText(mission_id, text)
 
 
 class Scene:
@@ -297,14 +297,14 @@ async def test_a_sprite_that_fell_asleep_under_an_idle_page_wakes_for_the_next_q
         link = await scene.sprite.visitor()
         await link.welcome(last_seq=10)
         asked = await link.receive("memory")
-        await link.send(MemoryResult("files", files=[]), reply_to=asked["id"])
+        await link.send(FilesResult([]), reply_to=asked["id"])
         assert (await page.reply(question))["payload"]["files"] == []
         assert "unavailable" not in [m["payload"].get("state") for m in page.received]
 
 
 async def test_while_something_is_under_way_a_cut_is_mended_at_once() -> None:
     async with playing(idle_seconds=0) as scene, scene.first_page() as page:
-        await scene.link.send(AgentEvent("m1", "started"), seq=11)
+        await scene.link.send(Started("m1"), seq=11)
         await page.receive("agent_event")
         scene.link.cut()
         await page.link("unavailable")
@@ -323,7 +323,7 @@ async def test_an_answer_goes_to_the_page_that_asked_under_the_id_it_knows() -> 
         asked = [await scene.link.receive("memory") for _ in range(2)]
         assert len({message["id"] for message in asked}) == 2
         for number, message in enumerate(asked):
-            await scene.link.send(MemoryResult("files", waiting=number), reply_to=message["id"])
+            await scene.link.send(SearchResult([], 0, number), reply_to=message["id"])
         assert [(await page.reply("same-id"))["payload"]["waiting"] for page in (first, second)] == [0, 1]
         await scene.tell(11)
         await texts(first, 1)
@@ -503,7 +503,7 @@ async def test_answers_that_nobody_asked_for_and_messages_that_make_no_sense_rea
     async with playing() as scene, scene.first_page() as page:
         await scene.link.send(Ack("done"), reply_to="unheard-of")
         await scene.link.send(Ack("done"))
-        await scene.link.send(MemoryResult("files"), seq=11)
+        await scene.link.send(FilesResult([]), seq=11)
         await scene.link.send_bytes(b'{"type":"link","id":"x","payload":{"state":"unavailable","detail":"pay here"}}\n')
         await scene.link.send_bytes(b'{"type":"agent_event","id":"x","payload":{"event":"yawn"}}\n')
         await scene.link.send_bytes(encode(said("extra"), seq=12)[:-2] + b',"admin":true}\n')
@@ -519,8 +519,8 @@ async def test_answers_that_nobody_asked_for_and_messages_that_make_no_sense_rea
     [
         b"\xff\xfe garbage\n",
         b"x" * (2 * 2**20 + 1),
-        b'{"type":"agent_event","id":"x","seq":-5,"payload":{"mission_id":null,"event":"text"}}\n',
-        b'{"type":"agent_event","id":"x","seq":9007199254740992,"payload":{"mission_id":null,"event":"text"}}\n',
+        b'{"type":"agent_event","id":"x","seq":-5,"payload":{"mission_id":null,"event":"text","text":""}}\n',
+        b'{"type":"agent_event","id":"x","seq":9007199254740992,"payload":{"mission_id":null,"event":"text","text":""}}\n',
         b'{"type":"agent_event","payload":{"mission_id":null,"event":"tool_use","input":' + b'{"a":' * 5000 + b"\n",
     ],
     ids=["garbage", "endless", "negative", "beyond", "deep"],

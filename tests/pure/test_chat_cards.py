@@ -12,13 +12,10 @@ from bridge.chat import drawing, memory_views
 from bridge.chat.cards import draw_card, gauge
 from bridge.chat.reply import StreamedReply
 from bridge.chat.untrusted import clean
-from sprite.protocol.messages import (
-    Block,
-    ChatMessage,
-    FileState,
-    MemoryUpdate,
-    PermissionRequest,
-)
+from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+from sprite.protocol.rows import SearchHit
+from sprite.protocol.shapes import Block, ChatMessage, FileState
+from tests.chat_stand_in import learned
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -160,7 +157,7 @@ def test_a_question_too_long_to_show_says_what_is_missing() -> None:
 
 
 def test_what_was_remembered_is_one_line() -> None:
-    update = MemoryUpdate(files=["user.md"], learnings=[{}, {}], curation_id=1)
+    update = MemoryUpdate(["user.md"], [learned(1, "FACT", "One"), learned(2, "FACT", "Two")], curation_id=1)
     assert text_of(drawing.remembered(update)).strip() == "✎ remembered 2 things · user.md updated"
 
 
@@ -186,8 +183,8 @@ def test_memory_files_show_their_lines_against_their_limit() -> None:
 
 def test_hits_name_their_kind_and_how_much_is_not_looked_through() -> None:
     found = [
-        {"kind": "learning", "id": 1, "type": "FACT", "at": 0.0, "text": "Born [b]in[/b] May"},
-        {"kind": "turn", "id": 7, "turn_id": 7, "at": 0.0, "text": "x" * 400},
+        SearchHit("learning", 1, "FACT", 0.0, "s1", 3, "Born [b]in[/b] May"),
+        SearchHit("turn", 7, "TURN", 0.0, "s1", 7, "x" * 400),
     ]
     drawn = text_of(memory_views.hits(found, waiting=2), width=100)
     assert "FACT" in drawn

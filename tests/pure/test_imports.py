@@ -168,7 +168,11 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
     [
         (("sprite.memory",), (*UPPER, "sprite.tools"), ()),
         (("sprite.tools",), (*UPPER, "sprite.config"), ()),
-        (("sprite.database",), ("sprite",), ("sprite.database", "sprite.errors", "sprite.protocol.messages")),
+        (
+            ("sprite.database",),
+            ("sprite",),
+            ("sprite.database", "sprite.errors", "sprite.protocol.shapes", "sprite.protocol.tools"),
+        ),
         (("sprite.protocol",), ("sprite",), ("sprite.protocol", "sprite.errors")),
         (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors")),
         (("sprite.errors",), ("sprite", "asyncio"), ()),
@@ -186,15 +190,22 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("sprite.tasks", "bridge.tasks"), ("sprite", "bridge"), ()),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
         (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks", "bridge.tasks")),
-        (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts", "bridge.tasks")),
+        (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts", "bridge.token_bucket", "bridge.tasks")),
         (("bridge.observing",), ("bridge",), ("bridge.observing",)),
         (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app"), ()),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),
         (
             ("bridge.llm",),
             ("bridge",),
-            ("bridge.llm", "bridge.database", "bridge.observing.request_keys", "bridge.tasks"),
+            (
+                "bridge.llm",
+                "bridge.database",
+                "bridge.observing.request_keys",
+                "bridge.token_bucket",
+                "bridge.tasks",
+            ),
         ),
+        (("bridge.token_bucket",), ("bridge", "sprite"), ()),
     ],
     ids=lambda value: value[0] if value else "-",
 )
@@ -207,7 +218,11 @@ def test_no_module_knows_more_than_its_layer_may(
 def test_the_stores_do_not_know_each_other() -> None:
     stores = [name for name in PATHS if within(name, "sprite.database") and name.count(".") == 2]
     shared = {"sprite.database.connection", "sprite.database.full_text"}
-    parts = {"transcript": {"turn_index", "curations", "spending"}, "memory": {"learning_index", "projected"}}
+    parts = {
+        "transcript": {"transcript_schema", "turn_index", "turn_journal", "curations", "spending"},
+        "transcript_schema": {"turn_index"},
+        "memory": {"learning_index", "projected"},
+    }
     for name in stores:
         own = {f"sprite.database.{part}" for part in parts.get(name.rpartition(".")[2], set())}
         others = tuple(other for other in stores if other not in {name, *own, *shared})
@@ -218,8 +233,17 @@ def test_the_stores_do_not_know_each_other() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "sprite.protocol.shapes",
+        "sprite.protocol.events",
+        "sprite.protocol.memory",
+        "sprite.protocol.canvas",
+        "sprite.protocol.rows",
+        "sprite.protocol.refusals",
         "sprite.protocol.messages",
         "sprite.protocol.frames",
+        "sprite.protocol.tools",
+        "sprite.protocol.outbox",
+        "sprite.protocol.position",
         "sprite.prices",
         "sprite.agent.mission_end",
         "sprite.agent.turn_result",
@@ -243,6 +267,7 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.memory.curation.prompt",
         "sprite.memory.curation.answer",
         "sprite.memory.curation.answer_files",
+        "bridge.token_bucket",
     ],
 )
 def test_what_is_pure_knows_no_loop_no_socket_and_no_database(name: str) -> None:

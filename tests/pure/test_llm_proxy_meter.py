@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.llm.json_scanner import MalformedError, TopLevelScanner
-from bridge.llm.usage_meter import Inflating, JsonMeter, Reading, SseMeter, Usage, meter_of
+from bridge.llm.usage_meter import Inflating, JsonMeter, Reading, SseMeter, meter_of
+from sprite.prices import Usage
 
 WANTED = ("model", "max_tokens", "usage", "speed")
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -91,6 +92,14 @@ def test_an_object_that_lacks_its_end_is_refused(value: dict[str, Any], cuts: li
 def test_a_name_that_is_said_twice_is_refused_also_where_it_is_written_with_escapes(cuts: list[int]) -> None:
     with pytest.raises(MalformedError, match="twice"):
         scanned(b'{"model":"a","x":{"model":"c"},"\\u006dodel":"b"}', cuts)
+
+
+@pytest.mark.parametrize("name", ["Model", "MODEL", "\\u004dodel", "max_toKens", "max_to\u212aens", "\u017fpeed"])
+@given(cuts=CUTS)
+def test_a_wanted_name_in_another_case_is_refused_with_the_wanted_one_or_without(name: str, cuts: list[int]) -> None:
+    for body in ('{"model":"a","x":1,"%s":"b"}', '{"%s":"b","model":"a"}', '{"x":1,"%s":"b"}'):
+        with pytest.raises(MalformedError, match="is meant"):
+            scanned((body % name).encode(), cuts)
 
 
 def test_the_same_name_deeper_down_is_another() -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from sprite.config import DEFAULT_CURATOR_MODEL
 from sprite.prices import (
     PRICES,
+    LongPrompt,
+    Price,
+    Usage,
     cost_usd,
     price_of,
 )
@@ -55,3 +59,34 @@ def test_a_usage_that_says_nothing_costs_nothing(usage: dict[str, Any]) -> None:
 
 def test_the_stand_in_is_free() -> None:
     assert cost_usd("offline", {"input_tokens": 10**6, "output_tokens": 10**6}) == 0.0
+
+
+#: Prices of its own, so that the figures below stay true when the table changes.
+MODEL = Price(0.1, 0.5, 0.125, 0.2, 0.01, LongPrompt(0.5, 2.5, 0.625, 1, 0.05, above=100_000), 0.01, 1.1)
+
+
+@pytest.mark.parametrize(
+    ("usage", "usd", "usd_with_three_searches_in_the_us"),
+    [
+        (Usage(), 0.0, 0.03),
+        (Usage(7, 1), 1.2000000000000002e-06, 0.030001319999999998),
+        (Usage(1000, 100), 0.00015, 0.030164999999999997),
+        (Usage(3, 512, 18_500, 900), 0.0005537999999999999, 0.03060918),
+        (Usage(12, 4096, 90_000, 9_988), 0.0041976999999999995, 0.03461747),
+        (Usage(12, 4096, 90_000, 9_989, 9_000), 0.024364125, 0.0568005375),
+        (Usage(150_001, 64_000, 0, 600, 60), 0.235398, 0.2889378),
+        (Usage(1, 333, 777_777, 123_456, 123_456), 0.16317785, 0.20949563500000004),
+    ],
+)
+def test_a_call_costs_to_the_last_digit_what_it_always_did(
+    usage: Usage, usd: float, usd_with_three_searches_in_the_us: float
+) -> None:
+    assert MODEL.cost(usage) == usd
+    special = msgspec.structs.replace(usage, web_searches=3, is_us_only=True)
+    assert MODEL.cost(special) == usd_with_three_searches_in_the_us
+
+
+def test_all_that_a_usage_says_is_counted_and_one_that_is_damaged_has_no_cost() -> None:
+    said = {"input_tokens": 1_000_000, "server_tool_use": {"web_search_requests": 3}, "inference_geo": "us"}
+    assert cost_usd("claude-haiku-4-5", said) == pytest.approx(1.1 + 0.03)
+    assert cost_usd("claude-haiku-4-5", {"input_tokens": "many"}) is None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.relay.kept import MAX_BYTES, MAX_MESSAGES, Kept, KeptMessages
 from bridge.relay.replay_buffer import MAX_BYTES as BUFFERED_BYTES
 from bridge.relay.replay_buffer import MAX_FRAMES, ReplayBuffer
-from bridge.relay.token_bucket import TokenBucket
+from bridge.relay.resend_buffer import MAX_BYTES, MAX_MESSAGES, PendingMessage, ResendBuffer
+from bridge.token_bucket import TokenBucket
 
 
 def filled(base: int | None, *seqs: int) -> ReplayBuffer:
@@ -66,30 +66,30 @@ def test_begun_anew_it_knows_nothing_from_before() -> None:
     assert buffer.after(13) == [b"14"]
 
 
-def kept(frame: bytes, asker: str = "ada") -> Kept[str]:
-    return Kept(frame, asker, "id")
+def message(frame: bytes, sender: str = "ada") -> PendingMessage[str]:
+    return PendingMessage(frame, sender, "id")
 
 
 def test_the_same_id_is_the_same_message_keeps_its_place_and_answers_to_whoever_sent_it_last() -> None:
-    messages: KeptMessages[str] = KeptMessages()
-    assert messages.add("one", kept(b"1"))
-    assert messages.add("two", kept(b"2"))
-    assert messages.add("one", kept(b"1", "bob"))
+    messages: ResendBuffer[str] = ResendBuffer()
+    assert messages.add("one", message(b"1"))
+    assert messages.add("two", message(b"2"))
+    assert messages.add("one", message(b"1", "bob"))
     assert messages.frames() == [b"1", b"2"]
     answered = messages.answered("one")
     assert answered is not None
-    assert answered.asker == "bob"
+    assert answered.sender == "bob"
     assert (messages.frames(), messages.answered("one")) == ([b"2"], None)
 
 
 def test_no_more_is_kept_than_there_is_room_for() -> None:
-    messages: KeptMessages[str] = KeptMessages()
-    assert all(messages.add(f"{number}", kept(b"x")) for number in range(MAX_MESSAGES))
-    assert not messages.add("one more", kept(b"x"))
-    assert messages.add("0", kept(b"x"))
+    messages: ResendBuffer[str] = ResendBuffer()
+    assert all(messages.add(f"{number}", message(b"x")) for number in range(MAX_MESSAGES))
+    assert not messages.add("one more", message(b"x"))
+    assert messages.add("0", message(b"x"))
     messages.answered("0")
-    assert not messages.add("large", kept(b"x" * MAX_BYTES))
-    assert messages.add("one more", kept(b"x"))
+    assert not messages.add("large", message(b"x" * MAX_BYTES))
+    assert messages.add("one more", message(b"x"))
 
 
 def test_a_bucket_gives_its_burst_at_once_and_then_says_how_long_to_wait() -> None:
@@ -102,3 +102,15 @@ def test_a_bucket_gives_its_burst_at_once_and_then_says_how_long_to_wait() -> No
     now = 100.0
     assert bucket.take(20) == 0.0
     assert bucket.take(1) == pytest.approx(0.1)
+
+
+def test_a_bucket_says_when_there_will_be_enough_without_taking_any() -> None:
+    now = 0.0
+    bucket = TokenBucket(10, 20, clock=lambda: now)
+    assert [bucket.wait(20), bucket.wait(20)] == [0.0, 0.0]
+    bucket.take(20)
+    assert bucket.wait(5) == pytest.approx(0.5)
+    now = 0.25
+    assert bucket.wait(5) == pytest.approx(0.25)
+    now = 0.5
+    assert bucket.wait(5) == 0.0

@@ -16,14 +16,8 @@ from hypothesis import strategies as st
 
 from sprite.database.workspace import Effect, WorkspaceDB, open_workspace
 from sprite.protocol.frames import encode
-from sprite.protocol.messages import (
-    MAX_FRAME_BYTES,
-    CanvasUpdate,
-    Card,
-    Point,
-    Size,
-    StackUpdate,
-)
+from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate, StackUpdate
+from sprite.protocol.shapes import Card, Point, Size
 from sprite.tools.blocks import BLOCKS, MAX_BLOCKS, MAX_CARD_BYTES, BlockError, read_blocks
 from sprite.tools.canvas import MAX_TITLE_CHARS, canvas_tools
 

@@ -13,6 +13,7 @@ import pytest
 
 from bridge.database import APPLICATION_ID, MIGRATIONS, open_database
 from bridge.errors import OperatorError
+from sprite.database import connection as sprite_database
 
 
 def add(name: str) -> Callable[[sqlite3.Connection], object]:
@@ -42,6 +43,22 @@ async def test_every_version_reaches_the_same_schema_and_keeps_its_rows(tmp_path
         async with open_database(path) as db:
             assert await db.read(names) == ["ada"]
         assert schema(path) == schema(tmp_path / "fresh.db")
+
+
+def pragmas(db: sqlite3.Connection) -> dict[str, object]:
+    names = ("busy_timeout", "journal_mode", "synchronous", "foreign_keys", "query_only")
+    return {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
+
+
+async def test_it_is_opened_as_the_sprite_opens_its_own(tmp_path: Path) -> None:
+    notes = sprite_database.Schema("notes.db", 7, ["CREATE TABLE notes (text)"])
+    async with (
+        open_database(tmp_path / "bridge.db") as db,
+        sprite_database.open_database(tmp_path / "n.db", notes) as own,
+    ):
+        writing = {"busy_timeout": 5000, "journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "query_only": 0}
+        assert await db.write(pragmas) == await own.transact(pragmas) == writing
+        assert await db.read(pragmas) == await own.read(pragmas) == {**writing, "query_only": 1}
 
 
 async def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:

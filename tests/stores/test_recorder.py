@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprite.database.connection import open_database
-from sprite.database.transcript import SCHEMA, Observation, TranscriptDB, open_transcript
+from sprite.database.transcript import Observation, TranscriptDB, open_transcript
+from sprite.database.transcript_schema import SCHEMA
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.privacy.cutting import (
@@ -89,7 +90,7 @@ async def test_a_mission_becomes_one_observation_with_all_that_happened(rec: Rec
         {"tool_use_id": "t1", "name": "Bash", "input": {"command": "t1"}, "result": "a.txt", "is_error": False}
     ]
     assert (turn.notice, turn.processed) == ("", False)
-    assert await rec.transcript.journal_entries() == [], "the journal goes with the turn"
+    assert await rec.transcript.journal.entries() == [], "the journal goes with the turn"
 
 
 async def test_a_mission_that_no_hook_ever_saw_is_kept_with_its_words(rec: Recording) -> None:
@@ -180,7 +181,7 @@ async def test_a_mission_merged_into_a_task_turn_ends_that_one_and_gets_what_fol
         "They pass.",
         ["t2"],
     )
-    assert await rec.transcript.journal_entries() == []
+    assert await rec.transcript.journal.entries() == []
 
 
 async def test_a_mission_beside_a_task_turn_keeps_its_own_words(rec: Recording) -> None:
@@ -224,6 +225,64 @@ async def test_what_a_background_agent_does_after_its_turn_is_told_by_the_turn_t
     assert {call["agent_id"] for call in task.tool_calls} == {"agent-7"}
 
 
+def launch(rec: Recording, prompt_id: str, agent_id: str, **more: Any) -> Awaitable[None]:
+    """The hook of the call that started an agent in the background, which returns at once."""
+    return rec.tool(prompt_id, f"start-{agent_id}", {"isAsync": True, "agentId": agent_id}, **more)
+
+
+def notification(agent_id: str) -> str:
+    return f"<task-notification>\n<task-id>{agent_id}</task-id>\n<status>completed</status>"
+
+
+async def test_a_background_agents_calls_wait_for_its_own_report_whatever_turn_their_hooks_name(rec: Recording) -> None:
+    rec.recorder.open_mission("m-1", "Start both")
+    await rec.recorder.prompt_submitted("p", "Start both")
+    await launch(rec, "p", "one")
+    await launch(rec, "p", "two")
+    await rec.tool("p", "one-1", agent_id="one")
+    await rec.recorder.close_mission("complete")
+    await rec.tool("p", "two-1", agent_id="two")
+    rec.recorder.open_mission("m-2", "Something else")
+    await rec.recorder.prompt_submitted("p-2", "Something else")
+    await rec.tool("p-2", "one-2", agent_id="one")
+    await rec.recorder.close_mission("complete")
+    await rec.recorder.prompt_submitted("p-3", notification("one"))
+    await rec.recorder.close_task("complete")
+    rec.recorder.open_mission("m-3", "And then?")
+    await rec.recorder.prompt_submitted("p-4", "And then?")
+    await rec.recorder.prompt_submitted("p-4", notification("two"))
+    await rec.recorder.close_mission("complete")
+    assert [(turn.trigger, ids(turn)) for turn in await rec.turns()] == [
+        ("user", ["start-one", "start-two"]),
+        ("user", []),
+        ("task", ["one-1", "one-2"]),
+        ("user", ["two-1"]),
+    ]
+    assert await rec.transcript.journal.entries() == []
+
+
+async def test_an_agent_in_the_foreground_works_in_the_turn_that_waits_for_it_and_its_own_agents_with_it(
+    rec: Recording,
+) -> None:
+    rec.recorder.open_mission("m-1", "Delegate")
+    await rec.recorder.prompt_submitted("p", "Delegate")
+    rec.recorder.tool_started("start-front", "Agent", {})
+    rec.recorder.agent_started("front", "start-front")
+    await launch(rec, "p", "behind")
+    rec.recorder.agent_started("below", "start-below")
+    await rec.tool("p", "below-1", agent_id="below")
+    await rec.tool("p", "start-below", {"agentId": "below"}, agent_id="front")
+    rec.recorder.agent_started("far-below", "start-far-below")
+    await rec.tool("p", "far-below-1", agent_id="far-below")
+    await rec.recorder.close_mission("interrupted")
+    await rec.tool("p", "start-far-below", "failed", is_error=True, agent_id="behind")
+    await rec.recorder.prompt_submitted("p-2", notification("behind"))
+    await rec.recorder.close_task("complete")
+    mission, report = await rec.turns()
+    assert ids(mission) == ["start-front", "start-behind", "start-below", "below-1"]
+    assert ids(report) == ["start-far-below", "far-below-1"]
+
+
 async def test_background_work_that_nobody_reports_is_written_when_the_session_ends(rec: Recording) -> None:
     await rec.tool("p-gone", "late")
     await rec.recorder.close_session()
@@ -238,7 +297,7 @@ async def test_what_is_open_when_the_session_ends_is_written_as_interrupted(rec:
     rec.recorder.open_mission("m-1", "Half")
     await rec.recorder.close_session()
     assert [(t.trigger, t.outcome) for t in await rec.turns()] == [("user", "interrupted"), ("task", "interrupted")]
-    assert await rec.transcript.journal_entries() == []
+    assert await rec.transcript.journal.entries() == []
 
 
 async def test_turns_that_end_in_the_same_moment_are_each_written_once(rec: Recording) -> None:
@@ -466,7 +525,7 @@ async def test_half_an_emoji_from_anywhere_is_kept_and_stops_nothing(half: str, 
     await rec.tool("p", "t2", half)
     await rec.recorder.prompt_submitted("p", f"a notice {half}")
     kept = half.encode("utf-8", "replace").decode()
-    journaled = [entry.event for entry in await rec.transcript.journal_entries()]
+    journaled = [entry.event for entry in await rec.transcript.journal.entries()]
     assert [event for event in journaled if event in {"prompt", "tool", "notice"}] == ["prompt", "tool", "notice"]
     await rec.recorder.stopped("p", half)
     await rec.recorder.close_mission("error", half)
@@ -485,7 +544,7 @@ async def crash_and_recover(folder: Path, *, before: Callable[[Recording], Await
         await asyncio.sleep(0.01)
     async with recording(folder) as rec:
         await rec.recorder.recover()
-        assert await rec.transcript.journal_entries() == []
+        assert await rec.transcript.journal.entries() == []
         await rec.recorder.recover()
         return await rec.turns()
 
@@ -537,6 +596,32 @@ async def test_each_killed_turn_becomes_one_observation_in_the_order_in_which_th
     assert [t.timestamp for t in turns] == sorted(t.timestamp for t in turns), "dated by their last sign of life"
 
 
+async def test_agents_that_died_with_the_process_are_told_with_the_turn_they_were_in(tmp_path: Path) -> None:
+    async def before(rec: Recording) -> None:
+        rec.recorder.open_mission("m-1", "Delegate")
+        await rec.recorder.prompt_submitted("p", "Delegate")
+        for agent in ("reported", "unheard"):
+            await launch(rec, "p", agent)
+            await rec.tool("p", f"{agent}-1", agent_id=agent)
+        await rec.recorder.close_mission("complete")
+        await rec.recorder.prompt_submitted("p-2", notification("reported"))
+        rec.recorder.open_mission("m-2", "Now in front")
+        await rec.recorder.prompt_submitted("p-3", "Now in front")
+        rec.recorder.tool_started("start-front", "Agent", {})
+        rec.recorder.agent_started("front", "start-front")
+        rec.recorder.text("I wait.")
+        await rec.tool("p-3", "front-1", agent_id="front")
+
+    turns = {turn.user_message or turn.notice: turn for turn in await crash_and_recover(tmp_path, before=before)}
+    assert {words: (turn.outcome, ids(turn)) for words, turn in turns.items()} == {
+        "Delegate": ("complete", ["start-reported", "start-unheard"]),
+        notification("reported"): ("crashed", ["reported-1"]),
+        "": ("crashed", ["unheard-1"]),
+        "Now in front": ("crashed", ["front-1"]),
+    }
+    assert turns["Now in front"].agent_response == "I wait."
+
+
 async def test_a_task_turn_killed_before_its_merge_is_told_beside_the_mission(tmp_path: Path) -> None:
     async def before(rec: Recording) -> None:
         await rec.recorder.prompt_submitted("p", "<task-notification>")
@@ -554,7 +639,7 @@ async def test_a_hook_later_than_its_turns_end_does_not_stop_the_next_start(tmp_
         await rec.recorder.prompt_submitted("p", "Hello")
         await rec.recorder.close_mission("complete")
         late = TurnBuffer(SESSION, "user", "m-1", "Hello")
-        await rec.transcript.journal(late.key, SESSION, "stop", {**late.snapshot(), "message": "too late"})
+        await rec.transcript.journal.append(late.key, SESSION, "stop", {**late.snapshot(), "message": "too late"})
 
     (turn,) = await crash_and_recover(tmp_path, before=before)
     assert turn.outcome == "complete"

@@ -1,56 +1,78 @@
-// The canvas panel: tabs, the board, and what stands there when there is nothing to show. The board, with all that draws
-// cards, is no part of the page's first load: it comes with the first card.
+// The canvas panel: tabs, the board, and what stands there when there is nothing to show. The board, with all that
+// draws cards, is no part of the page's first load: it comes with the first card.
+//
+// Everything here is made with h(): cards, tables and tabs keep their elements while their content changes, with their
+// scroll place, focus and the person's hand on them, and ten thousand rows are data before they are elements.
 
 import { h } from '../dom.js';
 import { plural } from '../format.js';
-import { html, render } from '../vendor/lit-html/lit-html.js';
-import { Stacks, archivedOf } from './stacks.js';
+import { Instead } from './instead.js';
+import { archivedOf, Stacks } from './stacks.js';
 import { Tabs } from './tabs.js';
 
-const FIRST_WORDS = 'Make a table of the five largest cities of Europe with their population';
+/** @import { CanvasUpdate, Command, Page } from '../types/page.js' */
+/** @import { Board } from './board.js' */
 
-/** Builds the panel in `root`; see the page's interface for `page` and for what is returned. */
+/**
+ * Builds the panel in `root`; see the page's interface for `page` and for what is returned.
+ * @param {HTMLElement} root
+ * @param {Page} page
+ */
 export function mountCanvas(root, page) {
   const canvas = new Canvas(root, page);
   return {
     shown: () => canvas.show(true),
     hidden: () => canvas.show(false),
+    /** @param {string} cardId */
     openCard: (cardId) => canvas.openCard(cardId),
-    openStack: (stackId) => canvas.stacks.choose(stackId),
   };
 }
 
 class Canvas {
+  /** @type {Page} */
   #page;
   #visible = false;
+  /** @type {Board | null} */
   #board = null;
-  /** Cards that the agent has changed and nobody has seen since. */
+  /**
+   * Cards that the agent has changed and nobody has seen since.
+   * @type {Set<string>}
+   */
   #touched = new Set();
   #tabs;
   #instead;
-  #loading;
+  /** @type {Promise<Board> | null} */
+  #loading = null;
 
+  /**
+   * @param {HTMLElement} root
+   * @param {Page} page
+   */
   constructor(root, page) {
     this.#page = page;
     this.stacks = new Stacks(page, () => this.#draw());
     const head = h('div', { class: 'canvas-head' });
     this.#tabs = new Tabs(head, this.stacks, () => this.#showArchived());
-    this.#instead = h('div', { class: 'canvas-instead' });
+    this.#instead = new Instead((text) => page.draft(text));
     root.classList.add('canvas');
-    root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this.#instead);
+    root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this.#instead.element);
     page.store.subscribe(['stacks', 'cards', 'loaded', 'link'], () => this.#draw());
     page.store.listen('canvas_update', (update) => this.#heard(update));
     this.#addCommands();
     this.#draw();
   }
 
+  /** @param {boolean} visible */
   show(visible) {
     this.#visible = visible;
     this.#board?.show(visible);
     if (visible) this.#draw();
   }
 
-  /** Brings a card into sight, whichever stack it is on. */
+  /**
+   * Brings a card into sight, whichever stack it is on.
+   * @param {string} cardId
+   */
   async openCard(cardId) {
     const card = this.#page.store.state.cards.get(cardId);
     if (!card) {
@@ -59,7 +81,11 @@ class Canvas {
     }
     const stack = this.stacks.all.find(({ stack_id: id }) => id === card.stack_id);
     if (card.archived || stack?.archived) {
-      const action = { label: 'Restore', run: async () => (await this.stacks.restoreCard(card), this.openCard(cardId)) };
+      const restore = async () => {
+        await this.stacks.restoreCard(card);
+        await this.openCard(cardId);
+      };
+      const action = { label: 'Restore', run: restore };
       this.#page.toast({ kind: 'info', text: `“${card.title}” is archived.`, action });
       return;
     }
@@ -68,7 +94,10 @@ class Canvas {
     board.focus(cardId);
   }
 
-  /** The agent, or another page, has changed a card. */
+  /**
+   * The agent, or another page, has changed a card.
+   * @param {CanvasUpdate} update
+   */
   #heard({ command, card_id: cardId, stack_id: stackId }) {
     if (command === 'close_card') return;
     const agent = this.#page.store.state.session.running_mission_id !== null;
@@ -89,7 +118,7 @@ class Canvas {
   async #makeBoard() {
     const { Board } = await import('./board.js');
     this.#board = new Board(this.#page, (view) => this.stacks.archiveCard(view.card), this.#touched);
-    this.#instead.before(this.#board.element);
+    this.#instead.element.before(this.#board.element);
     this.#board.show(this.#visible);
     this.#draw();
     return this.#board;
@@ -116,50 +145,54 @@ class Canvas {
     const count = counts.get(stackId) ?? 0;
     if (count > 0 && this.#board === null) this.#loadBoard().catch(() => null);
     const instead = this.#insteadOfCards(count, state.cards.size > 0);
-    this.#instead.hidden = instead === null;
-    render(instead ?? html``, this.#instead);
+    this.#instead.show(instead, state.link.detail);
     if (this.#board === null) return;
     this.#board.element.hidden = instead !== null;
     this.#board.follow();
   }
 
+  /**
+   * @param {number} count
+   * @param {boolean} experienced
+   */
   #insteadOfCards(count, experienced) {
     const { loaded, link } = this.#page.store.state;
-    if (!loaded) return link.state === 'offline' || link.state === 'unavailable' ? unreachable(link) : LOADING;
-    if (count > 0) return this.#board === null ? LOADING : null;
-    return experienced ? ALL_CLEAR : this.#firstCard();
-  }
-
-  #firstCard() {
-    return html`<div class="empty">
-      <h3>Your canvas</h3>
-      <p>What the agent makes for you stands here as cards: tables, documents, notes. Ask for one to see it appear.</p>
-      <button type="button" class="button primary" @click=${() => this.#page.draft(FIRST_WORDS)}>Ask for a table</button>
-    </div>`;
+    if (!loaded) return link.state === 'offline' || link.state === 'unavailable' ? 'unreachable' : 'loading';
+    if (count > 0) return this.#board === null ? 'loading' : null;
+    return experienced ? 'clear' : 'first';
   }
 
   #addCommands() {
     const { commands } = this.#page;
     const active = () => this.#page.store.state.loaded && this.stacks.active !== null;
-    const command = (id, title, run, more = {}) => commands.add({ id: `canvas.${id}`, title, group: 'Canvas', run, ...more });
+    /**
+     * @param {string} id
+     * @param {string} title
+     * @param {() => unknown} run
+     * @param {Partial<Command>} [more]
+     */
+    const command = (id, title, run, more = {}) =>
+      commands.add({ id: `canvas.${id}`, title, group: 'Canvas', run, ...more });
     command('new-stack', 'New stack', () => this.stacks.create(), { keys: 'n s' });
-    command('rename-stack', 'Rename this stack', () => this.stacks.rename(this.stacks.active), { when: active });
-    command('archive-stack', 'Archive this stack', () => this.stacks.archive(this.stacks.active), { when: active });
+    command('rename-stack', 'Rename this stack', () => this.stacks.renameActive(), { when: active });
+    command('archive-stack', 'Archive this stack', () => this.stacks.archiveActive(), { when: active });
     command('next-stack', 'Next stack', () => this.#step(1), { keys: ']', when: active });
     command('previous-stack', 'Previous stack', () => this.#step(-1), { keys: '[', when: active });
     command('archived', 'Archived stacks and cards', () => void this.#showArchived());
     commands.provide('Cards', (query) => this.#cardsLike(query));
   }
 
+  /** @param {1 | -1} by */
   #step(by) {
     const stack = this.stacks.step(by);
-    if (stack === null) return;
+    if (!stack) return;
     this.#page.openPanel('canvas');
     const cards = [...this.#page.store.state.cards.values()];
     const count = cards.filter((card) => card.stack_id === stack.stack_id && !card.archived).length;
     this.#page.announce(`Stack ${stack.name}, ${plural(count, 'card')}`);
   }
 
+  /** @param {string} query */
   #cardsLike(query) {
     const wanted = query.trim().toLowerCase();
     if (wanted === '') return [];
@@ -170,19 +203,3 @@ class Canvas {
       .map((card) => ({ title: card.title, hint: 'Card', run: () => this.#page.openCard(card.card_id) }));
   }
 }
-
-const LOADING = html`<div class="canvas-loading" role="status" aria-label="The canvas is loading">
-  <div class="skeleton"></div>
-  <div class="skeleton"></div>
-  <div class="skeleton"></div>
-</div>`;
-
-const ALL_CLEAR = html`<div class="empty">
-  <h3>An empty stack</h3>
-  <p>While this stack is in front, the cards you ask for are drawn here.</p>
-</div>`;
-
-const unreachable = (link) => html`<div class="empty">
-  <h3>The canvas cannot be reached</h3>
-  <p>${link.detail || 'There is no connection to your sprite.'} Your cards are safe there, and appear as soon as it answers.</p>
-</div>`;

@@ -1,77 +1,177 @@
 // The row above the board: a tab for each stack, and what can be done with the one in front.
 
-import { icon } from '../icons.js';
-import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { repeat } from '../vendor/lit-html/directives/repeat.js';
+import { h } from '../dom.js';
+import { iconElement } from '../icons.js';
 
+/** @import { Stack } from '../types/page.js' */
+/** @import { Stacks } from './stacks.js' */
+
+/** @type {Record<string, 1 | -1>} */
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 
 export class Tabs {
-  #root;
+  /** @type {Stacks} */
   #stacks;
-  #showArchived;
+  /** @type {Map<string, Tab>} */
+  #tabs = new Map();
+  #list;
+  #rename;
+  #archive;
+  #archived;
+  /** @type {string | null} */
   #seen = null;
 
-  /** `showArchived()` opens the list of what is archived. */
+  /**
+   * `showArchived()` opens the list of what is archived.
+   * @param {HTMLElement} root
+   * @param {Stacks} stacks
+   * @param {() => void} showArchived
+   */
   constructor(root, stacks, showArchived) {
-    this.#root = root;
     this.#stacks = stacks;
-    this.#showArchived = showArchived;
+    this.#list = h('div', { class: 'stack-tabs scroll', role: 'tablist', 'aria-label': 'Stacks' });
+    this.#list.addEventListener('keydown', (event) => this.#key(event));
+    this.#rename = tool('edit', () => stacks.renameActive());
+    this.#archive = tool('archive', () => stacks.archiveActive());
+    this.#archived = h('button', { type: 'button', class: 'button quiet small', onclick: showArchived });
+    const create = tool('add', () => stacks.create());
+    name(create, 'New stack');
+    root.append(this.#list, h('div', { class: 'stack-tools' }, create, this.#rename, this.#archive, this.#archived));
   }
 
-  /** Draws the tabs; `archived` is how many stacks and cards are put away, `counts` the open cards by stack. */
+  /**
+   * Draws the tabs; `archived` is how many stacks and cards are put away, `counts` the open cards by stack.
+   * @param {number} archived
+   * @param {Map<string, number>} counts
+   */
   draw(archived, counts) {
     const { open, active } = this.#stacks;
-    const row = html`
-      <div class="stack-tabs scroll" role="tablist" aria-label="Stacks" @keydown=${(event) => this.#key(event)}>
-        ${repeat(open, ({ stack_id: id }) => id, (stack) => this.#tab(stack, stack === active, counts.get(stack.stack_id) ?? 0))}
-      </div>
-      <div class="stack-tools">
-        ${this.#tool('add', 'New stack', () => this.#stacks.create())}
-        ${active ? this.#tool('edit', `Rename stack ${active.name}`, () => this.#stacks.rename(active)) : nothing}
-        ${active ? this.#tool('archive', `Archive stack ${active.name}`, () => this.#stacks.archive(active)) : nothing}
-        ${archived > 0
-          ? html`<button type="button" class="button quiet small" @click=${this.#showArchived}>Archived <span class="tabular">${archived}</span></button>`
-          : nothing}
-      </div>`;
-    render(row, this.#root);
+    this.#drop(new Set(open.map((stack) => stack.stack_id)));
+    open.forEach((stack, place) => {
+      const { element } = this.#drawn(stack, stack === active, counts.get(stack.stack_id) ?? 0);
+      const there = this.#list.children[place] ?? null;
+      if (there !== element) this.#list.insertBefore(element, there);
+    });
+    this.#rename.hidden = this.#archive.hidden = active === null;
+    if (active) {
+      name(this.#rename, `Rename stack ${active.name}`);
+      name(this.#archive, `Archive stack ${active.name}`);
+    }
+    this.#archived.hidden = archived === 0;
+    this.#archived.replaceChildren('Archived ', h('span', { class: 'tabular' }, String(archived)));
     // With many stacks, the one in front is the one to be seen.
     if (active !== null && active.stack_id !== this.#seen) {
       this.#seen = active.stack_id;
-      this.#root.querySelector('[aria-selected="true"]').scrollIntoView({ block: 'nearest', inline: 'nearest' });
+      this.#front?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
     }
   }
 
-  #tab(stack, selected, count) {
-    const news = this.#stacks.news.has(stack.stack_id);
-    return html`<button
-      type="button"
-      role="tab"
-      class="stack-tab"
-      data-stack-id=${stack.stack_id}
-      title="${stack.name} (double click to rename)"
-      aria-selected=${selected}
-      aria-controls="canvas-board"
-      tabindex=${selected ? 0 : -1}
-      @click=${() => this.#stacks.choose(stack.stack_id)}
-      @dblclick=${() => this.#stacks.rename(stack)}
-    ><span class="cut">${stack.name}</span>${count > 0 ? html`<span class="stack-count tabular">${count}<span class="visually-hidden"> ${count === 1 ? 'card' : 'cards'}</span></span>` : nothing}${news
-      ? html`<span class="stack-news"><span class="visually-hidden">, new</span></span>`
-      : nothing}</button>`;
+  /** @returns {HTMLElement | null} */
+  get #front() {
+    return this.#list.querySelector('[aria-selected="true"]');
   }
 
-  #tool(name, label, act) {
-    return html`<button type="button" class="icon-button small" aria-label=${label} title=${label} @click=${act}>${icon(name, true)}</button>`;
+  /** @param {Set<string>} ids */
+  #drop(ids) {
+    for (const [id, tab] of this.#tabs) {
+      if (ids.has(id)) continue;
+      tab.element.remove();
+      this.#tabs.delete(id);
+    }
   }
 
+  /**
+   * @param {Stack} stack
+   * @param {boolean} selected
+   * @param {number} count
+   */
+  #drawn(stack, selected, count) {
+    const id = stack.stack_id;
+    const tab = this.#tabs.get(id) ?? new Tab(this.#stacks, stack);
+    this.#tabs.set(id, tab);
+    tab.update(stack, selected, count, this.#stacks.news.has(id));
+    return tab;
+  }
+
+  /** @param {KeyboardEvent} event */
   #key(event) {
+    const step = ARROWS[event.key];
     if (event.key === 'F2' && this.#stacks.active) {
-      this.#stacks.rename(this.#stacks.active);
-    } else if (ARROWS[event.key] && this.#stacks.step(ARROWS[event.key])) {
-      this.#root.querySelector('[aria-selected="true"]')?.focus();
+      void this.#stacks.renameActive();
+    } else if (step && this.#stacks.step(step)) {
+      this.#front?.focus();
     } else {
       return;
     }
     event.preventDefault();
   }
+}
+
+class Tab {
+  /** @type {Stack} */
+  #stack;
+  #shown = '';
+
+  /**
+   * @param {Stacks} stacks
+   * @param {Stack} stack
+   */
+  constructor(stacks, stack) {
+    const id = stack.stack_id;
+    this.#stack = stack;
+    this.element = h('button', {
+      type: 'button',
+      role: 'tab',
+      class: 'stack-tab',
+      dataset: { stackId: id },
+      'aria-controls': 'canvas-board',
+      onclick: () => stacks.choose(id),
+      ondblclick: () => stacks.rename(this.#stack),
+    });
+  }
+
+  /**
+   * @param {Stack} stack
+   * @param {boolean} selected
+   * @param {number} count
+   * @param {boolean} isNew
+   */
+  update(stack, selected, count, isNew) {
+    this.#stack = stack;
+    this.element.setAttribute('aria-selected', String(selected));
+    this.element.tabIndex = selected ? 0 : -1;
+    const shown = JSON.stringify([stack.name, count, isNew]);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    this.element.title = `${stack.name} (double click to rename)`;
+    const pieces = [h('span', { class: 'cut' }, stack.name)];
+    if (count > 0) pieces.push(h('span', { class: 'stack-count tabular' }, String(count), unseen(cards(count))));
+    if (isNew) pieces.push(h('span', { class: 'stack-news' }, unseen(', new')));
+    this.element.replaceChildren(...pieces);
+  }
+}
+
+/** @param {number} count */
+const cards = (count) => (count === 1 ? ' card' : ' cards');
+
+/**
+ * Words for those who hear the page.
+ * @param {string} words
+ */
+const unseen = (words) => h('span', { class: 'visually-hidden' }, words);
+
+/**
+ * @param {string} icon
+ * @param {() => unknown} act
+ */
+const tool = (icon, act) =>
+  h('button', { type: 'button', class: 'icon-button small', onclick: act }, iconElement(icon, true));
+
+/**
+ * @param {HTMLButtonElement} button
+ * @param {string} words
+ */
+function name(button, words) {
+  button.setAttribute('aria-label', words);
+  button.title = words;
 }

@@ -1,18 +1,27 @@
 // The chat region: the thread, the line that says how things stand, and the field.
+//
+// Everything here is made with h(): a reply grows hundreds of times a minute, and only its last block is made again.
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
+import { wordsOf } from '../problem.js';
 import { Composer } from './composer.js';
 import { RunStateLine } from './run_state.js';
 import { Thread } from './thread.js';
 import { Unsent } from './unsent.js';
 
+/** @import { Page } from '../types/page.js' */
+
 const STARTERS = [
-  ['Draw a card', 'Make a table of apples 3, pears 5 and plums 12.'],
-  ['Tell it something to remember', 'My name is Ada, and I prefer tea to coffee.'],
-  ['See what it remembers', 'What do you remember about me?'],
+  { title: 'Draw a card', text: 'Make a table of apples 3, pears 5 and plums 12.' },
+  { title: 'Tell it something to remember', text: 'My name is Ada, and I prefer tea to coffee.' },
+  { title: 'See what it remembers', text: 'What do you remember about me?' },
 ];
 
+/**
+ * @param {HTMLElement} root
+ * @param {Page} page
+ */
 export function mountChat(root, page) {
   const { store, outbox, commands } = page;
   const unsent = new Unsent(page);
@@ -20,64 +29,101 @@ export function mountChat(root, page) {
   const thread = new Thread(page, { empty, unsent: unsent.element });
   const line = new RunStateLine(page);
   const composer = new Composer(page, { onSent: () => thread.follow(), onEditQueued: editQueued });
-  root.append(h('h2', { class: 'visually-hidden' }, 'Chat'), thread.element, h('div', { class: 'chat-foot' }, line.element, composer.element), signedOut());
+  root.append(
+    h('h2', { class: 'visually-hidden' }, 'Chat'),
+    thread.element,
+    h('div', { class: 'chat-foot' }, line.element, composer.element),
+    signedOut(),
+  );
 
   function welcome() {
-    const examples = STARTERS.map(([title, text]) =>
-      h('button', { class: 'starter', type: 'button', onclick: () => chat.draft(text) }, h('strong', null, title), h('span', null, text)));
-    return h('div', { class: 'welcome', hidden: true },
+    const examples = STARTERS.map(({ title, text }) =>
+      h(
+        'button',
+        { class: 'starter', type: 'button', onclick: () => chat.draft(text) },
+        h('strong', null, title),
+        h('span', null, text),
+      ),
+    );
+    return h(
+      'div',
+      { class: 'welcome', hidden: true },
       h('h2', null, 'What shall we work on?'),
-      h('p', { class: 'muted' }, 'Sprite works on its own computer, draws what it finds on the canvas, and remembers what you tell it. Pick a line to start with, or write your own.'),
-      h('div', { class: 'starters' }, examples));
+      h(
+        'p',
+        { class: 'muted' },
+        'Sprite works on its own computer, draws what it finds on the canvas, and remembers what you tell it. ' +
+          'Pick a line to start with, or write your own.',
+      ),
+      h('div', { class: 'starters' }, examples),
+    );
   }
 
   function signedOut() {
-    const panel = h('div', { class: 'signed-out', hidden: true, role: 'alertdialog', 'aria-label': 'Signed out' },
-      h('div', { class: 'empty card-surface' },
+    const panel = h(
+      'div',
+      { class: 'signed-out', hidden: true, role: 'alertdialog', 'aria-label': 'Signed out' },
+      h(
+        'div',
+        { class: 'empty card-surface' },
         iconElement('alert'),
         h('h2', null, 'You are signed out'),
-        h('p', null, 'This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept here. Open a new login link to come back.'),
-        h('button', { class: 'button primary', type: 'button', onclick: () => location.reload() }, 'Sign in again')));
+        h(
+          'p',
+          null,
+          'This login has ended or was revoked. Nothing is lost: your agent goes on, and what you typed is kept ' +
+            'here. Open a new login link to come back.',
+        ),
+        h('button', { class: 'button primary', type: 'button', onclick: () => location.reload() }, 'Sign in again'),
+      ),
+    );
     store.subscribe('link', () => {
       const isOut = store.state.link.state === 'signed-out';
       if (isOut !== panel.hidden) return;
       panel.hidden = !isOut;
-      if (isOut) panel.querySelector('button').focus();
+      if (isOut) panel.querySelector('button')?.focus();
     });
     return panel;
   }
 
   function editQueued() {
-    const waiting = store.state.chat.findLast((entry) => entry.status === 'queued');
-    if (!waiting) return false;
-    outbox.takeBack(waiting.missionId).then(() => chat.draft(waiting.text)).catch((problem) => page.toast({ kind: 'error', text: problem.message }));
+    const { missionId, text } = store.conversation.lastQueued ?? {};
+    if (!missionId || !text) return false;
+    outbox
+      .takeBack(missionId)
+      .then(() => chat.draft(text))
+      .catch((problem) => page.toast({ kind: 'error', text: wordsOf(problem) }));
     return true;
   }
 
   async function newSession() {
     const sure = await page.confirm({
       title: 'Start a new session?',
-      body: 'Sprite starts afresh with what it remembers: it looks through this conversation first and keeps what matters. What was said stays here to read.',
+      body:
+        'Sprite starts afresh with what it remembers: it looks through this conversation first and keeps what ' +
+        'matters. What was said stays here to read.',
       confirm: 'New session',
     });
     if (!sure) return;
     const stop = page.toast({ text: 'Looking through the conversation for what to remember…' });
     try {
       await page.connection.ask('system', { action: 'new_session' }, { timeout: 10 * 60_000 });
-      store.conversation.notice('session', { text: 'New session' });
+      store.conversation.notice({ notice: 'session', text: 'New session' });
       store.touch('chat');
       page.announce('A new session has begun.');
       thread.follow();
       composer.focus();
     } catch (problem) {
-      page.toast({ kind: 'error', text: problem.message });
+      page.toast({ kind: 'error', text: wordsOf(problem) });
     } finally {
       stop();
     }
   }
 
   let dragDepth = 0;
+  /** @param {DragEvent} event */
   const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes('Files');
+  /** @param {boolean} on */
   const highlight = (on) => {
     dragDepth = on ? dragDepth + 1 : Math.max(0, dragDepth - 1);
     root.classList.toggle('dropping', dragDepth > 0);
@@ -85,7 +131,9 @@ export function mountChat(root, page) {
   root.addEventListener('dragenter', (event) => hasFiles(event) && highlight(true));
   root.addEventListener('dragleave', (event) => hasFiles(event) && highlight(false));
   // Dropped beside the chat a file would replace the page.
-  for (const name of ['dragover', 'drop']) addEventListener(name, (event) => hasFiles(event) && event.preventDefault());
+  for (const name of /** @type {const} */ (['dragover', 'drop'])) {
+    addEventListener(name, (event) => hasFiles(event) && event.preventDefault());
+  }
   root.addEventListener('drop', (event) => {
     dragDepth = 0;
     root.classList.remove('dropping');
@@ -104,18 +152,43 @@ export function mountChat(root, page) {
   line.draw();
 
   const isHere = () => document.activeElement === document.body || root.contains(document.activeElement);
-  commands.add({ id: 'write', title: 'Write a message', group: 'Chat', keys: 'c', run: () => { page.openPanel('chat'); composer.focus(); } });
-  commands.add({ id: 'stop', title: 'Stop the agent', group: 'Chat', keys: 'Escape', when: () => line.isRunning, run: () => void line.interrupt() });
+  commands.add({
+    id: 'write',
+    title: 'Write a message',
+    group: 'Chat',
+    keys: 'c',
+    run: () => {
+      page.openPanel('chat');
+      composer.focus();
+    },
+  });
+  commands.add({
+    id: 'stop',
+    title: 'Stop the agent',
+    group: 'Chat',
+    keys: 'Escape',
+    when: () => line.isRunning,
+    run: () => void line.interrupt(),
+  });
   commands.add({ id: 'new-session', title: 'New session', group: 'Chat', keys: 'g n', run: () => void newSession() });
   commands.add({ id: 'attach', title: 'Attach files', group: 'Chat', keys: 'g f', run: () => composer.picker.click() });
-  commands.add({ id: 'latest', title: 'Jump to the latest message', group: 'Chat', keys: 'End', when: isHere, run: () => thread.jumpToEnd() });
+  commands.add({
+    id: 'latest',
+    title: 'Jump to the latest message',
+    group: 'Chat',
+    keys: 'End',
+    when: isHere,
+    run: () => thread.jumpToEnd(),
+  });
 
   const chat = {
     shown: () => thread.draw(),
     hidden() {},
     focus: () => composer.focus(),
+    /** @param {string} text */
     draft: (text) => composer.draft(text),
     newSession,
+    /** @param {string} missionId */
     async openMission(missionId) {
       if (await thread.show(missionId)) return true;
       page.toast({ text: 'That message is further back than what is loaded here. Its turn is in memory.' });

@@ -5,19 +5,36 @@ import { duration } from '../format.js';
 import { iconElement } from '../icons.js';
 import { describeCall, inputText, shortName } from './tools.js';
 
-const ICONS = { Bash: 'tool', search_memory: 'brain', create_card: 'canvas', update_card: 'canvas', close_card: 'canvas', Read: 'document', Write: 'document', Edit: 'edit' };
+/** @import { Page, ToolPart } from '../types/page.js' */
+
+/** @type {Record<string, string>} */
+const ICONS = {
+  Bash: 'tool',
+  search_memory: 'brain',
+  create_card: 'canvas',
+  update_card: 'canvas',
+  close_card: 'canvas',
+  Read: 'document',
+  Write: 'document',
+  Edit: 'edit',
+};
 const CARD_TOOLS = new Set(['create_card', 'update_card']);
 /** Faster than this is not worth a number. */
 const WORTH_SAYING_MS = 1000;
 
 export class ToolRow {
-  #part = null;
+  #shown = '';
   #opened = false;
   #state = h('span', { class: 'tool-state muted' });
   #body = h('div', { class: 'tool-body' });
 
+  /**
+   * @param {ToolPart} part
+   * @param {Page} page
+   */
   constructor(part, page) {
     const { words, detail } = describeCall(part.name, part.input);
+    this.part = part;
     this.page = page;
     const row = h(
       'summary',
@@ -37,32 +54,61 @@ export class ToolRow {
     });
   }
 
+  /** @param {ToolPart} part */
   update(part) {
     const shown = `${part.endedAt}|${part.isError}|${part.stopped}|${part.summary}`;
-    if (this.#part === shown) return;
-    this.#part = shown;
+    if (this.#shown === shown) return;
+    this.#shown = shown;
     this.part = part;
-    const [state, words] = part.stopped ? ['stopped', 'stopped'] : !part.endedAt ? ['running', 'running'] : part.isError ? ['failed', 'failed'] : ['done', ''];
+    const [state, words] = part.stopped
+      ? ['stopped', 'stopped']
+      : !part.endedAt
+        ? ['running', 'running']
+        : part.isError
+          ? ['failed', 'failed']
+          : ['done', ''];
     this.element.dataset.state = state;
-    const took = part.endedAt && part.endedAt - part.startedAt >= WORTH_SAYING_MS ? duration(part.endedAt - part.startedAt) : '';
+    const took =
+      part.endedAt && part.endedAt - part.startedAt >= WORTH_SAYING_MS ? duration(part.endedAt - part.startedAt) : '';
     this.#state.textContent = [words, took].filter(Boolean).join(' · ');
     if (this.#opened) this.#fill();
   }
 
   #fill() {
     const { part } = this;
-    const pieces = [h('h4', null, 'Input'), h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Input' }, inputText(part.name, part.input) || '(nothing)')];
+    /** @type {HTMLElement[]} */
+    const pieces = [
+      h('h4', null, 'Input'),
+      h(
+        'pre',
+        { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Input' },
+        inputText(part.name, part.input) || '(nothing)',
+      ),
+    ];
     if (part.endedAt && !part.stopped) {
-      pieces.push(h('h4', null, part.isError ? 'What went wrong' : 'Result'), h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Result' }, part.summary || '(nothing)'));
+      pieces.push(
+        h('h4', null, part.isError ? 'What went wrong' : 'Result'),
+        h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Result' }, part.summary || '(nothing)'),
+      );
     }
     const card = CARD_TOOLS.has(shortName(part.name)) && this.#card();
-    if (card) pieces.push(h('button', { class: 'button small', type: 'button', onclick: () => this.page.openCard(card.card_id) }, 'Show the card'));
+    if (card)
+      pieces.push(
+        h(
+          'button',
+          { class: 'button small', type: 'button', onclick: () => this.page.openCard(card.card_id) },
+          'Show the card',
+        ),
+      );
     this.#body.replaceChildren(...pieces);
   }
 
   #card() {
     const { input } = this.part;
     const cards = this.page.store.state.cards;
-    return cards.get(input.card_id) ?? [...cards.values()].findLast((card) => card.title === input.title && !card.archived);
+    return (
+      cards.get(String(input.card_id)) ??
+      [...cards.values()].findLast((card) => card.title === input.title && !card.archived)
+    );
   }
 }

@@ -1,5 +1,8 @@
 // A tool call in words: what it did, with what, and what of it is worth a line.
 
+/** @import { ToolInput } from '../types/page.js' */
+
+/** @type {Record<string, [words: string, field: string | null]>} */
 const CALLS = {
   Bash: ['Ran a command', 'command'],
   Read: ['Read a file', 'file_path'],
@@ -20,34 +23,71 @@ const CALLS = {
   update_card: ['Changed a card', 'title'],
   close_card: ['Closed a card', null],
 };
+/** @type {Record<string, string>} */
 const DOING = {
-  Bash: 'running a command', Read: 'reading a file', Write: 'writing a file', Edit: 'editing a file', MultiEdit: 'editing a file', Glob: 'looking for files',
-  Grep: 'searching in files', WebFetch: 'reading a web page', WebSearch: 'searching the web', Task: 'asking a helper', Agent: 'asking a helper',
-  search_memory: 'searching memory', create_card: 'drawing a card', update_card: 'changing a card', close_card: 'closing a card',
+  Bash: 'running a command',
+  Read: 'reading a file',
+  Write: 'writing a file',
+  Edit: 'editing a file',
+  MultiEdit: 'editing a file',
+  Glob: 'looking for files',
+  Grep: 'searching in files',
+  WebFetch: 'reading a web page',
+  WebSearch: 'searching the web',
+  Task: 'asking a helper',
+  Agent: 'asking a helper',
+  search_memory: 'searching memory',
+  create_card: 'drawing a card',
+  update_card: 'changing a card',
+  close_card: 'closing a card',
 };
+/** @type {Record<string, string>} */
 const WANTS = {
-  Bash: 'run a command', Write: 'write a file', Edit: 'edit a file', MultiEdit: 'edit a file', NotebookEdit: 'edit a notebook', WebFetch: 'read a web page',
-  WebSearch: 'search the web', Read: 'read a file',
+  Bash: 'run a command',
+  Write: 'write a file',
+  Edit: 'edit a file',
+  MultiEdit: 'edit a file',
+  NotebookEdit: 'edit a notebook',
+  WebFetch: 'read a web page',
+  WebSearch: 'search the web',
+  Read: 'read a file',
 };
 
-/** A tool's own name, without the server that offers it: `mcp__sprite__create_card` is `create_card`. */
-export const shortName = (name) => name.split('__').at(-1);
+/**
+ * A tool's own name, without the server that offers it: `mcp__sprite__create_card` is `create_card`.
+ * @param {string} name
+ * @returns {string}
+ */
+export const shortName = (name) => name.split('__').at(-1) ?? name;
 
-/** What a call did, and its most telling argument. */
-export function describeCall(name, input = {}) {
+/**
+ * What a call did, and its most telling argument.
+ * @param {string} name
+ * @param {ToolInput} input
+ */
+export function describeCall(name, input) {
   const short = shortName(name);
-  const [words, field] = CALLS[short] ?? [`Used ${short.replaceAll('_', ' ')}`, Object.keys(input).find((key) => typeof input[key] === 'string')];
+  const known = CALLS[short];
+  const field = known ? known[1] : Object.keys(input).find((key) => typeof input[key] === 'string');
   const detail = field && typeof input[field] === 'string' ? input[field] : '';
-  return { words, detail: detail.split('\n', 1)[0].slice(0, 300) };
+  const [line = ''] = detail.split('\n', 1);
+  return { words: known ? known[0] : `Used ${short.replaceAll('_', ' ')}`, detail: line.slice(0, 300) };
 }
 
+/** @param {string} name */
 export const doing = (name) => DOING[shortName(name)] ?? `using ${shortName(name).replaceAll('_', ' ')}`;
+/** @param {string} name */
 export const wants = (name) => WANTS[shortName(name)] ?? `use ${shortName(name).replaceAll('_', ' ')}`;
 
-/** A call's input as text to read: a command as it is, anything else as its fields. */
-export function inputText(name, input = {}) {
+/**
+ * A call's input as text to read: a command as it is, anything else as its fields.
+ * @param {string} name
+ * @param {ToolInput} input
+ */
+export function inputText(name, input) {
   if (shortName(name) === 'Bash' && typeof input.command === 'string') return input.command;
   const entries = Object.entries(input);
-  if (entries.every(([, value]) => typeof value !== 'object' || value === null)) return entries.map(([key, value]) => `${key}: ${value}`).join('\n');
+  if (entries.every(([, value]) => typeof value !== 'object' || value === null))
+    return entries.map(([key, value]) => `${key}: ${value}`).join('\n');
   return JSON.stringify(input, null, 2);
 }

@@ -1,26 +1,41 @@
 // Editing one curated file: what is typed is never lost, and never overwrites what somebody else wrote unseen.
 
 import { bytes, number } from '../format.js';
-import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
+import { codeOf, wordsOf } from '../problem.js';
+import { elementOf, typedIn } from '../template.js';
 import { live } from '../vendor/lit-html/directives/live.js';
-import { h } from '../dom.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
-import { lineCount } from './words.js';
+import { lineCount } from './labels.js';
+
+/** @import { MemoryClient, MemoryFile, Page } from '../types/page.js' */
 
 /** Most bytes of a curated file, as the writer's own limit has it. */
 const MOST_BYTES = 16_000;
 const KEPT = 'sprite.edit.';
 
+/** @typedef {{ text: string, version: number }} Draft */
+
 /** Drafts live as long as the tab: on disk, no forget could reach them. */
 const drafts = {
+  /** @param {string} name */
   get: (name) => parsed(sessionStorage.getItem(KEPT + name)),
+  /**
+   * @param {string} name
+   * @param {Draft} draft
+   */
   keep: (name, draft) => sessionStorage.setItem(KEPT + name, JSON.stringify(draft)),
+  /** @param {string} name */
   drop: (name) => sessionStorage.removeItem(KEPT + name),
 };
 
+/**
+ * @param {string | null} json
+ * @returns {Draft | null}
+ */
 function parsed(json) {
   try {
-    const draft = JSON.parse(json);
+    const draft = JSON.parse(json ?? 'null');
     return typeof draft?.text === 'string' ? draft : null;
   } catch {
     return null;
@@ -32,32 +47,50 @@ export function dropDrafts() {
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(KEPT)) sessionStorage.removeItem(key);
 }
 
-/** Whether something typed for a file waits to be saved. */
+/**
+ * Whether something typed for a file waits to be saved.
+ * @param {string} name
+ */
 export const hasDraft = (name) => drafts.get(name) !== null;
 
 export class Editor {
+  /** @type {Page} */
   #page;
-  #ledger;
+  /** @type {MemoryClient} */
+  #client;
+  /** @type {(saved: MemoryFile | null) => void} */
   #done;
+  /** @type {MemoryFile & { limit: number }} */
   #file;
+  /** @type {string} */
   #text;
+  /** @type {number} */
   #base;
+  /** @type {MemoryFile | null} */
   #theirs;
+  /** @type {HTMLElement | null} */
   #comparison = null;
   #busy = false;
+  /** @type {string | null} */
   #problem = null;
 
-  /** `file` is `{name, content, version, limit}` as opened; `done(saved)` is called at the end, with the new file or null. */
-  constructor(page, ledger, file, done) {
+  /**
+   * `file` is as opened; `done(saved)` is called at the end, with the new file or null.
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryFile & { limit: number }} file
+   * @param {(saved: MemoryFile | null) => void} done
+   */
+  constructor(page, client, file, done) {
     this.#page = page;
-    this.#ledger = ledger;
+    this.#client = client;
     this.#done = done;
     this.#file = file;
     const draft = drafts.get(file.name);
     this.#text = draft?.text ?? file.content;
     this.#base = draft?.version ?? file.version;
     this.#theirs = draft !== null && draft.version !== file.version ? file : null;
-    this.element = h('div', { class: 'editor' });
+    this.element = elementOf(html`<div class="editor"></div>`);
     this.#draw();
   }
 
@@ -73,7 +106,7 @@ export class Editor {
   async changedMeanwhile() {
     if (this.#busy) return;
     try {
-      const theirs = await this.#ledger.file(this.#file.name);
+      const theirs = await this.#client.file(this.#file.name);
       // A forget changes what a version says, not its number.
       if (theirs.version !== this.#base || theirs.content !== this.#file.content) this.#conflict(theirs);
     } catch {
@@ -81,6 +114,7 @@ export class Editor {
     }
   }
 
+  /** @param {MemoryFile} theirs */
   #conflict(theirs) {
     this.#theirs = theirs;
     this.#comparison = null;
@@ -88,6 +122,7 @@ export class Editor {
     this.#draw();
   }
 
+  /** @param {string} text */
   #type(text) {
     this.#text = text;
     drafts.keep(this.#file.name, { text, version: this.#base });
@@ -100,14 +135,17 @@ export class Editor {
     this.#problem = null;
     this.#draw();
     try {
-      const saved = await this.#ledger.edit(this.#file.name, this.#text, this.#base);
+      const saved = await this.#client.edit(this.#file.name, this.#text, this.#base);
       drafts.drop(this.#file.name);
-      this.#page.toast({ kind: 'success', text: `${this.#file.name} is saved. The agent knows it from its next session on.` });
+      this.#page.toast({
+        kind: 'success',
+        text: `${this.#file.name} is saved. The agent knows it from its next session on.`,
+      });
       this.#done(saved);
       return;
     } catch (problem) {
-      if (problem.code === 'conflict') await this.#fetchTheirs();
-      else this.#problem = problem.message;
+      if (codeOf(problem) === 'conflict') await this.#fetchTheirs();
+      else this.#problem = wordsOf(problem);
     }
     this.#busy = false;
     this.#draw();
@@ -115,14 +153,15 @@ export class Editor {
 
   async #fetchTheirs() {
     try {
-      this.#conflict(await this.#ledger.file(this.#file.name));
+      this.#conflict(await this.#client.file(this.#file.name));
     } catch (problem) {
-      this.#problem = problem.message;
+      this.#problem = wordsOf(problem);
     }
   }
 
   async #compare() {
     const theirs = this.#theirs;
+    if (theirs === null) return;
     try {
       const lines = await diffOf(theirs.content, this.#text);
       this.#comparison = diffElement(lines, 'From the file as it is now to what you typed');
@@ -134,6 +173,7 @@ export class Editor {
 
   /** The person has seen what is there now, and their text shall come in its place. */
   #keepMine() {
+    if (this.#theirs === null) return;
     this.#base = this.#theirs.version;
     this.#theirs = null;
     this.#comparison = null;
@@ -152,7 +192,12 @@ export class Editor {
 
   async #cancel() {
     if (this.changed) {
-      const sure = await this.#page.confirm({ title: 'Drop your changes?', body: 'They are not saved.', confirm: 'Drop them', danger: true });
+      const sure = await this.#page.confirm({
+        title: 'Drop your changes?',
+        body: 'They are not saved.',
+        confirm: 'Drop them',
+        danger: true,
+      });
       if (!sure) return;
     }
     this.#close();
@@ -169,24 +214,36 @@ export class Editor {
     const over = lines > this.#file.limit || size > MOST_BYTES;
     render(
       html`
-        ${this.#theirs ? this.#choice() : nothing}
+        ${this.#theirs ? this.#choice(this.#theirs) : nothing}
         <textarea
           class="input mono"
           spellcheck="true"
           aria-label="Content of ${this.#file.name}"
           aria-describedby="editor-size"
           .value=${live(this.#text)}
-          @input=${(event) => this.#type(event.target.value)}
-          @keydown=${(event) => this.#key(event)}
+          @input=${(/** @type {InputEvent} */ event) => this.#type(typedIn(event))}
+          @keydown=${(/** @type {KeyboardEvent} */ event) => this.#key(event)}
         ></textarea>
-        ${this.#problem ? html`<p class="bad-words" role="alert">Not saved: ${this.#problem} What you typed is still here.</p>` : nothing}
+        ${
+          this.#problem
+            ? html`<p class="bad-words" role="alert">Not saved: ${this.#problem} What you typed is still here.</p>`
+            : nothing
+        }
         <div class="editor-foot">
           <span id="editor-size" class=${over ? 'bad-words tabular' : 'muted tabular'}
-            >${number(lines)} of ${number(this.#file.limit)} lines, ${bytes(size)} of ${bytes(MOST_BYTES)}${over ? ': too long to save' : ''}</span
+            >${number(lines)} of ${number(this.#file.limit)} lines, ${bytes(size)} of
+            ${bytes(MOST_BYTES)}${over ? ': too long to save' : ''}</span
           >
           <span class="grow"></span>
-          <button type="button" class="button quiet" ?disabled=${this.#busy} @click=${() => this.#cancel()}>Cancel</button>
-          <button type="button" class="button primary" ?disabled=${this.#busy || over || !this.changed || this.#theirs !== null} @click=${() => this.#save()}>
+          <button type="button" class="button quiet" ?disabled=${this.#busy} @click=${() => this.#cancel()}>
+            Cancel
+          </button>
+          <button
+            type="button"
+            class="button primary"
+            ?disabled=${this.#busy || over || !this.changed || this.#theirs !== null}
+            @click=${() => this.#save()}
+          >
             ${this.#busy ? 'Saving…' : 'Save'}
           </button>
         </div>
@@ -195,21 +252,25 @@ export class Editor {
     );
   }
 
-  #choice() {
+  /** @param {MemoryFile} theirs */
+  #choice(theirs) {
     return html`<div class="memory-banner warn conflict" role="alert">
       <p class="grow">
-        <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${this.#theirs.version} now). What you typed is still here. What shall
-        stand?
+        <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${theirs.version}
+        now). What you typed is still here. What shall stand?
       </p>
       <div class="row">
         <button type="button" class="button small" @click=${() => this.#compare()}>Compare</button>
-        <button type="button" class="button small" ?disabled=${this.#busy} @click=${() => this.#keepMine()}>Save mine</button>
+        <button type="button" class="button small" ?disabled=${this.#busy} @click=${() => this.#keepMine()}>
+          Save mine
+        </button>
         <button type="button" class="button small" @click=${() => this.#takeTheirs()}>Take theirs</button>
       </div>
       ${this.#comparison}
     </div>`;
   }
 
+  /** @param {KeyboardEvent} event */
   #key(event) {
     if (event.key === 's' && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();

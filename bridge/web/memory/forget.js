@@ -1,58 +1,82 @@
 // Forgetting, in the order a person can follow: what shall go, every place it stands in, and then what remains.
 
-import { h } from '../dom.js';
 import { plural } from '../format.js';
-import { html, render } from '../vendor/lit-html/lit-html.js';
-import { touched } from './words.js';
+import { codeOf, wordsOf } from '../problem.js';
+import { html } from '../vendor/lit-html/lit-html.js';
+import { touched } from './labels.js';
+
+/** @import { ForgetTarget, Forgotten, MemoryClient, Page } from '../types/page.js' */
 
 /** More turns than this need a second word. */
 const MANY = 10;
 const LISTED = 30;
 
-/** Asks for words, then goes on as `forget`; true if they are forgotten. */
-export async function forgetWords(page, ledger) {
+/**
+ * Asks for words, then goes on as `forget`; true if they are forgotten.
+ * @param {Page} page
+ * @param {MemoryClient} client
+ */
+export async function forgetWords(page, client) {
   const text = await page.prompt({
     title: 'What shall be forgotten?',
     label: 'These words, wherever they stand (3 characters at least)',
     confirm: 'Look where they stand',
     maxlength: 2000,
   });
-  return text !== null && forget(page, ledger, { text }, `“${text}”`);
+  return text !== null && forget(page, client, { text }, `“${text}”`);
 }
 
-/** Shows what a forget would touch, does it if the person wants so, and says what remains; true if it is forgotten. */
-export async function forget(page, ledger, target, what) {
-  const preview = await look(page, ledger, target, what);
+/**
+ * Shows what a forget would touch, does it if the person wants so, and says what remains; true if it is forgotten.
+ * @param {Page} page
+ * @param {MemoryClient} client
+ * @param {ForgetTarget} target
+ * @param {string} what
+ */
+export async function forget(page, client, target, what) {
+  const preview = await look(page, client, target, what);
   if (preview === null || !(await agreed(page, preview, what))) return false;
   page.announce('Forgetting');
   const done = page.toast({ kind: 'info', text: 'Forgetting… A turn under way is finished first.' });
   try {
-    const gone = await ledger.forget(target);
+    const gone = await client.forget(target);
     done();
-    await say(page, ledger, target, gone);
+    await say(page, client, target, gone);
     return true;
   } catch (problem) {
     done();
-    page.toast({ kind: 'error', text: `Not forgotten: ${problem.message} It can be asked for again at any time.` });
+    page.toast({ kind: 'error', text: `Not forgotten: ${wordsOf(problem)} It can be asked for again at any time.` });
     return false;
   }
 }
 
-async function look(page, ledger, target, what) {
+/**
+ * @param {Page} page
+ * @param {MemoryClient} client
+ * @param {ForgetTarget} target
+ * @param {string} what
+ */
+async function look(page, client, target, what) {
   try {
-    return await ledger.preview(target);
+    return await client.preview(target);
   } catch (problem) {
-    const nowhere = problem.code === 'not_found';
-    page.toast(nowhere ? { kind: 'info', text: `${what} stands nowhere in memory.` } : { kind: 'error', text: problem.message });
+    const nowhere = codeOf(problem) === 'not_found';
+    page.toast(
+      nowhere ? { kind: 'info', text: `${what} stands nowhere in memory.` } : { kind: 'error', text: wordsOf(problem) },
+    );
     return null;
   }
 }
 
+/**
+ * @param {Page} page
+ * @param {Forgotten} preview
+ * @param {string} what
+ */
 async function agreed(page, preview, what) {
-  const body = h('div', { class: 'forget-preview' });
-  render(previewOf(preview, what), body);
   const many = preview.turns.length > MANY;
   const title = 'Forget this for good?';
+  const body = previewOf(preview, what);
   if (!(await page.confirm({ title, body, confirm: many ? 'Go on' : 'Forget', danger: true }))) return false;
   if (!many) return true;
   return page.confirm({
@@ -63,51 +87,74 @@ async function agreed(page, preview, what) {
   });
 }
 
+/**
+ * @param {Forgotten} preview
+ * @param {string} what
+ */
 function previewOf(preview, what) {
   const turns = preview.turns.slice(0, LISTED);
-  return html`
+  return html`<div class="forget-preview">
     <p>${what} would be taken out of:</p>
     <ul class="forget-places">
       ${touched(preview).map((place) => html`<li><strong>${place.what}</strong> ${place.where}</li>`)}
     </ul>
-    ${turns.length
-      ? html`<p class="small-text">Turns: ${turns.join(', ')}${preview.turns.length > LISTED ? `, and ${preview.turns.length - LISTED} more` : ''}</p>`
-      : null}
+    ${
+      turns.length
+        ? html`<p class="small-text">
+            Turns:
+            ${turns.join(', ')}${preview.turns.length > LISTED ? `, and ${preview.turns.length - LISTED} more` : ''}
+          </p>`
+        : null
+    }
     ${remaining(preview)}
     <p>This cannot be undone: no version and no backup of memory keeps it.</p>
-  `;
+  </div>`;
 }
 
-const remaining = ({ remains = [] }) =>
-  remains.length ? html`<p class="memory-banner warn">It also stands in ${remains.join(' and ')}, which memory never writes: change that file yourself.</p>` : null;
+/** @param {Forgotten} forgotten */
+const remaining = ({ remains }) =>
+  remains.length
+    ? html`<p class="memory-banner warn">
+        It also stands in ${remains.join(' and ')}, which memory never writes: change that file yourself.
+      </p>`
+    : null;
 
-async function say(page, ledger, target, gone) {
-  const body = h('div', { class: 'forget-preview' });
-  const left = await leftOf(ledger, target);
-  render(
-    html`
-      <p>Gone from ${touched(gone).map((place) => place.what).join(', ')}.</p>
-      ${left === null ? null : html`<p>${left}</p>`}
-      ${remaining(gone)}
-      <h3>What remains</h3>
-      <ul class="forget-places">
-        <li>In the log, the turns keep their number and time${target.text === undefined ? ', with nothing in them' : ', without those words'}.</li>
-        <li>One line of memory’s history says that something was forgotten, when and how much; not what.</li>
-        <li>Files in documents and artifacts are yours and were not touched.</li>
-      </ul>
-    `,
-    body,
-  );
+/**
+ * @param {Page} page
+ * @param {MemoryClient} client
+ * @param {ForgetTarget} target
+ * @param {Forgotten} gone
+ */
+async function say(page, client, target, gone) {
+  const left = await leftOf(client, target);
+  const places = touched(gone).map((place) => place.what);
+  const body = html`<div class="forget-preview">
+    <p>Gone from ${places.join(', ')}.</p>
+    ${left === null ? null : html`<p>${left}</p>`} ${remaining(gone)}
+    <h3>What remains</h3>
+    <ul class="forget-places">
+      <li>
+        In the log, the turns keep their number and
+        time${target.text === undefined ? ', with nothing in them' : ', without those words'}.
+      </li>
+      <li>One line of memory’s history says that something was forgotten, when and how much; not what.</li>
+      <li>Files in documents and artifacts are yours and were not touched.</li>
+    </ul>
+  </div>`;
   await page.dialog({ title: 'Forgotten', body, actions: [{ label: 'Close', value: null, primary: true }] });
 }
 
-/** Looked for again, since a promise is good and a look is better. */
-async function leftOf(ledger, target) {
+/**
+ * Looked for again, since a promise is good and a look is better.
+ * @param {MemoryClient} client
+ * @param {ForgetTarget} target
+ */
+async function leftOf(client, target) {
   if (target.text === undefined) return null;
   try {
-    const left = await ledger.preview(target);
+    const left = await client.preview(target);
     return `Looked again: the words still stand in ${plural(left.turns.length, 'turn')}.`;
   } catch (problem) {
-    return problem.code === 'not_found' ? 'Looked again: the words stand nowhere in memory any more.' : null;
+    return codeOf(problem) === 'not_found' ? 'Looked again: the words stand nowhere in memory any more.' : null;
   }
 }

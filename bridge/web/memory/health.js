@@ -2,87 +2,162 @@
 
 import { ago, money, number, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { View } from './view.js';
+import { LOADING, View } from './view.js';
+
+/** @import * as Types from '../types/page.js' */
+/** @import { MemoryActs, MemoryClient, Page } from '../types/page.js' */
 
 export class Health extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {Types.Health | null} */
   #health = null;
 
-  /** `acts`: flush(), forgetWords(). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
   }
 
   async load() {
-    this.#health = await this.ledger.health();
+    this.#health = await this.client.health();
   }
 
   template() {
     const health = this.#health;
+    if (health === null) return LOADING;
     return html`
-      ${health.last_error
-        ? html`<div class="memory-banner bad" role="alert">
-            <p class="grow"><strong>Learning is held up.</strong> ${health.last_error} No turn is lost: they wait, and are looked through when it works again.</p>
-            <button type="button" class="button small" @click=${this.#acts.flush}>Try now</button>
-          </div>`
-        : nothing}
+      ${
+        health.last_error
+          ? html`<div class="memory-banner bad" role="alert">
+              <p class="grow">
+                <strong>Learning is held up.</strong> ${health.last_error} No turn is lost: they wait, and are looked
+                through when it works again.
+              </p>
+              <button type="button" class="button small" @click=${this.#acts.flush}>Try now</button>
+            </div>`
+          : nothing
+      }
       <section class="health-part">
         <h3>What there is</h3>
         <dl class="figures">
-          ${figure('Sessions', number(health.sessions))} ${figure('Turns', number(health.turns))} ${figure('Learnings', number(health.learnings))}
-          ${figure('To do', number(health.open_actions))} ${figure('Waiting', number(health.waiting), 'turns not looked through yet')}
+          ${figure('Sessions', number(health.sessions))} ${figure('Turns', number(health.turns))}
+          ${figure('Learnings', number(health.learnings))} ${figure('To do', number(health.open_actions))}
+          ${figure('Waiting', number(health.waiting), 'turns not looked through yet')}
           ${figure('Unproven', number(health.unverified), 'learnings without evidence')}
         </dl>
         <p class="memory-note">
-          ${health.last_curation_at === null ? 'Nothing has been learned yet.' : `Last learned ${ago(health.last_curation_at)}.`}
-          ${health.waiting > 0 ? html`<button type="button" class="button small" @click=${this.#acts.flush}>Learn from what waits</button>` : nothing}
+          ${
+            health.last_curation_at === null
+              ? 'Nothing has been learned yet.'
+              : `Last learned ${ago(health.last_curation_at)}.`
+          }
+          ${
+            health.waiting > 0
+              ? html`<button type="button" class="button small" @click=${this.#acts.flush}>
+                  Learn from what waits
+                </button>`
+              : nothing
+          }
         </p>
       </section>
       <section class="health-part">
         <h3>What memory has cost</h3>
         <dl class="figures">
-          ${figure('Today', money(health.spend_today_usd), cap(health))} ${figure('In all', money(health.spend_usd), plural(health.curations, 'call'))}
+          ${figure('Today', money(health.spend_today_usd), cap(health))}
+          ${figure('In all', money(health.spend_usd), plural(health.curations, 'call'))}
           ${health.usd_per_100_turns === null ? nothing : figure('Per 100 turns', money(health.usd_per_100_turns))}
-          ${figure('Tokens', number(health.tokens_read + health.tokens_written), `${number(health.tokens_read)} read, ${number(health.tokens_written)} written`)}
+          ${figure('Tokens', number(health.tokens_read + health.tokens_written), readAndWritten(health))}
         </dl>
-        ${health.calls_of_unknown_price > 0 ? html`<p class="memory-note">${plural(health.calls_of_unknown_price, 'call')} to a model whose price is not known, counted as nothing.</p>` : nothing}
-        ${table('Spend by day', ['Day', 'Calls', 'Spend'], health.spend_by_day.map(({ day, calls, usd }) => [day, number(calls), money(usd)]))}
-        ${table('Spend by session', ['Session', 'Turns', 'Spend'], health.spend_by_session.map(({ started_at: at, turns, usd }) => [when(at), number(turns), money(usd)]))}
+        ${
+          health.calls_of_unknown_price > 0
+            ? html`<p class="memory-note">
+                ${plural(health.calls_of_unknown_price, 'call')} to a model whose price is not known, counted as
+                nothing.
+              </p>`
+            : nothing
+        }
+        ${table(
+          'Spend by day',
+          ['Day', 'Calls', 'Spend'],
+          health.spend_by_day.map(({ day, calls, usd }) => [day, number(calls), money(usd)]),
+        )}
+        ${table(
+          'Spend by session',
+          ['Session', 'Turns', 'Spend'],
+          health.spend_by_session.map(({ started_at: at, turns, usd }) => [when(at), number(turns), money(usd)]),
+        )}
       </section>
-      ${health.refusals.length === 0
-        ? nothing
-        : html`<section class="health-part">
-            <h3>What was not taken over</h3>
-            <p class="memory-note">Suggestions of the curator that a guard refused, and why.</p>
-            <ul class="refusals">
-              ${health.refusals.map((report) => html`<li>${report.detail}</li>`)}
-            </ul>
-          </section>`}
+      ${
+        health.refusals.length === 0
+          ? nothing
+          : html`<section class="health-part">
+              <h3>What was not taken over</h3>
+              <p class="memory-note">Suggestions of the curator that a guard refused, and why.</p>
+              <ul class="refusals">
+                ${health.refusals.map((report) => html`<li>${report.detail}</li>`)}
+              </ul>
+            </section>`
+      }
       <section class="health-part">
         <h3>Forget something</h3>
-        <p class="memory-note">Words are taken out of every place they stand in, after you have seen which these are.</p>
+        <p class="memory-note">
+          Words are taken out of every place they stand in, after you have seen which these are.
+        </p>
         <button type="button" class="button danger" @click=${this.#acts.forgetWords}>Forget…</button>
       </section>
     `;
   }
 }
 
+/** @param {Types.Health} health */
+const readAndWritten = ({ tokens_read: read, tokens_written: written }) =>
+  `${number(read)} read, ${number(written)} written`;
+
+/** @param {Types.Health} health */
 const cap = ({ daily_cap_usd: most }) => (most ? `of ${money(most)} a day` : null);
 
-const figure = (name, value, more = null) => html`<div class="figure-of">
-  <dt>${name}</dt>
-  <dd class="tabular">${value}</dd>
-  ${more === null ? nothing : html`<dd class="small-text muted">${more}</dd>`}
-</div>`;
+/**
+ * @param {string} name
+ * @param {string} value
+ * @param {string | null} [more]
+ */
+const figure = (name, value, more = null) =>
+  html`<div class="figure-of">
+    <dt>${name}</dt>
+    <dd class="tabular">${value}</dd>
+    ${more === null ? nothing : html`<dd class="small-text muted">${more}</dd>`}
+  </div>`;
 
+/**
+ * @param {string} caption
+ * @param {string[]} head
+ * @param {string[][]} rows
+ */
 const table = (caption, head, rows) =>
   rows.length === 0
     ? nothing
     : html`<div class="health-table scroll" tabindex="0" role="region" aria-label=${caption}>
         <table>
-          <caption>${caption}</caption>
-          <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
-          <tbody>${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody>
+          <caption>
+            ${caption}
+          </caption>
+          <thead>
+            <tr>
+              ${head.map((name) => html`<th scope="col">${name}</th>`)}
+            </tr>
+          </thead>
+          <tbody>
+            ${rows.map(
+              (cells) =>
+                html`<tr>
+                  ${cells.map((cell) => html`<td>${cell}</td>`)}
+                </tr>`,
+            )}
+          </tbody>
         </table>
       </div>`;

@@ -1,33 +1,65 @@
 // One learning as a row: what, since when, from whom, on which evidence, and whether it still holds.
 
-import { icon } from '../icons.js';
 import { iso, number, when } from '../format.js';
+import { icon } from '../icons.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { ORIGINS, TYPES } from './words.js';
+import { ORIGINS, TYPES } from './labels.js';
 
-/** `acts`: openTurn(id, quote), openLearning(id), forget(row). */
+/** @import { LearningRow, MemoryActs } from '../types/page.js' */
+
+/**
+ * `acts`: openTurn(id, quote), openLearning(id), forget(row).
+ * @param {LearningRow} row
+ * @param {MemoryActs} acts
+ * @param {{ fresh?: boolean }} [how]
+ */
 export function learningRow(row, acts, { fresh = false } = {}) {
-  const gone = row.superseded_by !== null;
-  return html`<article class="learning ${gone ? 'gone' : ''} ${fresh ? 'fresh' : ''}" id="learning-${row.id}" tabindex="-1" aria-label="Learning ${row.id}">
+  const heir = row.superseded_by;
+  const gone = heir !== null;
+  return html`<article
+    class="learning ${gone ? 'gone' : ''} ${fresh ? 'fresh' : ''}"
+    id="learning-${row.id}"
+    tabindex="-1"
+    aria-label="Learning ${row.id}"
+  >
     <div class="learning-head">
       <span class="badge ${row.type === 'CORRECTION' ? 'info' : ''}">${TYPES[row.type] ?? row.type}</span>
       ${fresh ? html`<span class="badge ok">Just learned</span>` : nothing}
       ${gone ? html`<span class="badge warn">No longer holds</span>` : nothing}
       <time class="small-text muted" datetime=${iso(row.created_at)}>${when(row.created_at)}</time>
       <span class="grow"></span>
-      <button type="button" class="icon-button small" aria-label="Forget learning ${row.id}" title="Forget…" @click=${() => acts.forget(row)}>${icon('forget', true)}</button>
+      <button
+        type="button"
+        class="icon-button small"
+        aria-label="Forget learning ${row.id}"
+        title="Forget…"
+        @click=${() => acts.forget(row)}
+      >
+        ${icon('forget', true)}
+      </button>
     </div>
     <p class="learning-text">${row.content}</p>
     ${evidence(row, acts)}
     <p class="learning-foot small-text muted">
-      ${ORIGINS[row.origin] ?? row.origin}${row.seen > 1 ? html` · heard ${number(row.seen)} times, last ${when(row.last_seen)}` : nothing}
-      ${gone
-        ? html` · replaced by <button type="button" class="link" @click=${() => acts.openLearning(row.superseded_by)}>learning ${row.superseded_by}</button>`
-        : nothing}
+      ${ORIGINS[row.origin] ?? row.origin}${
+        row.seen > 1 ? html` · heard ${number(row.seen)} times, last ${when(row.last_seen)}` : nothing
+      }
+      ${
+        gone
+          ? html` · replaced by
+              <button type="button" class="link" @click=${() => acts.openLearning(heir)}>
+                learning ${heir}
+              </button>`
+          : nothing
+      }
     </p>
   </article>`;
 }
 
+/**
+ * @param {LearningRow} row
+ * @param {MemoryActs} acts
+ */
 function evidence({ source_observation_id: turn, evidence: quote }, { openTurn }) {
   if (turn === null) return nothing;
   const open = () => openTurn(turn, quote);

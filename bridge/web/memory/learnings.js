@@ -1,26 +1,36 @@
 // What was learned, newest first, with its evidence.
 
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
-import { PAGE } from './ledger.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { PAGE } from './client.js';
+import { TYPES } from './labels.js';
 import { learningRow } from './learning_row.js';
 import { Rows } from './rows.js';
-import { View, nothingYet } from './view.js';
-import { TYPES } from './words.js';
+import { nothingYet, View } from './view.js';
+
+/** @import { CurationRow, LearningRow, MemoryActs, MemoryClient, Page } from '../types/page.js' */
 
 /** A highlight lasts so long. */
 const FRESH_MS = 20_000;
 
 export class Learnings extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {Rows<LearningRow>} */
   #rows;
+  /** @type {Set<number>} */
   #fresh = new Set();
+  /** @type {string | null} */
   #type = null;
   #busy = false;
 
-  /** `acts`: openTurn, forget, openLearning, draft. */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.#rows = new Rows(PAGE);
   }
@@ -33,7 +43,10 @@ export class Learnings extends View {
     this.invalidate();
   }
 
-  /** Rows that have just been learned; what they replaced has changed with them. */
+  /**
+   * Rows that have just been learned; what they replaced has changed with them.
+   * @param {LearningRow[]} rows
+   */
   learned(rows) {
     for (const row of rows) {
       this.#fresh.add(row.id);
@@ -48,14 +61,17 @@ export class Learnings extends View {
   }
 
   async load() {
-    this.#rows.renew(await this.ledger.learnings());
+    this.#rows.renew(await this.client.learnings());
   }
 
-  /** Brings one learning into sight, also one that is pages away. */
+  /**
+   * Brings one learning into sight, also one that is pages away.
+   * @param {number} id
+   */
   async open(id) {
     if (!this.loaded) await this.refresh();
     if (!this.#rows.get(id)) {
-      const row = await this.attempt('The learning could not be opened', () => this.ledger.learning(id));
+      const row = await this.attempt('The learning could not be opened', () => this.client.learning(id));
       if (row === null) {
         if (this.problem === null) this.page.toast({ kind: 'info', text: `Learning ${id} is no longer there.` });
         return;
@@ -64,26 +80,31 @@ export class Learnings extends View {
     }
     this.#type = null;
     this.draw();
+    /** @type {HTMLElement | null} */
     const element = this.element.querySelector(`#learning-${id}`);
     element?.scrollIntoView({ block: 'center' });
     element?.focus({ preventScroll: true });
   }
 
-  /** Brings the newest of what one curation taught into sight. */
+  /**
+   * Brings the newest of what one curation taught into sight.
+   * @param {CurationRow} curation
+   */
   async openOf(curation) {
     if (!this.loaded) await this.refresh();
     const found = () => this.#rows.list.find((row) => row.curation_id === curation.id);
     // Learnings are numbered in the order of the curations that gave them.
-    while (!found() && this.#rows.more && this.#rows.list.at(-1)?.curation_id > curation.id) {
+    while (!found() && this.#rows.more && (this.#rows.list.at(-1)?.curation_id ?? 0) > curation.id) {
       if (!(await this.#older())) return;
     }
-    if (found()) await this.open(found().id);
+    const row = found();
+    if (row) await this.open(row.id);
   }
 
   async #older() {
     this.#busy = true;
     this.draw();
-    const rows = await this.attempt('Older ones could not be fetched', () => this.ledger.learnings(this.#rows.cursor));
+    const rows = await this.attempt('Older ones could not be fetched', () => this.client.learnings(this.#rows.cursor));
     this.#busy = false;
     if (rows) this.#rows.append(rows);
     this.draw();
@@ -95,7 +116,8 @@ export class Learnings extends View {
     if (all.length === 0) {
       return nothingYet(
         'Nothing learned yet',
-        'Tell the agent something about yourself. What it hears is looked through for things to keep every few turns, at the end of a session, and whenever you ask.',
+        'Tell the agent something about yourself. What it hears is looked through for things to keep every few ' +
+          'turns, at the end of a session, and whenever you ask.',
         { label: 'Tell it something', run: () => this.#acts.draft('I prefer short answers, and my name is ') },
       );
     }
@@ -104,21 +126,37 @@ export class Learnings extends View {
       <div class="memory-filter" role="group" aria-label="Kind of learning">
         ${this.#chip(null, 'All')} ${Object.entries(TYPES).map(([type, name]) => this.#chip(type, name))}
       </div>
-      ${rows.length === 0 ? html`<p class="memory-note">None of this kind among the newest ${all.length}.</p>` : nothing}
+      ${
+        rows.length === 0 ? html`<p class="memory-note">None of this kind among the newest ${all.length}.</p>` : nothing
+      }
       <div class="learnings">
-        ${repeat(rows, (row) => row.id, (row) => learningRow(row, this.#acts, { fresh: this.#fresh.has(row.id) }))}
+        ${repeat(
+          rows,
+          (row) => row.id,
+          (row) => learningRow(row, this.#acts, { fresh: this.#fresh.has(row.id) }),
+        )}
       </div>
-      ${this.#rows.more
-        ? html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>Older</button>`
-        : html`<p class="memory-note">That is where it began.</p>`}
+      ${
+        this.#rows.more
+          ? html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>
+              Older
+            </button>`
+          : html`<p class="memory-note">That is where it began.</p>`
+      }
     `;
   }
 
+  /**
+   * @param {string | null} type
+   * @param {string} name
+   */
   #chip(type, name) {
     const choose = () => {
       this.#type = type;
       this.draw();
     };
-    return html`<button type="button" class="filter-chip" aria-pressed=${this.#type === type} @click=${choose}>${name}</button>`;
+    return html`<button type="button" class="filter-chip" aria-pressed=${this.#type === type} @click=${choose}>
+      ${name}
+    </button>`;
   }
 }

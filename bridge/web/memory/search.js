@@ -2,26 +2,46 @@
 
 import { iso, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { View, nothingYet } from './view.js';
-import { TYPES } from './words.js';
+import { TYPES } from './labels.js';
+import { nothingYet, View } from './view.js';
+
+/** @import { MemoryActs, MemoryClient, Page, SearchHit, SearchResult } from '../types/page.js' */
 
 const PAUSE_MS = 180;
 
 export class Search extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {AbortController | null} */
   #asked = null;
   #query = '';
+  /** @type {(SearchResult & { query: string }) | null} */
   #found = null;
+  /** @type {number | undefined} */
   #pause;
 
-  /** `acts`: openTurn(id, quote), openLearning(id), flush(). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.loaded = true;
   }
 
-  /** Searches for what is typed so far. */
+  /** Brings the keyboard to the first result. */
+  focus() {
+    /** @type {HTMLElement | null} */
+    const first = this.element.querySelector('.hit-main');
+    first?.focus();
+  }
+
+  /**
+   * Searches for what is typed so far.
+   * @param {string} query
+   */
   type(query) {
     this.#query = query.trim();
     clearTimeout(this.#pause);
@@ -37,7 +57,7 @@ export class Search extends View {
       this.#found = null;
       return;
     }
-    const found = await this.ledger.search(query, this.#asked.signal);
+    const found = await this.client.search(query, this.#asked.signal);
     this.#found = { query, ...found };
     this.page.announce(found.hits.length === 0 ? 'Nothing found' : plural(found.hits.length, 'result'));
   }
@@ -46,22 +66,33 @@ export class Search extends View {
     const found = this.#found;
     if (found === null) return html`<p class="memory-note" role="status">Searching…</p>`;
     if (found.hits.length === 0) {
-      return html`${nothingYet('Nothing found', `Neither a learning nor a turn fits “${found.query}”. Try fewer or other words.`)} ${this.#waiting(found)}`;
+      const words = `Neither a learning nor a turn fits “${found.query}”. Try fewer or other words.`;
+      return html`${nothingYet('Nothing found', words)}
+      ${this.#waiting(found)}`;
     }
     return html`
-      <p class="memory-note">${plural(found.hits.length, 'result')} for “${found.query}”, in the order the agent gets them</p>
+      <p class="memory-note">
+        ${plural(found.hits.length, 'result')} for “${found.query}”, in the order the agent gets them
+      </p>
       <ol class="plain hits">
         ${found.hits.map((hit) => this.#hit(hit))}
       </ol>
       ${this.#waiting(found)}
-      <p class="memory-note">Narrow it inside the query: <code>type:correction</code> <code>since:2026-11-01</code> <code>before:2026-12-01</code> <code>around:12</code></p>
+      <p class="memory-note">
+        Narrow it inside the query: <code>type:correction</code> <code>since:2026-11-01</code>
+        <code>before:2026-12-01</code> <code>around:12</code>
+      </p>
     `;
   }
 
+  /** @param {SearchHit} hit */
   #hit(hit) {
     const learning = hit.kind === 'learning';
     const gone = hit.superseded_by !== undefined;
-    const open = () => (hit.turn_id === null ? this.#acts.openLearning(hit.id) : this.#acts.openTurn(hit.turn_id, learning ? null : this.#query));
+    const open = () =>
+      hit.turn_id === null
+        ? this.#acts.openLearning(hit.id)
+        : this.#acts.openTurn(hit.turn_id, learning ? null : this.#query);
     return html`<li class="hit">
       <button type="button" class="hit-main" @click=${open}>
         <span class="hit-head">
@@ -72,16 +103,23 @@ export class Search extends View {
         </span>
         <span class="hit-text ${gone ? 'gone' : ''}">${hit.text}</span>
       </button>
-      ${learning
-        ? html`<button type="button" class="link small-text" @click=${() => this.#acts.openLearning(hit.id)}>Show this learning</button>`
-        : nothing}
+      ${
+        learning
+          ? html`<button type="button" class="link small-text" @click=${() => this.#acts.openLearning(hit.id)}>
+              Show this learning
+            </button>`
+          : nothing
+      }
     </li>`;
   }
 
+  /** @param {SearchResult} found */
   #waiting({ waiting }) {
     if (waiting === 0) return nothing;
     return html`<div class="memory-banner" role="note">
-      <p class="grow">${plural(waiting, 'turn')} not looked through for learnings yet; their words are found all the same.</p>
+      <p class="grow">
+        ${plural(waiting, 'turn')} not looked through for learnings yet; their words are found all the same.
+      </p>
       <button type="button" class="button small" @click=${this.#acts.flush}>Learn from them now</button>
     </div>`;
   }

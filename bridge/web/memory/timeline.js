@@ -1,34 +1,49 @@
 // How memory grew: turns, and what was learned, edited and forgotten, newest first.
 
-import { icon } from '../icons.js';
 import { iso, money, plural, when } from '../format.js';
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { icon } from '../icons.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
-import { PAGE } from './ledger.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { PAGE } from './client.js';
+import { OUTCOMES, toolName, touched, turnRange } from './labels.js';
 import { byDay, merged, wanting } from './merged.js';
 import { Rows } from './rows.js';
-import { View, nothingYet } from './view.js';
-import { OUTCOMES, toolName, touched, turnRange } from './words.js';
+import { nothingYet, View } from './view.js';
+
+/** @import { CurationRow, Forgotten, LearningRow, MemoryActs, MemoryClient, Page, TurnRow } from '../types/page.js' */
+/** @import { Entry, Listed } from './merged.js' */
 
 const FRESH_MS = 20_000;
 const TOOLS_NAMED = 4;
 const LESSONS = 4;
 const FIRST_OF_SESSION = 1;
 const dayName = new Intl.DateTimeFormat(undefined, { weekday: 'long', day: 'numeric', month: 'long', year: 'numeric' });
+/** @param {number} at */
 const dayOf = (at) => dayName.format(new Date(at * 1000));
 
 export class Timeline extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {Rows<TurnRow>} */
   #turns;
+  /** @type {Rows<CurationRow>} */
   #curations;
-  /** What a curation taught, as far as it is among the newest learnings. */
+  /**
+   * What a curation taught, as far as it is among the newest learnings.
+   * @type {Map<number, LearningRow[]>}
+   */
   #taught = new Map();
+  /** @type {Set<string>} */
   #fresh = new Set();
   #busy = false;
 
-  /** `acts`: openTurn(id), openFile(name, version), openLearningsOf(curation), draft(text). */
-  constructor(page, ledger, acts) {
-    super(page, ledger);
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
+  constructor(page, client, acts) {
+    super(page, client);
     this.#acts = acts;
     this.#turns = new Rows(PAGE);
     this.#curations = new Rows(PAGE);
@@ -43,12 +58,20 @@ export class Timeline extends View {
   }
 
   async load() {
-    const [turns, curations, learnings] = await Promise.all([this.ledger.turns(), this.ledger.curations(), this.ledger.learnings()]);
+    const [turns, curations, learnings] = await Promise.all([
+      this.client.turns(),
+      this.client.curations(),
+      this.client.learnings(),
+    ]);
     this.#taught = grouped(learnings);
-    const news = [...this.#turns.renew(turns).map((id) => `turn-${id}`), ...this.#curations.renew(curations).map((id) => `curation-${id}`)];
+    const news = [
+      ...this.#turns.renew(turns).map((id) => `turn-${id}`),
+      ...this.#curations.renew(curations).map((id) => `curation-${id}`),
+    ];
     if (this.loaded) this.#light(news);
   }
 
+  /** @param {string[]} keys */
   #light(keys) {
     for (const key of keys) this.#fresh.add(key);
     setTimeout(() => {
@@ -61,47 +84,66 @@ export class Timeline extends View {
     this.#busy = true;
     this.draw();
     await this.attempt('Older ones could not be fetched', async () => {
-      if (wanting(...this.#lists()) === 'turn') this.#turns.append(await this.ledger.turns(this.#turns.cursor));
-      else this.#curations.append(await this.ledger.curations(this.#curations.cursor));
+      if (wanting(...this.#lists()) === 'turn') this.#turns.append(await this.client.turns(this.#turns.cursor));
+      else this.#curations.append(await this.client.curations(this.#curations.cursor));
     });
     this.#busy = false;
     this.draw();
   }
 
+  /** @returns {[Listed<TurnRow>, Listed<CurationRow>]} */
   #lists() {
-    return [this.#turns, this.#curations].map((rows) => ({ rows: rows.list, more: rows.more }));
+    return [listed(this.#turns), listed(this.#curations)];
   }
 
   template() {
     const lists = this.#lists();
     const entries = merged(...lists);
     if (entries.length === 0) {
-      return nothingYet('No turn yet', 'Every message of yours and its answer becomes one line here, and below which turns something was learned.', {
-        label: 'Write the first message',
-        run: () => this.#acts.draft(''),
-      });
+      return nothingYet(
+        'No turn yet',
+        'Every message of yours and its answer becomes one line here, and below which turns something was learned.',
+        {
+          label: 'Write the first message',
+          run: () => this.#acts.draft(''),
+        },
+      );
     }
     return html`
       ${byDay(entries, dayOf).map(
-        ({ day, entries: each }) => html`<section class="timeline-day">
-          <h3>${day}</h3>
-          <ol class="plain timeline">
-            ${repeat(each, ({ kind, row }) => `${kind}-${row.id}`, (entry) => this.#entry(entry))}
-          </ol>
-        </section>`,
+        ({ day, entries: each }) =>
+          html`<section class="timeline-day">
+            <h3>${day}</h3>
+            <ol class="plain timeline">
+              ${repeat(
+                each,
+                ({ kind, row }) => `${kind}-${row.id}`,
+                (entry) => this.#entry(entry),
+              )}
+            </ol>
+          </section>`,
       )}
-      ${wanting(...lists) === null
-        ? html`<p class="memory-note">That is where it began.</p>`
-        : html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>Older</button>`}
+      ${
+        wanting(...lists) === null
+          ? html`<p class="memory-note">That is where it began.</p>`
+          : html`<button type="button" class="button older" ?disabled=${this.#busy} @click=${() => this.#older()}>
+              Older
+            </button>`
+      }
     `;
   }
 
-  #entry({ kind, row }) {
-    const idle = kind === 'curation' && row.kind === 'batch' && row.learnings === 0 && row.files.length === 0;
+  /** @param {Entry} entry */
+  #entry(entry) {
+    const { kind, row } = entry;
+    const idle = entry.kind === 'curation' && isIdle(entry.row);
     const look = `${kind} ${idle ? 'nothing' : ''} ${this.#fresh.has(`${kind}-${row.id}`) ? 'fresh' : ''}`;
-    return html`<li class=${look} data-row="${kind}-${row.id}">${kind === 'turn' ? this.#turn(row) : this.#curation(row)}</li>`;
+    return html`<li class=${look} data-row="${kind}-${row.id}">
+      ${entry.kind === 'turn' ? this.#turn(entry.row) : this.#curation(entry.row)}
+    </li>`;
   }
 
+  /** @param {TurnRow} row */
   #turn(row) {
     const outcome = OUTCOMES[row.outcome];
     const asked = row.trigger === 'task' ? 'Went on by itself' : row.user_message;
@@ -111,51 +153,106 @@ export class Timeline extends View {
         <span class="timeline-asked">${asked || 'Nothing said'}</span>
         ${row.agent_response ? html`<span class="timeline-answered muted">${row.agent_response}</span>` : nothing}
         <span class="small-text muted"
-          >Turn ${row.id}${row.sequence_num === FIRST_OF_SESSION ? html`, the first of a session` : nothing} · <time datetime=${iso(row.at)}>${when(row.at)}</time>${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${row.curated
-            ? nothing
-            : html` · waits to be looked through`}</span
+          >Turn ${row.id}${row.sequence_num === FIRST_OF_SESSION ? html`, the first of a session` : nothing} ·
+          <time datetime=${iso(row.at)}>${when(row.at)}</time
+          >${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${
+            row.curated ? nothing : html` · waits to be looked through`
+          }</span
         >
       </span>
     </button>`;
   }
 
+  /** @param {CurationRow} row */
   #lessons(row) {
     const rows = (this.#taught.get(row.id) ?? []).slice(0, LESSONS).reverse();
-    return rows.length === 0 ? nothing : html`<ul class="lessons">${rows.map(({ content }) => html`<li>${content}</li>`)}</ul>`;
+    return rows.length === 0
+      ? nothing
+      : html`<ul class="lessons">
+          ${rows.map(({ content }) => html`<li>${content}</li>`)}
+        </ul>`;
   }
 
+  /** @param {CurationRow} row */
   #curation(row) {
     return html`<div class="timeline-main ${row.active ? '' : 'gone'}">
       <span class="timeline-icon">${icon(ICONS[row.kind] ?? 'brain', true)}</span>
       <div class="timeline-words">
         <span><strong>${headline(row)}</strong></span>
-        ${row.kind === 'forget' && Array.isArray(row.detail.turns)
-          ? html`<span class="muted">${touched(row.detail).map(({ what }) => what).join(', ')}</span>`
-          : nothing}
+        ${
+          row.kind === 'forget' && isForgotten(row.detail)
+            ? html`<span class="muted"
+                >${touched(row.detail)
+                  .map(({ what }) => what)
+                  .join(', ')}</span
+              >`
+            : nothing
+        }
         ${this.#lessons(row)}
         <span class="timeline-links">
-          ${row.learnings ? html`<button type="button" class="link" @click=${() => this.#acts.openLearningsOf(row)}>${plural(row.learnings, 'learning')}</button>` : nothing}
+          ${
+            row.learnings
+              ? html`<button type="button" class="link" @click=${() => this.#acts.openLearningsOf(row)}>
+                  ${plural(row.learnings, 'learning')}
+                </button>`
+              : nothing
+          }
           ${row.files.map(
-            ({ name, version }) => html`<button type="button" class="link" @click=${() => this.#acts.openFile(name, version)}>${name}, version ${version}</button>`,
+            ({ name, version }) =>
+              html`<button type="button" class="link" @click=${() => this.#acts.openFile(name, version)}>
+                ${name}, version ${version}
+              </button>`,
           )}
         </span>
-        ${row.rejected.length
-          ? html`<details class="small-text"><summary>${plural(row.rejected.length, 'thing')} not taken over</summary><ul>${row.rejected.map((report) => html`<li>${report.detail}</li>`)}</ul></details>`
-          : nothing}
-        <span class="small-text muted"><time datetime=${iso(row.at)}>${when(row.at)}</time>${row.cost_usd ? html` · ${money(row.cost_usd)}` : nothing}</span>
+        ${
+          row.rejected.length
+            ? html`<details class="small-text">
+                <summary>${plural(row.rejected.length, 'thing')} not taken over</summary>
+                <ul>
+                  ${row.rejected.map((report) => html`<li>${report.detail}</li>`)}
+                </ul>
+              </details>`
+            : nothing
+        }
+        <span class="small-text muted"
+          ><time datetime=${iso(row.at)}>${when(row.at)}</time
+          >${row.cost_usd ? html` · ${money(row.cost_usd)}` : nothing}</span
+        >
       </div>
     </div>`;
   }
 }
 
+/**
+ * @template {{ id: number }} R
+ * @param {Rows<R>} rows
+ */
+const listed = (rows) => ({ rows: rows.list, more: rows.more });
+
+/**
+ * Whether the detail of a forget says what it touched.
+ * @param {object} detail
+ * @returns {detail is Forgotten}
+ */
+const isForgotten = (detail) => 'turns' in detail && Array.isArray(detail.turns);
+
+/**
+ * Whether there was nothing to learn.
+ * @param {CurationRow} row
+ */
+const isIdle = (row) => row.kind === 'batch' && row.learnings === 0 && row.files.length === 0;
+
+/** @param {LearningRow[]} learnings */
 function grouped(learnings) {
   const by = new Map();
   for (const row of learnings) by.set(row.curation_id, [...(by.get(row.curation_id) ?? []), row]);
   return by;
 }
 
+/** @type {Record<string, string>} */
 const ICONS = { batch: 'brain', edit: 'edit', forget: 'forget' };
 
+/** @param {string[]} tools */
 function toolsOf(tools) {
   if (tools.length === 0) return nothing;
   const names = [...new Set(tools.map(toolName))];
@@ -163,13 +260,18 @@ function toolsOf(tools) {
   return html` · used ${names.slice(0, TOOLS_NAMED).join(', ')}${more}`;
 }
 
-/** What happened, in a few words. */
+/**
+ * What happened, in a few words.
+ * @param {CurationRow} curation
+ */
 export function headline({ kind, learnings, files, first_turn: first, last_turn: last, detail, active }) {
   if (kind === 'forget') return 'Something was forgotten';
   if (kind === 'edit') {
     if (detail.generation !== undefined) return 'Memory was made anew from the log';
     if (detail.action_id !== undefined) return `You set to-do ${detail.action_id} to ${detail.status}`;
-    return detail.source === 'disk' ? `${detail.name ?? 'A file'} was edited by hand` : `You edited ${detail.name ?? 'a file'}`;
+    return detail.source === 'disk'
+      ? `${detail.name ?? 'A file'} was edited by hand`
+      : `You edited ${detail.name ?? 'a file'}`;
   }
   const from = first === null ? '' : ` from ${turnRange(first, last)}`;
   if (!active) return `Learned${from}, replaced since`;

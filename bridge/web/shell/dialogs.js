@@ -1,69 +1,116 @@
 // Native dialogs that answer: a choice, a yes or no, one line of text. The browser keeps and restores the focus.
 
-import { h } from '../dom.js';
-import { render } from '../vendor/lit-html/lit-html.js';
+import { elementOf } from '../template.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
+
+/** @import { Confirm, Dialog, DialogAction, Prompt } from '../types/page.js' */
 
 let count = 0;
 
-/** Shows a dialog; resolves with the chosen action's value, or null when it was closed. Body: text, lit template or node. */
+/**
+ * Shows a dialog; resolves with the chosen action's value, or null when it was closed.
+ * @template T
+ * @param {Dialog<T>} question
+ * @returns {Promise<T | null>}
+ */
 export function dialog({ title, body = null, actions, wide = false }) {
   count += 1;
-  const titleId = `dialog-${count}`;
-  const content = h('div', { class: 'dialog-body' });
-  if (body instanceof Node) content.append(body);
-  else if (typeof body === 'string') content.append(h('p', null, body));
-  else if (body !== null) render(body, content);
+  const id = `dialog-${count}`;
   return new Promise((resolve) => {
+    /** @type {T | null} */
     let answer = null;
-    const buttons = actions.map(({ label, value, primary, danger }) =>
-      h('button', {
-        class: `button${primary ? ' primary' : ''}${danger ? ' danger' : ''}`,
-        type: primary ? 'submit' : 'button',
-        onclick: (event) => {
-          if (primary) return;
-          event.preventDefault();
-          answer = value;
-          element.close();
-        },
-      }, label),
+    /** @param {T | null} value */
+    const close = (value) => {
+      answer = value;
+      element.close();
+    };
+    const main = actions.find((action) => action.primary);
+    /** @param {Event} event */
+    const submit = (event) => {
+      event.preventDefault();
+      close(main ? answerOf(main) : null);
+    };
+    /** @type {HTMLDialogElement} */
+    const element = elementOf(
+      html`<dialog
+        class=${wide ? 'wide' : ''}
+        aria-labelledby=${id}
+        @click=${(/** @type {Event} */ event) => event.target === element && element.close()}
+        @close=${() => {
+          element.remove();
+          resolve(answer);
+        }}
+      >
+        <form class="dialog-form" method="dialog" @submit=${submit}>
+          <div class="dialog-head"><h2 id=${id}>${title}</h2></div>
+          <div class="dialog-body"></div>
+          <div class="dialog-foot">${actions.map((action) => buttonOf(action, () => close(answerOf(action))))}</div>
+        </form>
+      </dialog>`,
     );
-    const primary = actions.find((action) => action.primary);
-    const form = h('form', {
-      method: 'dialog',
-      onsubmit: (event) => {
-        event.preventDefault();
-        answer = typeof primary?.value === 'function' ? primary.value() : (primary?.value ?? null);
-        element.close();
-      },
-    }, h('div', { class: 'dialog-head' }, h('h2', { id: titleId }, title)), content, h('div', { class: 'dialog-foot' }, buttons));
-    form.className = 'dialog-form';
-    const element = h('dialog', { class: wide ? 'wide' : '', 'aria-labelledby': titleId }, form);
-    element.addEventListener('close', () => {
-      element.remove();
-      resolve(answer);
-    });
-    element.addEventListener('click', (event) => event.target === element && element.close());
+    const content = /** @type {HTMLElement} */ (element.querySelector('.dialog-body'));
+    render(typeof body === 'string' ? html`<p>${body}</p>` : body, content);
     document.body.append(element);
     element.showModal();
     // Enter must not do what cannot be undone.
+    const buttons = [...element.querySelectorAll('.dialog-foot button')].filter((each) => each instanceof HTMLElement);
     const safe = buttons[actions.findLastIndex((action) => !action.danger)];
-    (content.querySelector('input, textarea, select') ?? safe ?? buttons.at(-1))?.focus();
+    /** @type {HTMLElement | null} */
+    const field = content.querySelector('input, textarea, select');
+    (field ?? safe ?? buttons.at(-1))?.focus();
   });
 }
 
-/** Asks yes or no. */
+/**
+ * What an action answers with. A value that is a function is one that has to be asked.
+ * @template T
+ * @param {DialogAction<T>} action
+ * @returns {T | null}
+ */
+const answerOf = ({ value }) => (value instanceof Function ? value() : value);
+
+/**
+ * The primary button answers by submitting, as Enter in a field does.
+ * @param {{ label: string, primary?: boolean, danger?: boolean }} look
+ * @param {() => void} act
+ */
+function buttonOf({ label, primary = false, danger = false }, act) {
+  const look = `button${primary ? ' primary' : ''}${danger ? ' danger' : ''}`;
+  return primary
+    ? html`<button class=${look} type="submit">${label}</button>`
+    : html`<button class=${look} type="button" @click=${act}>${label}</button>`;
+}
+
+/**
+ * Asks yes or no.
+ * @param {Confirm} question
+ */
 export async function confirm({ title, body = null, confirm: label = 'OK', danger = false }) {
-  const actions = [{ label: 'Cancel', value: false }, { label, value: true, primary: true, danger }];
+  const actions = [
+    { label: 'Cancel', value: false },
+    { label, value: true, primary: true, danger },
+  ];
   return (await dialog({ title, body, actions })) === true;
 }
 
-/** Asks for one line of text; null when it was left empty or closed. */
+/**
+ * Asks for one line of text; null when it was left empty or closed.
+ * @param {Prompt} question
+ */
 export async function prompt({ title, label, value = '', confirm: action = 'Save', maxlength = 200 }) {
-  const input = h('input', { class: 'input', value, maxLength: maxlength, required: true, autocomplete: 'off', name: 'value' });
+  const body = elementOf(
+    html`<label class="field">
+      <span>${label}</span>
+      <input class="input" name="value" .value=${value} maxlength=${maxlength} required autocomplete="off" />
+    </label>`,
+  );
   const answer = await dialog({
     title,
-    body: h('label', { class: 'field' }, h('span', null, label), input),
-    actions: [{ label: 'Cancel', value: null }, { label: action, primary: true, value: () => input.value.trim() }],
+    body,
+    actions: [
+      { label: 'Cancel', value: null },
+      { label: action, primary: true, value: () => body.querySelector('input')?.value.trim() ?? null },
+    ],
   });
   return answer || null;
 }

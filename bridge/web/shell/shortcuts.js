@@ -4,6 +4,11 @@ import { html } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 import { dialog } from './dialogs.js';
 
+/** @import { Commands, Row } from '../types/page.js' */
+
+/** @typedef {Pick<Row, 'title' | 'keys' | 'group'>} Key */
+
+/** @type {Key[]} */
 const ALWAYS = [
   { title: 'Send the message', keys: 'Enter', group: 'Writing' },
   { title: 'New line', keys: 'Shift+Enter', group: 'Writing' },
@@ -12,17 +17,48 @@ const ALWAYS = [
   { title: 'In larger steps', keys: 'Shift+Arrows', group: 'Canvas' },
 ];
 
+/** @type {Record<string, string>} */
 const WORDS = { ArrowUp: '↑', Arrows: '← ↑ ↓ →', Shift: '⇧' };
 
+/** @param {Commands} commands */
 export function showShortcuts(commands) {
   const rows = [...commands.listed().filter((command) => command.keys), ...ALWAYS];
-  const groups = [...new Set(rows.map((row) => row.group))];
+  const groups = [...new Set(rows.map((row) => row.group ?? ''))];
+  const body = groups.map((group) =>
+    section(
+      group,
+      rows.filter((row) => row.group === group),
+    ),
+  );
   void dialog({
     title: 'Keyboard shortcuts',
     wide: true,
-    body: html`<div class="sheet">${groups.map((group) => html`
-      <section><h3>${group}</h3><dl>${rows.filter((row) => row.group === group).map((row) => html`
-        <div><dt>${row.title}</dt><dd>${[row.keys].flat().map((keys, index) => html`${index ? ' or ' : ''}${caps(keys).map((cap) => html`<kbd>${WORDS[cap] ?? cap}</kbd> `)}`)}</dd></div>`)}</dl></section>`)}</div>`,
+    body: html`<div class="sheet">${body}</div>`,
     actions: [{ label: 'Close', value: null, primary: true }],
   });
 }
+
+/**
+ * @param {string} name
+ * @param {Key[]} rows
+ */
+const section = (name, rows) =>
+  html`<section>
+    <h3>${name}</h3>
+    <dl>
+      ${rows.map(
+        (row) =>
+          html`<div>
+            <dt>${row.title}</dt>
+            <dd>${[row.keys ?? []].flat().map(printed)}</dd>
+          </div>`,
+      )}
+    </dl>
+  </section>`;
+
+/**
+ * @param {string} keys
+ * @param {number} index
+ */
+const printed = (keys, index) =>
+  html`${index ? ' or ' : ''}${caps(keys).map((cap) => html`<kbd>${WORDS[cap] ?? cap}</kbd> `)}`;

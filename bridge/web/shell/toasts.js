@@ -1,35 +1,50 @@
 // Short messages at the edge: errors stay until they are closed, the rest leaves by itself.
 
-import { h } from '../dom.js';
-import { iconElement } from '../icons.js';
+import { icon } from '../icons.js';
+import { elementOf } from '../template.js';
+import { html, nothing } from '../vendor/lit-html/lit-html.js';
+
+/** @import { Announce, Toast } from '../types/page.js' */
 
 const SHOWN_MS = 6000;
 const MOST = 4;
+const ICONS = { error: 'alert', success: 'check', info: 'spark' };
 
+/**
+ * @param {HTMLElement} root
+ * @param {Announce} announce
+ */
 export function createToasts(root, announce) {
-  /** `{text, kind: 'info'|'success'|'error', action: {label, run}}`; returns how to take it away. */
+  /**
+   * `{text, kind: 'info'|'success'|'error', action: {label, run}}`; returns how to take it away.
+   * @param {Toast} toast
+   */
   return function toast({ text, kind = 'info', action = null }) {
-    for (const old of [...root.children].filter((each) => each.dataset.text === text)) old.remove();
+    for (const old of [...root.children].filter((each) => each.getAttribute('data-text') === text)) old.remove();
     let clock = 0;
+    const hold = () => clearTimeout(clock);
     const close = () => {
-      clearTimeout(clock);
+      hold();
       item.remove();
     };
-    const act = action && h('button', { class: 'button small', type: 'button', onclick: () => { close(); action.run(); } }, action.label);
-    const item = h(
-      'div',
-      { class: `toast ${kind}`, dataset: { text } },
-      iconElement(kind === 'error' ? 'alert' : kind === 'success' ? 'check' : 'spark', true),
-      h('p', { class: 'grow' }, text),
-      act,
-      h('button', { class: 'icon-button small', type: 'button', 'aria-label': 'Dismiss', title: 'Dismiss', onclick: close }, iconElement('close', true)),
+    const act = () => {
+      close();
+      action?.run();
+    };
+    const item = elementOf(
+      html`<div class="toast ${kind}" data-text=${text} @mouseenter=${hold} @focusin=${hold}>
+        ${icon(ICONS[kind], true)}
+        <p class="grow">${text}</p>
+        ${action ? html`<button class="button small" type="button" @click=${act}>${action.label}</button>` : nothing}
+        <button class="icon-button small" type="button" aria-label="Dismiss" title="Dismiss" @click=${close}>
+          ${icon('close', true)}
+        </button>
+      </div>`,
     );
     root.append(item);
-    while (root.children.length > MOST) root.firstElementChild.remove();
+    while (root.children.length > MOST) root.firstElementChild?.remove();
     announce(text);
     if (kind !== 'error') clock = setTimeout(close, SHOWN_MS);
-    item.addEventListener('mouseenter', () => clearTimeout(clock));
-    item.addEventListener('focusin', () => clearTimeout(clock));
     return close;
   };
 }

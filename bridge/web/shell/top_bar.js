@@ -5,6 +5,9 @@ import { icon } from '../icons.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 
+/** @import { Link, Page } from '../types/page.js' */
+
+/** @type {Record<Link['state'], [kind: string, words: string]>} */
 const WORDS = {
   ready: ['ok', 'Connected'],
   connecting: ['warn', 'Connecting'],
@@ -15,6 +18,11 @@ const WORDS = {
   'signed-out': ['bad', 'Signed out'],
 };
 
+/**
+ * @param {{ state: HTMLElement, actions: HTMLElement }} places
+ * @param {Page} page
+ * @param {{ newSession: () => Promise<void> }} chat
+ */
 export function mountTopBar({ state, actions }, page, chat) {
   const { store } = page;
 
@@ -24,17 +32,26 @@ export function mountTopBar({ state, actions }, page, chat) {
     const [kind, words] = isAsleep ? ['ok', 'Asleep'] : (WORDS[link.state] ?? WORDS.connecting);
     const turns = loaded && session.turns ? `Session of ${plural(session.turns, 'turn')}` : loaded ? 'New session' : '';
     render(
-      html`<span class="link-dot" data-kind=${kind} title=${link.detail || words}></span><span class="link-words">${words}</span>
-        <span class="session-words muted">${turns}</span>`,
+      html`<span class="link-dot" data-kind=${kind} title=${link.detail || words}></span
+        ><span class="link-words">${words}</span> <span class="session-words muted">${turns}</span>`,
       state,
     );
   }
 
   render(
-    html`
-      <button class="button small" type="button" @click=${() => void chat.newSession()}>${icon('session', true)}<span class="wide-only">New session</span><span class="narrow-only visually-hidden">New session</span></button>
-      <button class="button small palette-button" type="button" aria-label="Search and commands" @click=${() => page.openPalette()}>
-        ${icon('search', true)}<span class="wide-only keys">${caps('Mod+k').map((cap) => html`<kbd>${cap}</kbd>`)}</span>
+    html` <button class="button small" type="button" @click=${() => void chat.newSession()}>
+        ${icon('session', true)}<span class="wide-only">New session</span
+        ><span class="narrow-only visually-hidden">New session</span>
+      </button>
+      <button
+        class="button small palette-button"
+        type="button"
+        aria-label="Search and commands"
+        @click=${() => page.openPalette()}
+      >
+        ${icon('search', true)}<span class="wide-only keys"
+          >${caps('Mod+k').map((cap) => html`<kbd>${cap}</kbd>`)}</span
+        >
       </button>`,
     actions,
   );
@@ -46,11 +63,16 @@ export function mountTopBar({ state, actions }, page, chat) {
     title: 'Sign out of this browser',
     group: 'Everywhere',
     run: async () => {
-      const sure = await page.confirm({ title: 'Sign out?', body: 'Drafts kept in this browser are deleted. Your agent and its memory stay.', confirm: 'Sign out' });
+      const sure = await page.confirm({
+        title: 'Sign out?',
+        body: 'Drafts kept in this browser are deleted. Your agent and its memory stay.',
+        confirm: 'Sign out',
+      });
       if (!sure) return;
       await fetch('/logout', { method: 'POST' }).catch(() => null);
       sessionStorage.clear();
-      for (const key of Object.keys(localStorage)) if (key.startsWith('sprite.') && key !== 'sprite.theme') localStorage.removeItem(key);
+      for (const key of Object.keys(localStorage))
+        if (key.startsWith('sprite.') && key !== 'sprite.theme') localStorage.removeItem(key);
       location.reload();
     },
   });

@@ -1,10 +1,10 @@
 """Turns as they happen -> one observation each, however they end.
 
-Owns the open turns: at most one of a mission's, at most one that the CLI began by itself, and what background
-agents do after their turn is over. Knows the log; knows neither the SDK nor who is watching.
+Owns the open turns: at most one of a mission's, at most one that the CLI began by itself, and what subagents did that
+no turn has taken yet. Knows the log; knows neither the SDK nor who is watching.
 
-The CLI gives every turn a `prompt_id`, which all its hooks carry; a mission's turn is recognised by its words,
-since the CLI answers with an id of its own. A message that the CLI merges into a running turn keeps that turn's
+The CLI gives every turn a `prompt_id`, which the hooks of the agent itself carry; a mission's turn is recognised by its
+words, since the CLI answers with an id of its own. A message that the CLI merges into a running turn keeps that turn's
 `prompt_id`.
 """
 
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sprite.database.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB
+from sprite.database.transcript import NewObservation, Outcome, TranscriptDB
+from sprite.database.turn_journal import JournalEntry
 from sprite.errors import StorageError
+from sprite.memory.capture.subagents import Subagents
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.privacy.cutting import (
     Discreet,
@@ -44,7 +46,7 @@ class TurnRecorder:
         self._session_id = ""
         self._mission: TurnBuffer | None = None
         self._task: TurnBuffer | None = None
-        self._background: TurnBuffer | None = None
+        self._agents = Subagents()
         self._no_task = asyncio.Event()
         self._no_task.set()
         self._taken_up = asyncio.Event()
@@ -98,7 +100,7 @@ class TurnRecorder:
             await self._write(mission, outcome, notice)
 
     async def close_task(self, outcome: Outcome) -> None:
-        """The turn that the CLI began by itself has ended: writes its observation, with background work."""
+        """The turn that the CLI began by itself has ended: writes its observation."""
         task, self._task = self._task, None
         self._no_task.set()
         if task is not None:
@@ -108,24 +110,25 @@ class TurnRecorder:
         """Nothing more will come: what is still open is written as it stands."""
         await self.close_mission("interrupted")
         await self.close_task("interrupted")
-        background, self._background = self._background, None
-        if background is not None:
-            await self._write(background, "complete")
+        rest = list(self._agents.take_rest())
+        if rest:
+            for agent in rest[1:]:
+                rest[0].adopt(agent)
+            await self._write(rest[0], "complete")
         await self._write_unsaved()
 
     async def recover(self) -> None:
         """Writes what a killed process left in the journal, one crashed turn each, in the order they began in."""
-        turns: dict[str, list[JournalEntry]] = {}
-        for entry in await self._transcript.journal_entries():
-            turns.setdefault(entry.turn_key, []).append(entry)
-        for key, turn in turns.items():
-            buffer = TurnBuffer.replayed(turn)
-            if buffer.mission_id is not None and await self._transcript.turn_of(buffer.mission_id) is not None:
+        entries = await self._transcript.journal.entries()
+        for key, mission in {entry.turn_key: entry.data["mission_id"] for entry in entries}.items():
+            if mission is not None and await self._transcript.turn_of(mission) is not None:
                 # A hook that came after its turn's end; the turn itself is in the log.
-                await self._transcript.drop_journal(key)
-                continue
+                await self._transcript.journal.drop(key)
+                entries = [entry for entry in entries if entry.turn_key != key]
+        for key, turn in _turns(entries).items():
+            buffer = TurnBuffer.replayed(key, turn)
             log.warning("a turn of session %s was cut off by a crash", buffer.session_id)
-            await self._transcript.add_observation(buffer.observation("crashed"), turn_keys=[key], at=turn[-1].at)
+            await self._transcript.add_observation(buffer.observation("crashed"), turn_keys=buffer.keys, at=turn[-1].at)
 
     # --- hooks: each makes one small insert, and never raises for the disk's sake ---
 
@@ -141,16 +144,13 @@ class TurnRecorder:
             await self._journal(mission, "prompt", {"user_message": mission.discreet_message})
             return
         if mission is not None and mission.prompt_id == prompt_id:
-            mission.add_notice(prompt)
-            await self._journal(mission, "notice", {"notice": self._discreet(prompt)})
+            await self._noticed(mission, prompt)
             return
         if self._task is None:
             self._no_task.clear()
-            self._task = self._background or TurnBuffer(self._session_id, "task", discreet=self._discreet)
-            self._background = None
+            self._task = self._new_task()
         self._task.prompt_id = prompt_id
-        self._task.add_notice(prompt)
-        await self._journal(self._task, "notice", {"notice": self._discreet(prompt)})
+        await self._noticed(self._task, prompt)
 
     async def tool_ended(
         self,
@@ -164,8 +164,9 @@ class TurnRecorder:
         agent_id: str | None,
     ) -> None:
         """A tool call ended, in whichever turn made it."""
-        turn = self._turn_of(prompt_id, tool_use_id)
+        turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = turn.end_tool(tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
+        self._agents.note_launch(tool_use_id, result)
         await self._journal(turn, "tool", {"call": call})
 
     async def stopped(self, prompt_id: str, message: str) -> None:
@@ -191,6 +192,10 @@ class TurnRecorder:
         if turn is not None:
             turn.start_tool(tool_use_id, name, tool_input)
 
+    def agent_started(self, agent_id: str, tool_use_id: str) -> None:
+        """A tool call started a subagent, in the foreground or in the background."""
+        self._agents.started(agent_id, tool_use_id)
+
     def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
         """The stream brought a tool's answer."""
         for turn in self._open_turns():
@@ -199,7 +204,7 @@ class TurnRecorder:
     # --- inside ---
 
     def _open_turns(self) -> Iterable[TurnBuffer]:
-        return [turn for turn in (self._mission, self._task, self._background) if turn is not None]
+        return [turn for turn in (self._mission, self._task) if turn is not None]
 
     def _current(self) -> TurnBuffer | None:
         """The turn that the main stream belongs to: the mission's once the agent has taken it up."""
@@ -211,19 +216,40 @@ class TurnRecorder:
         for turn in self._open_turns():
             if turn.prompt_id == prompt_id or turn.knows_tool(tool_use_id):
                 return turn
-        # A background agent's call after its turn is over: it waits for the turn that reports it.
-        if self._background is None:
-            self._background = TurnBuffer(self._session_id, "task", discreet=self._discreet)
-        return self._background
+        # A hook that is later than its turn's end: the next turn of the CLI's own takes it.
+        return self._agent("", prompt_id)
+
+    def _agent(self, agent_id: str, prompt_id: str) -> TurnBuffer:
+        """The buffer of a subagent; what it holds is a part of the turn that waits for it if the process dies now."""
+        agent = self._agents.buffer(agent_id, self._new_task)
+        turns = self._open_turns()
+        agent.within = next((turn for turn in turns if self._agents.works_in(agent_id, turn, prompt_id)), None)
+        return agent
+
+    def _new_task(self) -> TurnBuffer:
+        return TurnBuffer(self._session_id, "task", discreet=self._discreet)
+
+    async def _noticed(self, turn: TurnBuffer, notice: str) -> None:
+        """The CLI put a notice into a turn: what the agents did that it reports is a part of that turn."""
+        turn.add_notice(notice)
+        agents = list(self._agents.take_reported(notice))
+        for agent in agents:
+            turn.adopt(agent)
+            agent.within = turn
+        await self._journal(turn, "notice", {"notice": self._discreet(notice)})
+        for agent in agents:
+            await self._journal(agent, "reported", {})
 
     async def _journal(self, turn: TurnBuffer, event: str, data: dict[str, Any]) -> None:
         try:
-            await self._transcript.journal(turn.key, turn.session_id, event, {**turn.snapshot(), **data})
+            await self._transcript.journal.append(turn.key, turn.session_id, event, {**turn.snapshot(), **data})
         except StorageError as error:
             self._on_storage_error(f"{error} The turn goes on and is kept in memory.")
 
     async def _write(self, turn: TurnBuffer, outcome: Outcome, notice: str = "") -> None:
-        self._unsaved.append((turn.observation(outcome, notice), [turn.key]))
+        for agent in self._agents.take_foreground(turn):
+            turn.adopt(agent)
+        self._unsaved.append((turn.observation(outcome, notice), turn.keys))
         await self._write_unsaved()
 
     async def _write_unsaved(self) -> None:
@@ -247,3 +273,13 @@ class TurnRecorder:
                     # One turn that cannot be written must not hold back all others; its journal keeps it for a restart.
                     log.exception("a turn could not be written: %.500r", observation)
                 self._unsaved.pop(0)
+
+
+def _turns(entries: Sequence[JournalEntry]) -> dict[str, list[JournalEntry]]:
+    """A journal's entries by the turn that they belong to: a subagent's to the one it was in at last."""
+    within = {entry.turn_key: entry.data.get("within") for entry in entries}
+    turns: dict[str, list[JournalEntry]] = {}
+    for entry in entries:
+        home = within[entry.turn_key]
+        turns.setdefault(home if home in within else entry.turn_key, []).append(entry)
+    return turns

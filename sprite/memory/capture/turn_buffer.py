@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sprite.database.transcript import JournalEntry, NewObservation, Outcome, Trigger
+from sprite.database.transcript import NewObservation, Outcome, Trigger
+from sprite.database.turn_journal import JournalEntry
 from sprite.privacy.cutting import (
     Discreet,
     clean,
@@ -33,6 +34,10 @@ class TurnBuffer:
         discreet: Discreet = discreet,
     ) -> None:
         self.key = key or str(uuid.uuid4())
+        #: This turn's key, and those of the subagents whose calls it took.
+        self.keys = [self.key]
+        #: A subagent's: the turn that it is a part of, if the process dies now.
+        self.within: TurnBuffer | None = None
         self.session_id = session_id
         self.trigger = trigger
         self.mission_id = mission_id
@@ -103,19 +108,31 @@ class TurnBuffer:
         """Whether this turn made that call."""
         return tool_use_id in self._calls
 
+    def adopt(self, agent: TurnBuffer) -> None:
+        """What a subagent did is a part of this turn."""
+        self._calls.update(agent._calls)
+        self.keys += agent.keys
+
     def snapshot(self) -> dict[str, Any]:
         """What a journal entry needs beside its own event, so that the turn can be told without the stream."""
-        return {"trigger": self.trigger, "mission_id": self.mission_id, "texts": self._texts}
+        told = {"trigger": self.trigger, "mission_id": self.mission_id, "texts": self._texts}
+        return told if self.within is None else {**told, **self.within.place}
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """What a subagent's journal entries say of the turn that it is a part of."""
+        return {"within": self.key, "texts": self._texts}
 
     @classmethod
-    def replayed(cls, entries: Sequence[JournalEntry]) -> TurnBuffer:
-        """The turn that a killed process left in its journal."""
-        first = entries[0]
-        buffer = cls(first.session_id, key=first.turn_key)
+    def replayed(cls, key: str, entries: Sequence[JournalEntry]) -> TurnBuffer:
+        """The turn that a killed process left in its journal, with what subagents did in it."""
+        buffer = cls(entries[0].session_id, key=key)
+        buffer.keys = list(dict.fromkeys([key, *(entry.turn_key for entry in entries)]))
         for entry in entries:
             data = entry.data
-            buffer.trigger = data["trigger"]
-            buffer.mission_id = data["mission_id"]
+            if entry.turn_key == key:
+                buffer.trigger = data["trigger"]
+                buffer.mission_id = data["mission_id"]
             buffer._texts = list(data["texts"])
             if entry.event == "prompt":
                 buffer.user_message = data["user_message"]

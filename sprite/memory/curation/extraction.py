@@ -26,7 +26,7 @@ from sprite.memory.curation.prompt import (
 )
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles
 from sprite.memory.recall.query import (
-    any_of,
+    any_term,
     significant,
 )
 from sprite.prices import cost_usd
@@ -93,7 +93,7 @@ class Extractor:
         )
         if not words:
             return []
-        nearest = await self._memory.nearest(any_of(words), NEAREST_LEARNINGS)
+        nearest = await self._memory.nearest(any_term(words), NEAREST_LEARNINGS)
         return [OpenLearning(known.id, known.type, known.content, known.source_observation_id) for known in nearest]
 
 

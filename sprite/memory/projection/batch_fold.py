@@ -37,7 +37,7 @@ from sprite.memory.projection.guards import (
     without_foreign_lines,
 )
 from sprite.memory.recall.query import (
-    any_of,
+    any_term,
     significant,
 )
 from sprite.memory.words import FORGOTTEN, Text, content_words, said, share
@@ -110,11 +110,11 @@ class BatchFold:
             lines = (self._tx.latest_content(name) or "").split("\n")
             if any(_reads_aloud(content, line) for line in lines):
                 return True
-        replaced = self._tx.nearest_replaced(any_of(significant(content)), NEAREST)
+        replaced = self._tx.nearest_replaced(any_term(significant(content)), NEAREST)
         return any(_reads_aloud(content, known.content) for known in replaced)
 
     def _nearest(self, text: str) -> list[Known]:
-        return self._tx.nearest(any_of(significant(text)), NEAREST)
+        return self._tx.nearest(any_term(significant(text)), NEAREST)
 
     def _repeat(self, known: Known, evidence: Evidence) -> int:
         """Said before: counted, and (where this time the evidence is better) resting on it from now on."""

@@ -97,7 +97,7 @@ def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
     return tuple(word for word in words if word not in STOP_WORDS)[:limit] or tuple(words[:limit])
 
 
-def any_of(terms: Iterable[str]) -> str:
+def any_term(terms: Iterable[str]) -> str:
     """An FTS5 expression that matches any of the terms; quoted, so that nothing in them is syntax."""
     return " OR ".join(phrase(term) for term in terms)
 

@@ -19,7 +19,6 @@ from sprite.database.turn_index import Opening, TurnLook
 from sprite.memory.recall import ranking
 from sprite.memory.recall.hits import (
     Found,
-    Hit,
     learning_hit,
     turn_hit,
 )
@@ -27,6 +26,7 @@ from sprite.memory.recall.query import (
     Query,
     parse_query,
 )
+from sprite.protocol.rows import SearchHit
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 100
@@ -70,10 +70,10 @@ async def search(transcript: TranscriptDB, memory: MemoryDB, text: str, limit: i
     return Found(hits, through, waiting)
 
 
-async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[Hit]:
+async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
     """Filters alone: everything that passes them, newest first."""
     turns, learnings = _wanted(query)
-    hits: list[Hit] = []
+    hits: list[SearchHit] = []
     if learnings is not None:
         learned = await memory.index.ask(lambda look: look.learnings(look.newest(learnings, limit)))
         hits += map(learning_hit, learned.values())
@@ -91,7 +91,7 @@ def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
     return turns, learnings
 
 
-async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[Hit]:
+async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
     turns, learnings = _wanted(query)
     pool = max(MIN_POOL, POOL * limit)
     # A learning points at its turn also where only turns are wanted.
@@ -101,16 +101,16 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     if turns is not None:
         cited = _cited(learned, scores)
         said = await transcript.index.ask(lambda look: _turns(look, query, cited, pool))
-    entries = [Entry(score, False, said.at[turn], turn, turn) for turn, score in said.scores.items()]
+    ranked = [Ranked(score, False, said.at[turn], turn, turn) for turn, score in said.scores.items()]
     if learnings is not None:
-        entries += [_entry(learning, scores[learning.id], said) for learning in learned.values()]
-    entries.sort(key=lambda entry: (-round(entry.score, 9), not entry.learned, -entry.at, -entry.id))
-    chosen = _one_a_turn(entries, limit)
-    shown = await transcript.observations_of([entry.id for entry in chosen if not entry.learned])
+        ranked += [_ranked(learning, scores[learning.id], said) for learning in learned.values()]
+    ranked.sort(key=lambda hit: (-round(hit.score, 9), not hit.learned, -hit.at, -hit.id))
+    chosen = _one_a_turn(ranked, limit)
+    shown = await transcript.observations_of([hit.id for hit in chosen if not hit.learned])
     return [
-        learning_hit(learned[entry.id]) if entry.learned else turn_hit(shown[entry.id])
-        for entry in chosen
-        if entry.learned or entry.id in shown
+        learning_hit(learned[hit.id]) if hit.learned else turn_hit(shown[hit.id])
+        for hit in chosen
+        if hit.learned or hit.id in shown
     ]
 
 
@@ -123,7 +123,7 @@ class Said:
     at: dict[int, float]
 
 
-class Entry(NamedTuple):
+class Ranked(NamedTuple):
     """A learning or a turn among what fits; `turn` is the turn it is or comes from."""
 
     score: float
@@ -143,7 +143,7 @@ def _cited(learned: Mapping[int, LearningHit], scores: Mapping[int, float]) -> d
     return cited
 
 
-def _entry(learning: LearningHit, score: float, said: Said) -> Entry:
+def _ranked(learning: LearningHit, score: float, said: Said) -> Ranked:
     """A learning in its place: where its turn is if it says as much of the question, else as far below as it says less.
 
     It is the turn's essence, so the conversation that speaks for the turn speaks for it.
@@ -152,19 +152,19 @@ def _entry(learning: LearningHit, score: float, said: Said) -> Entry:
     if turn in said.scores and turn is not None and learning.superseded_by is None:
         share = score / (SAYS_AS_MUCH * said.own[turn] or 1e-9)
         score = max(score, said.scores[turn] * min(1.0, share))
-    return Entry(score, True, learning.created_at, learning.id, turn)
+    return Ranked(score, True, learning.created_at, learning.id, turn)
 
 
-def _one_a_turn(entries: Sequence[Entry], limit: int) -> list[Entry]:
-    """The first entries; where not all have room, those that tell a turn again make room for other turns."""
+def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
+    """The best of them; where not all have room, those that tell a turn again make room for other turns."""
     seen: set[int] = set()
     again: list[bool] = []
-    for entry in entries:
-        again.append(entry.turn in seen)
-        if entry.turn is not None:
-            seen.add(entry.turn)
-    places = sorted(range(len(entries)), key=lambda place: again[place])[:limit]
-    return [entries[place] for place in sorted(places)]
+    for hit in ranked:
+        again.append(hit.turn in seen)
+        if hit.turn is not None:
+            seen.add(hit.turn)
+    places = sorted(range(len(ranked)), key=lambda place: again[place])[:limit]
+    return [ranked[place] for place in sorted(places)]
 
 
 # --- learnings ---

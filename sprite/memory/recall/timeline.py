@@ -10,6 +10,7 @@ from typing import Any
 from sprite.database.curations import Curation
 from sprite.database.memory import Report
 from sprite.database.transcript import Observation
+from sprite.protocol.rows import CurationRow, LoggedTurn, MadeVersion, Rejected, TokenCount, TurnRow
 
 #: A list shows how a turn begins; the turn itself has the rest.
 EXCERPT_CHARS = 400
@@ -38,58 +39,61 @@ class Made:
     reports: Sequence[Report]
 
 
-def curation_row(curation: Curation, made: Made, generation: int) -> dict[str, Any]:
-    """One event as a row.
-
-    `{id, at, kind: batch|edit|forget, model, first_turn, last_turn, turns, learnings, files: [{name, version}],
-    cost_usd, tokens: {input, output}, rejected: [{kind, detail}], detail, active}`; `detail` is what an edit or a
-    forget was about, `active` is false where a later extraction has replaced it.
-    """
+def curation_row(curation: Curation, made: Made, generation: int) -> CurationRow:
+    """One event as a row."""
     first, last = curation.first_observation_id, curation.last_observation_id
     usage = _object(curation.usage_json)
-    return {
-        "id": curation.id,
-        "at": curation.created_at,
-        "kind": curation.kind,
-        "model": curation.model,
-        "first_turn": first,
-        "last_turn": last,
-        "turns": last - first + 1 if first is not None and last is not None else 0,
-        "learnings": made.learnings.get(curation.id, 0),
-        "files": [
-            {"name": name, "version": version} for made_by, name, version in made.versions if made_by == curation.id
-        ],
-        "cost_usd": curation.cost_usd,
-        "tokens": {"input": usage.get("input_tokens"), "output": usage.get("output_tokens")},
-        "rejected": [
-            {"kind": report.kind, "detail": report.detail}
-            for report in made.reports
-            if report.curation_id == curation.id
-        ],
-        "detail": _detail(curation),
-        "active": curation.kind != "batch" or curation.generation == generation,
-    }
+    return CurationRow(
+        id=curation.id,
+        at=curation.created_at,
+        kind=curation.kind,
+        model=curation.model,
+        first_turn=first,
+        last_turn=last,
+        turns=last - first + 1 if first is not None and last is not None else 0,
+        learnings=made.learnings.get(curation.id, 0),
+        files=[MadeVersion(name, version) for made_by, name, version in made.versions if made_by == curation.id],
+        cost_usd=curation.cost_usd,
+        tokens=TokenCount(usage.get("input_tokens"), usage.get("output_tokens")),
+        rejected=[Rejected(report.kind, report.detail) for report in made.reports if report.curation_id == curation.id],
+        detail=_detail(curation),
+        active=curation.kind != "batch" or curation.generation == generation,
+    )
 
 
-def turn_row(turn: Observation) -> dict[str, Any]:
-    """One turn as a row.
+def turn_row(turn: Observation) -> TurnRow:
+    """One turn as a row: both sides cut, and the names of what was called."""
+    return TurnRow(
+        id=turn.id,
+        at=turn.timestamp,
+        session_id=turn.session_id,
+        sequence_num=turn.sequence_num,
+        user_message=_excerpt(turn.user_message),
+        agent_response=_excerpt(turn.agent_response),
+        tools=_tools(turn.tool_calls),
+        outcome=turn.outcome,
+        trigger=turn.trigger,
+        mission_id=turn.mission_id,
+        curated=turn.processed,
+    )
 
-    `{id, at, session_id, sequence_num, user_message, agent_response (both cut), tools, outcome, trigger, mission_id,
-    curated}`; `tools` are the names of what was called.
-    """
-    return {
-        "id": turn.id,
-        "at": turn.timestamp,
-        "session_id": turn.session_id,
-        "sequence_num": turn.sequence_num,
-        "user_message": _excerpt(turn.user_message),
-        "agent_response": _excerpt(turn.agent_response),
-        "tools": _tools(turn.tool_calls),
-        "outcome": turn.outcome,
-        "trigger": turn.trigger,
-        "mission_id": turn.mission_id,
-        "curated": turn.processed,
-    }
+
+def logged_turn(turn: Observation) -> LoggedTurn:
+    """One turn, whole."""
+    return LoggedTurn(
+        id=turn.id,
+        timestamp=turn.timestamp,
+        session_id=turn.session_id,
+        sequence_num=turn.sequence_num,
+        user_message=turn.user_message,
+        tool_calls=_list(turn.tool_calls),
+        agent_response=turn.agent_response,
+        processed=turn.processed,
+        outcome=turn.outcome,
+        mission_id=turn.mission_id,
+        trigger=turn.trigger,
+        notice=turn.notice,
+    )
 
 
 def _detail(curation: Curation) -> dict[str, Any]:
@@ -112,7 +116,10 @@ def _excerpt(text: str) -> str:
 
 
 def _tools(calls: Any) -> list[str]:
-    """The names of the tools called: any JSON may stand there, if another program wrote it."""
-    if not isinstance(calls, list):
-        return []
-    return [str(call["name"]) for call in calls if isinstance(call, dict) and call.get("name")][:50]
+    """The names of the tools called."""
+    return [str(call["name"]) for call in _list(calls) if isinstance(call, dict) and call.get("name")][:50]
+
+
+def _list(calls: Any) -> list[Any]:
+    """A turn's tool calls: any JSON may stand there, if another program wrote it."""
+    return calls if isinstance(calls, list) else []

@@ -5,13 +5,11 @@ Read-only. The gateway, the command line and the state a client gets all look th
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from typing import Any
 
 import msgspec
 
-from sprite.database.memory import FileVersion, MemoryDB
+from sprite.database.memory import FileVersion, Learning, MemoryDB
 from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
@@ -24,12 +22,22 @@ from sprite.memory.recall.search import (
 from sprite.memory.recall.timeline import (
     Made,
     curation_row,
+    logged_turn,
     turn_row,
 )
-from sprite.protocol.messages import (
-    FileState,
-    MemoryState,
+from sprite.protocol.rows import (
+    ActionRow,
+    CurationRow,
+    DaySpend,
+    Health,
+    LearningRow,
+    LoggedTurn,
+    Refusal,
+    SessionSpend,
+    TurnRow,
+    VersionRow,
 )
+from sprite.protocol.shapes import FileState, MemoryState
 
 #: Rows of one answer; a client asks again with `after` or `before`.
 MAX_ROWS = 500
@@ -82,16 +90,16 @@ class MemoryView:
             raise PeerError(f"{name} has no version {version}.", code="not_found")
         return found
 
-    async def history(self, name: str) -> list[dict[str, Any]]:
-        """Every version of a file: `{version, curation_id, at, lines, source}`, oldest first."""
+    async def history(self, name: str) -> list[VersionRow]:
+        """Every version of a file, oldest first."""
         return [
-            {
-                "version": version.version,
-                "curation_id": version.curation_id,
-                "at": version.created_at,
-                "lines": line_count(version.content),
-                "source": version.source,
-            }
+            VersionRow(
+                version=version.version,
+                curation_id=version.curation_id,
+                at=version.created_at,
+                lines=line_count(version.content),
+                source=version.source,
+            )
             for version in await self._memory.versions(known_file(name))
         ]
 
@@ -99,18 +107,18 @@ class MemoryView:
         """What fits a question, best first."""
         return await search(self._transcript, self._memory, query, limit)
 
-    async def learnings(self, after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
+    async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
         """Learnings above an id as rows, oldest first."""
         rows = await self._memory.learnings(after, max(1, min(limit, MAX_ROWS)))
-        return [dataclasses.asdict(row) for row in rows]
+        return [learning_row(row) for row in rows]
 
-    async def newest_learnings(self, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
+    async def newest_learnings(self, before: int | None = None, limit: int = 100) -> list[LearningRow]:
         """Learnings (below an id) as rows, newest first."""
         rows = await self._memory.learnings_before(before, max(1, min(limit, MAX_ROWS)))
-        return [dataclasses.asdict(row) for row in rows]
+        return [learning_row(row) for row in rows]
 
-    async def curations(self, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
-        """What changed memory (below an id), newest first: see `timeline.curation_row`."""
+    async def curations(self, before: int | None = None, limit: int = 100) -> list[CurationRow]:
+        """What changed memory (below an id), newest first."""
         curations = await self._transcript.curations.before(before, max(1, min(limit, MAX_ROWS)))
         if not curations:
             return []
@@ -123,61 +131,62 @@ class MemoryView:
         _, generation = await self._transcript.curations.activation()
         return [curation_row(curation, made, generation) for curation in curations]
 
-    async def observations(self, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
-        """Turns (below an id), newest first: see `timeline.turn_row`."""
+    async def observations(self, before: int | None = None, limit: int = 100) -> list[TurnRow]:
+        """Turns (below an id), newest first."""
         turns = await self._transcript.observations_before(before, max(1, min(limit, MAX_ROWS)))
         return [turn_row(turn) for turn in turns]
 
-    async def health(self) -> dict[str, Any]:
-        """Memory and what it costs, in numbers; spend in US dollars, as far as prices are known."""
+    async def health(self, *, daily_cap_usd: float | None, last_error: str | None) -> Health:
+        """Memory and what it costs, in numbers; the cap and what went wrong last are known elsewhere."""
         state = await self.state()
-        spend = state.spend_usd
-        calls, unpriced, newest = await self._transcript.spending.curation_counts()
+        spending = self._transcript.spending
+        calls, unpriced, newest = await spending.curation_counts()
         curated = state.turns - state.waiting
-        lost_calls, lost_usd = await self._transcript.spending.lost_calls()
-        tokens_read, tokens_written = await self._transcript.spending.tokens()
-        return {
-            "sessions": await self._transcript.session_count(),
-            "turns": state.turns,
-            "waiting": state.waiting,
-            "learnings": state.learnings,
-            "unverified": await self._memory.unverified_count(),
-            "open_actions": len(await self._memory.actions("pending")),
-            "curations": calls,
-            "last_curation_at": newest,
-            "files": msgspec.to_builtins(state.files),
-            "spend_today_usd": await self._transcript.spending.total(since=time.time() - seconds_since_midnight()),
-            "spend_usd": spend,
-            "usd_per_100_turns": spend / curated * 100 if curated else None,
-            "calls_of_unknown_price": unpriced,
-            "lost_calls": lost_calls,
-            "lost_usd": lost_usd,
-            "tokens_read": tokens_read,
-            "tokens_written": tokens_written,
-            "spend_by_day": [
-                {"day": day, "usd": usd, "calls": calls_}
-                for day, usd, calls_ in await self._transcript.spending.by_day(DAYS_SHOWN)
+        lost_calls, lost_usd = await spending.lost_calls()
+        tokens_read, tokens_written = await spending.tokens()
+        return Health(
+            sessions=await self._transcript.session_count(),
+            turns=state.turns,
+            waiting=state.waiting,
+            learnings=state.learnings,
+            unverified=await self._memory.unverified_count(),
+            open_actions=len(await self._memory.actions("pending")),
+            curations=calls,
+            last_curation_at=newest,
+            files=state.files,
+            spend_today_usd=await spending.total(since=time.time() - seconds_since_midnight()),
+            spend_usd=state.spend_usd,
+            usd_per_100_turns=state.spend_usd / curated * 100 if curated else None,
+            calls_of_unknown_price=unpriced,
+            lost_calls=lost_calls,
+            lost_usd=lost_usd,
+            tokens_read=tokens_read,
+            tokens_written=tokens_written,
+            spend_by_day=[DaySpend(day, usd, calls_) for day, usd, calls_ in await spending.by_day(DAYS_SHOWN)],
+            spend_by_session=[
+                SessionSpend(session, at, turns, usd)
+                for session, at, turns, usd in await spending.by_session(SESSIONS_SHOWN)
             ],
-            "spend_by_session": [
-                {"session_id": session, "started_at": at, "turns": turns, "usd": usd}
-                for session, at, turns, usd in await self._transcript.spending.by_session(SESSIONS_SHOWN)
-            ],
-            "refusals": [
-                {"curation_id": r.curation_id, "kind": r.kind, "detail": r.detail}
-                for r in await self._memory.reports(REFUSALS_SHOWN)
-            ],
-        }
+            refusals=[Refusal(r.curation_id, r.kind, r.detail) for r in await self._memory.reports(REFUSALS_SHOWN)],
+            daily_cap_usd=daily_cap_usd,
+            last_error=last_error,
+        )
 
-    async def actions(self) -> list[dict[str, Any]]:
+    async def actions(self) -> list[ActionRow]:
         """Every action as a row, most urgent first."""
-        return [dataclasses.asdict(action) for action in await self._memory.actions()]
+        return [msgspec.convert(action, ActionRow, from_attributes=True) for action in await self._memory.actions()]
 
-    async def turn(self, turn_id: int) -> dict[str, Any]:
+    async def turn(self, turn_id: int) -> LoggedTurn:
         """One turn of the log. PeerError if there is none."""
         turn = await self._transcript.observation(turn_id)
         if turn is None:
             raise PeerError(f"There is no turn {turn_id}.", code="not_found")
-        return dataclasses.asdict(turn)
+        return logged_turn(turn)
+
+
+def learning_row(learning: Learning) -> LearningRow:
+    """A learning as it travels."""
+    return msgspec.convert(learning, LearningRow, from_attributes=True)
 
 
 def known_file(name: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from bridge.token_bucket import TokenBucket
+
 #: An agent with ten subagents at work makes some hundred calls a minute.
 DEFAULT_PER_MINUTE = 300
 DEFAULT_AT_ONCE = 32
@@ -19,21 +21,20 @@ _BUSY_SECONDS = 1
 class TooOftenError(Exception):
     """A call over the limits, in words a person understands."""
 
-    def __init__(self, words: str, retry_after: int) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
         self.retry_after = retry_after
 
 
 @dataclass(slots=True)
 class _Use:
-    """A bucket that fills by the second, and the calls in flight."""
+    """A sprite's bucket, and its calls in flight."""
 
-    left: float
-    at: float
+    bucket: TokenBucket
     in_flight: int = 0
 
 
-class Rates:
+class RateLimits:
     """Counts each sprite's calls. `clock` gives seconds that only go forward."""
 
     def __init__(
@@ -62,17 +63,13 @@ class Rates:
         return {sprite: use.in_flight for sprite, use in self._uses.items()}
 
     def _take(self, sprite: str) -> _Use:
-        now = self._clock()
         use = self._uses.get(sprite)
         if use is None:
-            use = self._uses[sprite] = _Use(self._per_minute, now)
-        per_second = self._per_minute / _MINUTE
-        use.left = min(use.left + (now - use.at) * per_second, self._per_minute)
-        use.at = now
+            bucket = TokenBucket(self._per_minute / _MINUTE, self._per_minute, self._clock)
+            use = self._uses[sprite] = _Use(bucket)
         if use.in_flight >= self._at_once:
             raise TooOftenError(f"This sprite has {self._at_once} calls in flight, as many as it may.", _BUSY_SECONDS)
-        if use.left < 1:
-            wait = math.ceil((1 - use.left) / per_second)
-            raise TooOftenError(f"This sprite has made its {self._per_minute} calls of this minute.", wait)
-        use.left -= 1
+        if wait := use.bucket.wait(1):
+            raise TooOftenError(f"This sprite has made its {self._per_minute} calls of this minute.", math.ceil(wait))
+        use.bucket.take(1)
         return use

@@ -1,0 +1,53 @@
+"""Messages that must arrive: kept until the sprite answers, and resent in order on a new connection (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+_Sender = TypeVar("_Sender")
+
+#: A person writes that much only with something pasted; more is refused, so that nobody fills the memory unseen.
+MAX_MESSAGES = 100
+MAX_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMessage(Generic[_Sender]):
+    """A frame as it goes to the sprite, its sender, and the id that the sender gave it."""
+
+    frame: bytes
+    sender: _Sender
+    message_id: str
+
+
+class ResendBuffer(Generic[_Sender]):
+    """By the id on the wire; the same id again is the same message, which keeps its place."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, PendingMessage[_Sender]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def add(self, wire_id: str, message: PendingMessage[_Sender]) -> bool:
+        """Keeps it; False if there is no room."""
+        before = self._messages.get(wire_id)
+        size = self._bytes + len(message.frame) - (len(before.frame) if before else 0)
+        if size > MAX_BYTES or (before is None and len(self._messages) >= MAX_MESSAGES):
+            return False
+        self._messages[wire_id] = message
+        self._bytes = size
+        return True
+
+    def answered(self, wire_id: str) -> PendingMessage[_Sender] | None:
+        """It need not be kept any longer; None if it was not."""
+        message = self._messages.pop(wire_id, None)
+        if message is not None:
+            self._bytes -= len(message.frame)
+        return message
+
+    def frames(self) -> list[bytes]:
+        """Everything that is kept, in the order in which it was written."""
+        return [message.frame for message in self._messages.values()]

@@ -1,0 +1,75 @@
+// What stands on the canvas while there are no cards to show: why, and one thing to do.
+
+import { h } from '../dom.js';
+
+const FIRST_WORDS = 'Make a table of the five largest cities of Europe with their population';
+
+/** @typedef {'loading' | 'unreachable' | 'first' | 'clear'} What */
+
+export class Instead {
+  #shown = '';
+  /** @type {(text: string) => void} */
+  #draft;
+
+  /**
+   * `draft(text)` puts words into the message field.
+   * @param {(text: string) => void} draft
+   */
+  constructor(draft) {
+    this.#draft = draft;
+    this.element = h('div', { class: 'canvas-instead' });
+  }
+
+  /**
+   * Shows `loading`, `unreachable`, `first` or `clear`, null for nothing; `detail` says why it is unreachable.
+   * @param {What | null} what
+   * @param {string} [detail]
+   */
+  show(what, detail = '') {
+    this.element.hidden = what === null;
+    const shown = `${what} ${detail}`;
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    this.element.replaceChildren(...(what === null ? [] : [this.#made(what, detail)]));
+  }
+
+  /**
+   * @param {What} what
+   * @param {string} detail
+   */
+  #made(what, detail) {
+    switch (what) {
+      case 'loading':
+        return loading();
+      case 'unreachable':
+        return empty(
+          'The canvas cannot be reached',
+          `${detail || 'There is no connection to your sprite.'} ` +
+            'Your cards are safe there, and appear as soon as it answers.',
+        );
+      case 'clear':
+        return empty('An empty stack', 'While this stack is in front, the cards you ask for are drawn here.');
+      default:
+        return empty(
+          'Your canvas',
+          'What the agent makes for you stands here as cards: tables, documents, notes. Ask for one to see it appear.',
+          { label: 'Ask for a table', run: () => this.#draft(FIRST_WORDS) },
+        );
+    }
+  }
+}
+
+/**
+ * @param {string} title
+ * @param {string} words
+ * @param {{ label: string, run: () => void } | null} [action]
+ */
+function empty(title, words, action = null) {
+  const button = action && h('button', { type: 'button', class: 'button primary', onclick: action.run }, action.label);
+  return h('div', { class: 'empty' }, h('h3', null, title), h('p', null, words), button);
+}
+
+function loading() {
+  const skeletons = [0, 1, 2].map(() => h('div', { class: 'skeleton' }));
+  return h('div', { class: 'canvas-loading', role: 'status', 'aria-label': 'The canvas is loading' }, skeletons);
+}

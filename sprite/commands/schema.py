@@ -1,0 +1,12 @@
+"""`schema`: the wire as JSON Schema, for programs that speak it. Needs no workspace."""
+
+from __future__ import annotations
+
+from sprite.commands.output import say_json
+from sprite.protocol.frames import json_schema
+
+
+async def schema() -> int:
+    """Prints the schema of every message."""
+    say_json(json_schema())
+    return 0

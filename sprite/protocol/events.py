@@ -1,0 +1,87 @@
+"""The `agent_event` message: what the agent does, one type for each `event` (pure)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sprite.protocol.shapes import Payload
+
+
+class AgentEvent(Payload, tag_field="event"):
+    """Something the agent did, in a mission (or, where `mission_id` is null, by itself)."""
+
+    mission_id: str | None
+
+    @property
+    def event(self) -> str:
+        """Its name on the wire."""
+        return str(self.__struct_config__.tag)
+
+
+class Started(AgentEvent, tag="started"):
+    """The mission's turn has begun."""
+
+
+class TextDelta(AgentEvent, tag="text_delta"):
+    """A piece of text that is growing; not durable, since the whole text follows."""
+
+    text: str
+
+
+class WholeText(AgentEvent, tag="text"):
+    """A text of the agent's, whole."""
+
+    text: str
+
+
+class ToolUse(AgentEvent, tag="tool_use"):
+    """A tool is called; of a large input, the beginning."""
+
+    tool_use_id: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolResult(AgentEvent, tag="tool_result"):
+    """A tool has answered, in short."""
+
+    tool_use_id: str
+    is_error: bool
+    summary: str
+
+
+class Compacting(AgentEvent, tag="compacting"):
+    """The conversation is too long and is being summed up."""
+
+
+class Compacted(AgentEvent, tag="compacted"):
+    """The conversation was summed up."""
+
+
+class Ending(AgentEvent):
+    """Every mission ends with exactly one of these."""
+
+
+class Complete(Ending, tag="complete"):
+    """The mission is done. `usage` is the vendor's, in tokens; it and the cost are null where they are not known."""
+
+    text: str
+    usage: dict[str, Any] | None
+    cost_usd: float | None
+    duration_ms: int
+
+
+class Interrupted(Ending, tag="interrupted"):
+    """A person stopped the mission."""
+
+
+class Failed(Ending, tag="error"):
+    """The mission could not be done, in words a person understands; `retryable`: sending it again may work."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+AnyEnding = Complete | Interrupted | Failed
+AnyAgentEvent = Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | AnyEnding

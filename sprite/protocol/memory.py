@@ -1,0 +1,258 @@
+"""The `memory` message and its answer: one type for each `op`, both ways (pure)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from sprite.protocol.rows import (
+    ActionRow,
+    CurationRow,
+    Forgotten,
+    Health,
+    LearningRow,
+    LoggedTurn,
+    SearchHit,
+    TurnRow,
+    VersionRow,
+)
+from sprite.protocol.shapes import ChatMessage, FileState, Payload
+
+#: What SQLite can number.
+LARGEST_ID = 2**63 - 1
+RowId = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
+
+# --- requests ---------------------------------------------------------------------------------
+
+
+class MemoryRequest(Payload, tag_field="op"):
+    """A look into memory, or a person's change to it. Lists come `limit` rows at a time and end with an empty page."""
+
+
+class FilesRequest(MemoryRequest, tag="files"):
+    """The memory files, in numbers."""
+
+
+class FileRequest(MemoryRequest, tag="file"):
+    """One memory file, as it is or as it was in a version."""
+
+    name: str
+    version: RowId | None = None
+
+
+class HistoryRequest(MemoryRequest, tag="history"):
+    """Every version of a file."""
+
+    name: str
+
+
+class SearchRequest(MemoryRequest, tag="search"):
+    """What fits a question, best first."""
+
+    query: str
+    limit: int | None = None
+
+
+class LearningsRequest(MemoryRequest, tag="learnings"):
+    """Learnings above `after`, oldest first; newest first (below `before`) where that or `newest` is set."""
+
+    after: RowId | None = None
+    before: RowId | None = None
+    limit: int | None = None
+    newest: bool = False
+
+
+class TurnRequest(MemoryRequest, tag="turn"):
+    """One turn of the log, whole."""
+
+    id: RowId
+
+
+class ActionsRequest(MemoryRequest, tag="actions"):
+    """Every action, most urgent first."""
+
+
+class EditRequest(MemoryRequest, tag="edit"):
+    """A curated file's new content. `version` is the one that was edited: another one by now is a `conflict`."""
+
+    name: str
+    content: str
+    version: int | None = None
+
+
+class ResolveActionRequest(MemoryRequest, tag="resolve_action"):
+    """An action's new status: pending, completed or dismissed."""
+
+    id: RowId
+    status: str
+
+
+class ForgetRequest(MemoryRequest, tag="forget"):
+    """Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may."""
+
+    text: str | None = None
+    turn: RowId | None = None
+    session: str | None = None
+    learning: RowId | None = None
+    preview: bool = False
+    yes: bool = False
+
+
+class CurationsRequest(MemoryRequest, tag="curations"):
+    """What changed memory, newest first, below an id where one is given."""
+
+    before: RowId | None = None
+    limit: int | None = None
+
+
+class ObservationsRequest(MemoryRequest, tag="observations"):
+    """Turns, newest first, below an id where one is given."""
+
+    before: RowId | None = None
+    limit: int | None = None
+
+
+class ChatRequest(MemoryRequest, tag="chat"):
+    """Lines of the conversation, the newest (below an id where one is given)."""
+
+    before: RowId | None = None
+    limit: int | None = None
+
+
+class HealthRequest(MemoryRequest, tag="health"):
+    """Memory and what it costs, in numbers."""
+
+
+AnyMemoryRequest = (
+    FilesRequest
+    | FileRequest
+    | HistoryRequest
+    | SearchRequest
+    | LearningsRequest
+    | TurnRequest
+    | ActionsRequest
+    | EditRequest
+    | ResolveActionRequest
+    | ForgetRequest
+    | CurationsRequest
+    | ObservationsRequest
+    | ChatRequest
+    | HealthRequest
+)
+
+# --- results ----------------------------------------------------------------------------------
+
+
+class MemoryResult(Payload, tag_field="op"):
+    """The answer to a `memory` message; `op` is the request's."""
+
+
+class FilesResult(MemoryResult, tag="files"):
+    """The memory files, in the order of the boot prompt."""
+
+    files: list[FileState]
+
+
+class FileResult(MemoryResult, tag="file"):
+    """A file's content; `version` is 0 while it is as shipped."""
+
+    name: str
+    content: str
+    version: int
+
+
+class HistoryResult(MemoryResult, tag="history"):
+    """A file's versions, oldest first."""
+
+    name: str
+    history: list[VersionRow]
+
+
+class SearchResult(MemoryResult, tag="search"):
+    """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet."""
+
+    hits: list[SearchHit]
+    indexed_through: int
+    waiting: int
+
+
+class LearningsResult(MemoryResult, tag="learnings"):
+    """Learnings, in the order that was asked for."""
+
+    learnings: list[LearningRow]
+
+
+class LoggedTurnResult(MemoryResult, tag="turn"):
+    """One turn of the log."""
+
+    turn: LoggedTurn
+
+
+class ActionsResult(MemoryResult, tag="actions"):
+    """Every action."""
+
+    actions: list[ActionRow]
+
+
+class EditResult(MemoryResult, tag="edit"):
+    """The file as it now is."""
+
+    name: str
+    content: str
+    version: int
+
+
+class ResolveActionResult(MemoryResult, tag="resolve_action"):
+    """Every action as it now is."""
+
+    actions: list[ActionRow]
+
+
+class ForgetResult(MemoryResult, tag="forget"):
+    """What would go, or (`done`) what went."""
+
+    forgotten: Forgotten
+    done: bool
+
+
+class CurationsResult(MemoryResult, tag="curations"):
+    """Curations, newest first."""
+
+    curations: list[CurationRow]
+
+
+class ObservationsResult(MemoryResult, tag="observations"):
+    """Turns, newest first."""
+
+    observations: list[TurnRow]
+
+
+class ChatResult(MemoryResult, tag="chat"):
+    """Lines of the conversation, oldest first; as many of the newest as fit one frame."""
+
+    chat: list[ChatMessage]
+
+
+class HealthResult(MemoryResult, tag="health"):
+    """Memory in numbers."""
+
+    health: Health
+
+
+AnyMemoryResult = (
+    FilesResult
+    | FileResult
+    | HistoryResult
+    | SearchResult
+    | LearningsResult
+    | LoggedTurnResult
+    | ActionsResult
+    | EditResult
+    | ResolveActionResult
+    | ForgetResult
+    | CurationsResult
+    | ObservationsResult
+    | ChatResult
+    | HealthResult
+)

@@ -1,0 +1,52 @@
+"""Why a tagged payload is refused, in words for a person (pure).
+
+The decoder says what is wrong with the JSON. Where a field is missing, or no row has a number, here is what that means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
+
+from sprite.errors import PeerError
+from sprite.protocol.memory import LARGEST_ID, RowId
+
+#: (code, words) for a field without which there is nothing to act on; any other one is just missing.
+_MISSING = {
+    ("canvas_interaction", "name"): ("bad_request", "A stack needs a name."),
+    ("canvas_interaction", "stack_id"): ("not_found", "There is no such stack."),
+    ("canvas_interaction", "card_id"): ("not_found", "There is no such card."),
+}
+
+
+def refusal(kind: str, union: Any, payload: bytes, reason: str) -> PeerError | None:
+    """What a message of `kind`, one of a tagged `union`, lacks; None where the decoder's `reason` is about more."""
+    try:
+        given = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(given, dict):
+        return None
+    for member in get_args(union):
+        config = member.__struct_config__
+        if given.get(config.tag_field) == config.tag:
+            faults = dict(_faults(kind, member, given))
+            # It ends with "required field `name`" or "at `$.name`".
+            if any(reason.endswith((f" `{name}`", f"`$.{name}`")) for name in faults):
+                return next(iter(faults.values()))
+    return None
+
+
+def _faults(kind: str, member: type[msgspec.Struct], given: dict[str, Any]) -> Iterator[tuple[str, PeerError]]:
+    """The fields at fault, in the order of the type, and what is wrong with each."""
+    for field in msgspec.structs.fields(member):
+        value = given.get(field.encode_name)
+        numbers_a_row = RowId in (field.type, *get_args(field.type))
+        if value is None and field.required:
+            code, words = _MISSING.get((kind, field.name), ("bad_payload", f"{field.name!r} is missing."))
+            yield field.name, PeerError(words, code=code)
+        # A boolean is no number, though Python takes it for one.
+        elif numbers_a_row and type(value) is int and not 0 <= value <= LARGEST_ID:
+            yield field.name, PeerError(f"There is no number {value}.", code="not_found")

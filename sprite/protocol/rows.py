@@ -1,0 +1,202 @@
+"""What a look into memory shows: rows of its lists, one turn, its numbers (pure). Times are Unix seconds."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from sprite.protocol.shapes import FileState
+
+
+class LearningRow(Struct):
+    """Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it."""
+
+    id: int
+    created_at: float
+    session_id: str | None
+    type: str
+    content: str
+    source_observation_id: int | None
+    confidence: float
+    curation_id: int
+    origin: str
+    evidence: str | None
+    superseded_by: int | None
+    seen: int
+    last_seen: float
+
+
+class ActionRow(Struct):
+    """Something to be done; `status` is pending, completed or dismissed."""
+
+    id: int
+    created_at: float
+    content: str
+    priority: int
+    status: str
+    source_learning_id: int | None
+
+
+class VersionRow(Struct):
+    """One version of a memory file; `source` is curator or person."""
+
+    version: int
+    curation_id: int
+    at: float
+    lines: int
+    source: str
+
+
+class SearchHit(Struct, omit_defaults=True):
+    """One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN."""
+
+    kind: Literal["learning", "turn"]
+    id: int
+    type: str
+    at: float
+    session_id: str | None
+    turn_id: int | None
+    text: str
+    superseded_by: int | None = None
+    origin: str | None = None
+
+
+class LoggedTurn(Struct):
+    """One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it."""
+
+    id: int
+    timestamp: float
+    session_id: str
+    sequence_num: int
+    user_message: str
+    tool_calls: list[Any]
+    agent_response: str
+    processed: bool
+    outcome: str
+    mission_id: str | None
+    trigger: str
+    notice: str
+
+
+class TurnRow(Struct):
+    """One turn in a list: its words are cut, `tools` are the names of what was called."""
+
+    id: int
+    at: float
+    session_id: str
+    sequence_num: int
+    user_message: str
+    agent_response: str
+    tools: list[str]
+    outcome: str
+    trigger: str
+    mission_id: str | None
+    curated: bool
+
+
+class MadeVersion(Struct):
+    """A version of a file that a curation made."""
+
+    name: str
+    version: int
+
+
+class TokenCount(Struct):
+    """Tokens of one call to a model; null where they were not counted."""
+
+    input: int | None
+    output: int | None
+
+
+class Rejected(Struct):
+    """A part of a curation that a guard refused, in words."""
+
+    kind: str
+    detail: str
+
+
+class CurationRow(Struct):
+    """What changed memory: a batch of turns, an edit or a forget (`kind`).
+
+    `detail` is what an edit or a forget was about; `active` is false where a later extraction has replaced it.
+    """
+
+    id: int
+    at: float
+    kind: str
+    model: str | None
+    first_turn: int | None
+    last_turn: int | None
+    turns: int
+    learnings: int
+    files: list[MadeVersion]
+    cost_usd: float | None
+    tokens: TokenCount
+    rejected: list[Rejected]
+    detail: dict[str, Any]
+    active: bool
+
+
+class DaySpend(Struct):
+    """What memory cost on one day (UTC)."""
+
+    day: str
+    usd: float
+    calls: int
+
+
+class SessionSpend(Struct):
+    """What memory of one session cost."""
+
+    session_id: str
+    started_at: float
+    turns: int
+    usd: float
+
+
+class Refusal(Struct):
+    """What a guard refused, in words, with the curation it was part of."""
+
+    curation_id: int
+    kind: str
+    detail: str
+
+
+class Health(Struct):
+    """Memory and what it costs, in numbers; spend in US dollars, as far as prices are known."""
+
+    sessions: int
+    turns: int
+    waiting: int
+    learnings: int
+    unverified: int
+    open_actions: int
+    curations: int
+    last_curation_at: float | None
+    files: list[FileState]
+    spend_today_usd: float
+    spend_usd: float
+    usd_per_100_turns: float | None
+    calls_of_unknown_price: int
+    lost_calls: int
+    lost_usd: float
+    tokens_read: int
+    tokens_written: int
+    spend_by_day: list[DaySpend]
+    spend_by_session: list[SessionSpend]
+    refusals: list[Refusal]
+    daily_cap_usd: float | None
+    last_error: str | None
+
+
+class Forgotten(Struct):
+    """What a forget touches, in numbers; `remains` names the deployed files that say it, too."""
+
+    by: str
+    turns: list[int]
+    learnings: int
+    curations: int
+    lines: int
+    cards: int
+    remains: list[str]
