@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+#: Exit status of a command that was used in a way that cannot work, and of one ended with Ctrl-C.
+BAD_USAGE = 2
+INTERRUPTED = 130
+
 
 class BridgeError(Exception):
     """Something the bridge can explain."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from sprite import __version__
-from sprite.config import Settings, from_environment
+from sprite.config import DEFAULT_PORT, Settings, from_environment
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
 from sprite.memory.recall.search import DEFAULT_LIMIT
@@ -138,7 +138,9 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", parents=[here], help="run the agent's server")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    serve.add_argument("--port", type=int, default=8765, help="port to listen on, 0 for a free one (default: 8765)")
+    serve.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help=f"port to listen on, 0 for a free one (default: {DEFAULT_PORT})"
+    )
     serve.add_argument(
         "--permissions",
         choices=["ask", "bypass"],

@@ -66,12 +66,12 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
     """Runs a sprite until `stop` is set. OperatorError if the workspace cannot be used."""
     async with AsyncExitStack() as stack:
         make_folders(settings)
-        stack.enter_context(workspace_lock(settings.run / "lock"))
+        stack.enter_context(workspace_lock(settings.lock))
         end_orphans(settings.cli_state)
-        token = settings.token or _token(settings.run / "token")
-        transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
-        memory = await stack.enter_async_context(_open_memory(settings.memory / "memory.db"))
-        workspace = await stack.enter_async_context(open_workspace(settings.system / "workspace.db"))
+        token = settings.token or _token(settings.token_file)
+        transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
+        memory = await stack.enter_async_context(_open_memory(settings.memory_db))
+        workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         confidences = Confidences()
         feed = Feed(workspace, await workspace.last_seq(), confidences.text)
         await stack.enter_async_context(feed.running())
@@ -89,7 +89,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(processor.running())
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences.text)
         desk = PermissionDesk(feed, confidences.text)
-        uploads = Uploads(settings.workspace / "documents", settings.run / "uploads")
+        uploads = Uploads(settings.documents, settings.run / "uploads")
         uploads.prepare()
 
         agent = _LateAgent(
@@ -104,7 +104,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 
         listener = await stack.enter_async_context(_listening(settings, token, feed, gateway))
         host, port = listener.sockets[0].getsockname()[:2]
-        stack.enter_context(_address_file(settings.run / "address", f"{host}:{port}"))
+        stack.enter_context(_address_file(settings.address_file, f"{host}:{port}"))
         on_listening(host, port)
         # Beside the listener: the SDKs take a second to import, and nobody should wait for that to be let in.
         await stack.enter_async_context(agent.loading())

@@ -21,6 +21,7 @@ from bridge.chat.endpoints import (
 )
 from bridge.chat.pipe import Pipe
 from bridge.chat.untrusted import one_line
+from bridge.hosts.workspace import CHAT_HISTORY, SYSTEM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,10 +113,10 @@ def _terminal(place: Here | Elsewhere) -> Terminal:
 
 
 def _history(place: Here | Elsewhere) -> Path | None:
-    """Where what was typed is kept: beside the sprite's own files, so that what it forgets is forgotten there, too."""
+    """Where what was typed is kept, where the sprite is on this machine."""
     if isinstance(place, Elsewhere) or place.settings.provider != "local":
         return None
-    return place.settings.workspaces / place.person / ".os" / "run" / "chat_history"
+    return place.settings.workspaces / place.person / SYSTEM / CHAT_HISTORY
 
 
 def _endpoint(place: Here | Elsewhere) -> LocalEndpoint | RemoteEndpoint:

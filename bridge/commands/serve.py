@@ -13,12 +13,10 @@ from pathlib import Path
 
 from bridge.app import Bridge, running
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
-from bridge.errors import OperatorError
+from bridge.errors import BAD_USAGE, OperatorError
 from bridge.observing import logs
 
 log = logging.getLogger(__name__)
-
-BAD_USAGE = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,6 +29,7 @@ from bridge.hosts.host import (
     checked_name,
     downloadable,
 )
+from bridge.hosts.workspace import ADDRESS, LOCK, SYSTEM, TOKEN
 from bridge.locks import is_held
 
 _CONNECT_SECONDS = 10.0
@@ -117,7 +118,7 @@ class LocalHost:
         if not workspace.is_dir():
             return HostState("absent")
         # Looking takes the lock for a moment, and must not be in the way of a start.
-        if not (resident is not None and resident.is_starting) and is_held(workspace / ".os" / "run" / "lock"):
+        if not (resident is not None and resident.is_starting) and is_held(workspace / SYSTEM / LOCK):
             return HostState("running", detail="started elsewhere")
         detail = str(resident.failure) if resident is not None and resident.failure is not None else ""
         return HostState("stopped", detail=detail)
@@ -139,7 +140,7 @@ class LocalHost:
         except OSError as error:
             message = f"The workspace {workspace} cannot be made ({error.strerror})."
             raise HostError(message, retryable=False) from error
-        if is_held(workspace / ".os" / "run" / "lock"):
+        if is_held(workspace / SYSTEM / LOCK):
             # Asking for a new token would end the one that the running sprite has.
             raise WorkspaceTakenError("It runs already.")
         access = await self._access(sprite)
@@ -150,7 +151,7 @@ class LocalHost:
         return await Child.start(workspace, environment, permissions=self._permissions)
 
     async def _connected(self, resident: _Resident, address: tuple[str, int]) -> Reached:
-        path = resident.workspace / ".os" / "run" / "token"
+        path = resident.workspace / SYSTEM / TOKEN
         try:
             token = path.read_text().strip()
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -234,7 +235,7 @@ class _Resident:
 
     async def _adopt(self) -> None:
         """Uses the sprite that runs on the workspace already; one that is just starting writes its address soon."""
-        path = self.workspace / ".os" / "run" / "address"
+        path = self.workspace / SYSTEM / ADDRESS
         with suppress(TimeoutError):
             async with asyncio.timeout(_ADDRESS_SECONDS):
                 while True:

@@ -31,10 +31,10 @@ from claude_agent_sdk.types import HookEvent
 from sprite import __version__
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError
+from sprite.protocol.tools import TOOL_SERVER
 
 log = logging.getLogger(__name__)
 
-TOOL_SERVER = "sprite"
 #: A turn of this many steps has lost its way; the person is asked how to go on.
 MAX_TURNS = 250
 #: One message of the CLI's can carry a whole file's content.

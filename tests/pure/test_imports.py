@@ -168,7 +168,11 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
     [
         (("sprite.memory",), (*UPPER, "sprite.tools"), ()),
         (("sprite.tools",), (*UPPER, "sprite.config"), ()),
-        (("sprite.database",), ("sprite",), ("sprite.database", "sprite.errors", "sprite.protocol.shapes")),
+        (
+            ("sprite.database",),
+            ("sprite",),
+            ("sprite.database", "sprite.errors", "sprite.protocol.shapes", "sprite.protocol.tools"),
+        ),
         (("sprite.protocol",), ("sprite",), ("sprite.protocol", "sprite.errors")),
         (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors")),
         (("sprite.errors",), ("sprite", "asyncio"), ()),
@@ -230,6 +234,7 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.protocol.refusals",
         "sprite.protocol.messages",
         "sprite.protocol.frames",
+        "sprite.protocol.tools",
         "sprite.protocol.outbox",
         "sprite.protocol.position",
         "sprite.prices",
