@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bridge.errors import BAD_USAGE
+
 if TYPE_CHECKING:
     # argparse names its own type only for checkers.
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
-
-_BAD_USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +73,7 @@ def _model(chosen: argparse.Namespace) -> int:
         script = Script.load(chosen.script) if chosen.script else Script()
     except (OSError, msgspec.MsgspecError) as error:
         sys.stderr.write(f"bridge model: cannot use the script {chosen.script}: {error}\n")
-        return _BAD_USAGE
+        return BAD_USAGE
 
     async def serve() -> None:
         stop = _stop_on_signals()
@@ -86,7 +86,7 @@ def _model(chosen: argparse.Namespace) -> int:
         asyncio.run(serve())
     except OSError as error:
         sys.stderr.write(f"bridge model: cannot listen on {chosen.host}:{chosen.port}: {error}\n")
-        return _BAD_USAGE
+        return BAD_USAGE
     return 0
 
 

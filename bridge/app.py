@@ -7,7 +7,7 @@ while the model proxy still answers (a sprite's last flush needs it), then the l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +69,12 @@ def login_link(url: str, token: str) -> str:
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Bridge]:
-    """A bridge while the block runs. OperatorError when it cannot be, FolderTakenError where another one is."""
+async def running(settings: Settings, on_death: Callable[[], None]) -> AsyncIterator[Bridge]:
+    """A bridge while the block runs. OperatorError when it cannot be, FolderTakenError where another one is.
+
+    `on_death` is called when a task died without which there is no bridge: the block has to end, and TaskDiedError is
+    raised then.
+    """
     raise_file_limit()
     async with AsyncExitStack() as stack:
         stack.enter_context(data_folder.owned(settings))
@@ -91,7 +95,7 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
 
         tokens = await stack.enter_async_context(SpriteTokens(database))
         models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        ledger = await stack.enter_async_context(Ledger(database))
+        ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
         budgets.load(await ledger.spent())
         proxy = await stack.enter_async_context(LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits()))

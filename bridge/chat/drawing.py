@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.chat.untrusted import clean, one_line
+from sprite.protocol.tools import OWN_TOOLS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 #: Stands before what a person says.
 MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
-_OWN_TOOLS = "mcp__sprite__"
 #: What the CLI puts around a tool's own refusal.
 _TAGS = re.compile(r"</?tool_use_error>")
 _LONGEST_SUMMARY = 300
@@ -72,12 +72,12 @@ def said(text: str) -> Text:
 
 def tool_name(name: str) -> str:
     """Return the name people know a tool by."""
-    return one_line(name.removeprefix(_OWN_TOOLS))
+    return one_line(name.removeprefix(OWN_TOOLS))
 
 
 def shows_itself(name: str) -> bool:
     """Whether what a tool did is seen on the canvas, so that its result needs no line."""
-    return name.startswith(_OWN_TOOLS) and name.endswith("_card")
+    return name.startswith(OWN_TOOLS) and name.endswith("_card")
 
 
 def tool_started(name: str, tool_input: dict[str, Any]) -> Text:

@@ -18,7 +18,7 @@ import msgspec
 from bridge import app, data_folder
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
 from bridge.door.people import Person
-from bridge.errors import BridgeError
+from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
 from bridge.hosts.host import HostError
 from bridge.hosts.steps import Steps
 from bridge.operating import control, status
@@ -26,8 +26,6 @@ from bridge.operating.control import ControlError, NoBridgeError
 from bridge.operating.status import Row
 
 _FAILED = 1
-_BAD_USAGE = 2
-_INTERRUPTED = 130
 #: A bridge that owns the folder but does not answer is just starting, or just stopping.
 _STARTING_SECONDS = 10.0
 _POLL_SECONDS = 0.2
@@ -102,9 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
         return asyncio.run(work(settings, arguments))
     except BridgeError as error:
         sys.stderr.write(f"bridge: {error}\n")
-        return _BAD_USAGE
+        return BAD_USAGE
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 # --- the commands ---

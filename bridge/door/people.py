@@ -13,9 +13,10 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from bridge.config import LOCAL_PERSON, NAME
+from bridge.config import LOCAL_PERSON
 from bridge.database import Database, token_sha256
 from bridge.errors import BridgeError
+from bridge.hosts.host import NAME
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,9 @@ from bridge.hosts.host import (
     checked_name,
     downloadable,
 )
+from bridge.hosts.workspace import ADDRESS, LOCK, SYSTEM, TOKEN
 from bridge.locks import is_held
+from bridge.tasks import TaskSet
 
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5
@@ -117,7 +119,7 @@ class LocalHost:
         if not workspace.is_dir():
             return HostState("absent")
         # Looking takes the lock for a moment, and must not be in the way of a start.
-        if not (resident is not None and resident.is_starting) and is_held(workspace / ".os" / "run" / "lock"):
+        if not (resident is not None and resident.is_starting) and is_held(workspace / SYSTEM / LOCK):
             return HostState("running", detail="started elsewhere")
         detail = str(resident.failure) if resident is not None and resident.failure is not None else ""
         return HostState("stopped", detail=detail)
@@ -139,7 +141,7 @@ class LocalHost:
         except OSError as error:
             message = f"The workspace {workspace} cannot be made ({error.strerror})."
             raise HostError(message, retryable=False) from error
-        if is_held(workspace / ".os" / "run" / "lock"):
+        if is_held(workspace / SYSTEM / LOCK):
             # Asking for a new token would end the one that the running sprite has.
             raise WorkspaceTakenError("It runs already.")
         access = await self._access(sprite)
@@ -150,7 +152,7 @@ class LocalHost:
         return await Child.start(workspace, environment, permissions=self._permissions)
 
     async def _connected(self, resident: _Resident, address: tuple[str, int]) -> Reached:
-        path = resident.workspace / ".os" / "run" / "token"
+        path = resident.workspace / SYSTEM / TOKEN
         try:
             token = path.read_text().strip()
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -169,6 +171,7 @@ class _Resident:
         self._child: Child | None = None
         self._address: tuple[str, int] | None = None
         self._news = asyncio.Event()
+        self._tasks = TaskSet()
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -186,7 +189,7 @@ class _Resident:
         if self._keeper is None or (self._keeper.done() and self._address is None):
             report("waking", "The sprite is being started.")
             self.failure = None
-            self._keeper = asyncio.create_task(self._keep(), name=f"keeper of {self.workspace.name}")
+            self._keeper = self._tasks.start(self._keep(), f"keeper of {self.workspace.name}")
         while self._address is None:
             if self.failure is not None:
                 raise HostError(str(self.failure), retryable=self.failure.retryable)
@@ -201,13 +204,19 @@ class _Resident:
 
     async def close(self) -> None:
         """Stops the child, if there is one; a start under way is abandoned."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        await self._tasks.close()
         if self._child is not None:
             await self._child.stop()
 
     async def _keep(self) -> None:
+        try:
+            await self._keep_up()
+        finally:
+            if self._address is None and self.failure is None:
+                # A fault of ours, or the end: whoever waits is told, and the next wish tries again.
+                self._tell(failure=HostError("The sprite could not be started; the bridge's log says why."))
+
+    async def _keep_up(self) -> None:
         """Starts the sprite, and again whenever it has died; ends where only a new wish is worth a try."""
         deaths = 0
         while deaths < _DEATHS_TO_GIVE_UP:
@@ -234,7 +243,7 @@ class _Resident:
 
     async def _adopt(self) -> None:
         """Uses the sprite that runs on the workspace already; one that is just starting writes its address soon."""
-        path = self.workspace / ".os" / "run" / "address"
+        path = self.workspace / SYSTEM / ADDRESS
         with suppress(TimeoutError):
             async with asyncio.timeout(_ADDRESS_SECONDS):
                 while True:

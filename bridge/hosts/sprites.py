@@ -31,7 +31,7 @@ from bridge.hosts.host import (
     downloadable,
 )
 from bridge.hosts.machine import CALL_SECONDS, Machine
-from bridge.hosts.vm_scripts import PORT
+from bridge.hosts.vm_scripts import PORT, WORKSPACE
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class SpritesHost:
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         """See Host."""
         parts = downloadable(path)
-        chunks = self._vm(sprite).machine.stream("/".join(["/workspace", *parts]))
+        chunks = self._vm(sprite).machine.stream("/".join([WORKSPACE, *parts]))
         try:
             first = await anext(chunks, None)
         except FileNotFoundError:

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bridge.offline.request import ToolOutcome
-
-PREFIX = "mcp__sprite__"
+from sprite.protocol.tools import OWN_TOOLS
 
 _NOUN = r"(?:(?:note|notes|document|table)\s+)?(?:card|table)|notes?"
 _CREATE = re.compile(
@@ -50,11 +49,11 @@ Call = tuple[str, dict[str, Any]]
 def canvas_call(text: str, past: Iterable[ToolOutcome]) -> Call | None:
     """Return `(tool name, input)` when `text` asks for the canvas; `card_id` may be empty (none known)."""
     if update := _UPDATE.search(text):
-        return f"{PREFIX}update_card", {"card_id": last_card_id(text, past), "blocks": _content(update[1])[1]}
+        return f"{OWN_TOOLS}update_card", {"card_id": last_card_id(text, past), "blocks": _content(update[1])[1]}
     if _CLOSE.search(text):
-        return f"{PREFIX}close_card", {"card_id": last_card_id(text, past)}
+        return f"{OWN_TOOLS}close_card", {"card_id": last_card_id(text, past)}
     if create := _CREATE.search(text):
-        return f"{PREFIX}create_card", _card(create[1].lower(), create[2])
+        return f"{OWN_TOOLS}create_card", _card(create[1].lower(), create[2])
     return None
 
 

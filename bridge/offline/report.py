@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from bridge.offline.canvas import PREFIX
 from bridge.offline.recall import STAND_IN
 from bridge.offline.request import Request, ToolOutcome
+from sprite.protocol.tools import OWN_TOOLS, SEARCH_CALL
 
 _LONGEST_OUTPUT = 1500
 _LONGEST_TITLE_WORDS = 6
@@ -33,7 +33,7 @@ def _outcome(outcome: ToolOutcome) -> str:
     output = said if len(said) <= _LONGEST_OUTPUT else f"{said[:_LONGEST_OUTPUT]}... (cut)"
     if outcome.is_error:
         return f"{_named(outcome)} failed:\n{_fenced(output)}"
-    if outcome.name == f"{PREFIX}search_memory":
+    if outcome.name == SEARCH_CALL:
         return f"My memory says:\n{output}"
     if outcome.name == "Write":
         return f"{_named(outcome)} worked: the file is written."
@@ -46,9 +46,9 @@ def _outcome(outcome: ToolOutcome) -> str:
 
 
 _CANVAS = {
-    f"{PREFIX}create_card": "The card is on the canvas.",
-    f"{PREFIX}update_card": "The card is updated.",
-    f"{PREFIX}close_card": "The card is closed.",
+    f"{OWN_TOOLS}create_card": "The card is on the canvas.",
+    f"{OWN_TOOLS}update_card": "The card is updated.",
+    f"{OWN_TOOLS}close_card": "The card is closed.",
 }
 
 

@@ -1,4 +1,4 @@
-"""`memory forget` and `memory restore`: a person's changes to memory, from a terminal."""
+"""`memory forget` and `memory restore`: a person changes memory from a terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXIT_DECLINED = 1
 
 
 async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Shows what would go; then forgets it, for good. Exit code 1 if the person declines."""
+    """Shows what would be forgotten, then forgets it for good; exit code 1 if the person declines."""
     target = Target(arguments.text, arguments.turn, arguments.session, arguments.learning)
     preview = await _forget(settings, target, preview=True, sure=False)
     if not arguments.json:
@@ -54,7 +54,7 @@ def _agreed() -> bool:
 async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> Forgotten:
     try:
         async with owned(settings) as own:
-            # An agent that outlived its sprite would go on writing down what it knows.
+            # An agent that outlived its sprite would go on writing what is being forgotten.
             end_orphans(settings.cli_state)
             forgetter = Forgetter(settings, own.transcript, own.memory, own.workspace, own.projection)
             await forgetter.finish_interrupted()

@@ -1,4 +1,4 @@
-"""`doctor`: checks this machine and workspace, one line each, and says what to do about what is wrong."""
+"""`doctor`: checks this machine and workspace, one line per check, and says how to mend what is wrong."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sprite.commands.output import say, say_json
 from sprite.config import Settings
 
 OLDEST_PYTHON = (3, 11)
-#: The oldest SQLite that has what the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
+#: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
 OLDEST_SQLITE = (3, 35, 0)
 MODEL_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was looked at, whether it is well, what was seen or what to do."""
+    """The result of one check: what was checked, whether it is well, and what was found or what to do."""
 
     name: str
     ok: bool
@@ -31,7 +31,7 @@ class Finding:
 
 
 async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -> int:
-    """Prints every finding; exit code 1 if something has to be done. `ask_model`: one small question, not billed."""
+    """Prints every finding; exit code 1 if something has to be done. `ask_model` sends one request, not billed."""
     checks: list[Callable[[Settings], Finding]] = [_python, _sqlite, _sdk, _cli, _workspace, _databases, _token]
     findings = [check(settings) for check in checks]
     if ask_model:
@@ -95,9 +95,9 @@ def _workspace(settings: Settings) -> Finding:
 def _databases(settings: Settings) -> Finding:
     found = []
     for path in (
-        settings.memory / "transcript.db",
-        settings.memory / "memory.db",
-        settings.system / "workspace.db",
+        settings.transcript_db,
+        settings.memory_db,
+        settings.workspace_db,
     ):
         if not path.exists():
             continue
@@ -109,14 +109,14 @@ def _databases(settings: Settings) -> Finding:
         finally:
             connection.close()
         if problem != "ok":
-            remedy = "run rebuild" if path.name == "memory.db" else "restore it from a backup"
+            remedy = "run rebuild" if path == settings.memory_db else "restore it from a backup"
             return Finding("databases", ok=False, words=f"{path.name} is damaged ({problem}); {remedy}")
         found.append(path.name)
     return Finding("databases", ok=True, words=", ".join(found) or "none yet")
 
 
 def _token(settings: Settings) -> Finding:
-    path = settings.run / "token"
+    path = settings.token_file
     if settings.token:
         return Finding("token", ok=True, words="from SPRITE_TOKEN")
     if not path.exists():

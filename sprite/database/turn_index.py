@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from sprite.database.connection import Database
 from sprite.database.full_text import TOKENIZER, Filters, Index, any_of, spaced_sql
+from sprite.protocol.tools import SEARCH_CALL
 
 _T = TypeVar("_T")
 
 #: Searching memory is itself a tool call: its answer would match whatever its question matched, for ever.
-_ECHO = '%"name":"mcp__sprite__search_memory"%'
+_ECHO = f'%"name":"{SEARCH_CALL}"%'
 #: Names, inputs and results of the tool calls. Damaged or foreign JSON has none.
 _TOOLS = f"""(SELECT group_concat(leaf.atom, ' ')
     FROM json_each(CASE json_type(tool_calls_json) WHEN 'array' THEN tool_calls_json ELSE '[]' END) AS call,

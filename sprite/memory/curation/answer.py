@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sprite.memory.curation.answer_files import (
-    CURATED_FILES,
     Lines,
     is_placeholder,
     read_fence,
@@ -194,7 +193,6 @@ def _cut(text: str, limit: int) -> str:
 
 
 __all__ = [
-    "CURATED_FILES",
     "LEARNING_TYPES",
     "CuratorResponse",
     "ParsedLearning",

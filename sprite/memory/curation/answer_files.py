@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-CURATED_FILES = ("tools.md", "files.md", "user.md", "context.md")
+from sprite.memory.files import CURATED
 
 # Four files, each perhaps repeated; more is no answer, and the bound keeps the work linear in its length.
 MAX_UPDATES = 16
@@ -25,7 +25,7 @@ Lines = Sequence[str]
 
 _WRAPPERS = frozenset({"", "md", "markdown", "text", "txt"})  # a fence of any other language is part of the file
 
-_NAMES = {name.removesuffix(".md").upper(): name for name in CURATED_FILES}
+_NAMES = {name.removesuffix(".md").upper(): name for name in CURATED}
 _HEADER = re.compile(
     r"(?:#{1,6}[ \t]{1,4})?(?:\*\*|__|`)?([A-Z]{1,20})_MD_UPDATE(?:\*\*|__|`)?[ \t]{0,4}:(?:\*\*|__|`)?",
     re.IGNORECASE | re.ASCII,

@@ -19,6 +19,7 @@ from sprite.memory.projection.guards import (
     Sources,
 )
 from sprite.memory.words import Text, content_words, run_words, runs
+from sprite.protocol.tools import SEARCH_CALL
 
 #: `none`: a quote that is nowhere in the cited turn. `memory`: only memory's own echo says it.
 Origin = Literal["user", "assistant", "tool", "web", "memory", "none"]
@@ -32,7 +33,7 @@ UNVERIFIED = 0.1
 #: What only these tools said came from outside and may be anybody's words.
 WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
 #: What memory itself put into the conversation proves nothing: it would confirm itself for ever.
-ECHO_TOOLS = frozenset({"mcp__sprite__search_memory"})
+ECHO_TOOLS = frozenset({SEARCH_CALL})
 #: Only the person's own words make these; from anyone else's mouth the same sentence is a mere FACT.
 PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 #: Whose words are neither the person's nor the agent's.
