@@ -52,7 +52,7 @@ class Elsewhere:
 
 
 async def hold(place: Here | Elsewhere) -> int:
-    """Hold the conversation until the person leaves; the exit status."""
+    """Holds the conversation until the person leaves; the exit status."""
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)

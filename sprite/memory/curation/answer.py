@@ -99,7 +99,7 @@ def plain_text(text: str) -> str:
 
 
 def parse_response(text: str) -> CuratorResponse:
-    """Read an answer of the curator. Never raises."""
+    """Reads an answer of the curator. Never raises."""
     lines = plain_text(text).split("\n")
     learnings: list[ParsedLearning] = []
     unparsed: list[str] = []
@@ -162,7 +162,7 @@ def read_learning(line: str) -> ParsedLearning | None:
 
 
 def _split_quote(text: str) -> tuple[str, str | None]:
-    """Split `content | "quote"`. A pipe whose right side is not wholly quoted belongs to the content."""
+    """Splits `content | "quote"`. A pipe whose right side is not wholly quoted belongs to the content."""
     end = text.rstrip(" \t.*`")
     if not end.endswith(('"', "”")):
         return text, None

@@ -81,7 +81,7 @@ def is_placeholder(text: str) -> bool:
 
 
 def read_updates(lines: Lines, unparsed: list[str]) -> dict[str, str]:
-    """Read the files of an answer: `lines` is empty or begins with a header.
+    """Reads the files of an answer: `lines` is empty or begins with a header.
 
     Returns complete contents by file name, each ending in one newline, the last update of a file winning. What was
     refused, replaced or left over is appended to `unparsed`, one line each.
