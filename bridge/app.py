@@ -53,7 +53,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A bridge that listens. `login_token` is for whoever started it, None where people were added."""
+    """A bridge that listens. `login_token` is the local person's, None where people were added."""
 
     url: str
     login_token: str | None

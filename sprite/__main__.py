@@ -60,7 +60,7 @@ def _set_up_logging() -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(DiscreetFilter())
-    # What nobody caught would get around the filter.
+    # Uncaught exceptions would bypass the filter.
     sys.excepthook = lambda *uncaught: logging.getLogger("sprite").critical("a fault of ours", exc_info=uncaught)
     logging.getLogger("sprite").setLevel(logging.INFO)
 

@@ -76,7 +76,7 @@ async def hold(place: Here | Elsewhere) -> int:
             await screen.line(drawing.note(f"bridge: {death}"))
         status = _FAILED
     except* BrokenPipeError:
-        # Whoever read our output left; the rest of it goes nowhere, without complaint.
+        # The reader of our output has left; the rest is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = _FAILED
     else:

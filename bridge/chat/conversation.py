@@ -228,7 +228,7 @@ class Conversation:
             return
         if event.mission_id is not None:
             self._outstanding.pop(event.mission_id, None)
-        # A turn that is over waits for no word any more, whoever answered.
+        # A turn that is over has no open question.
         await self._keep_questions([q for q in self.questions if q.mission_id != event.mission_id])
         self._refresh()
 

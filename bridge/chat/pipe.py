@@ -86,7 +86,7 @@ class Pipe:
             )
 
     async def _answer(self, conversation: Conversation, lines: _Lines) -> None:
-        """Takes the next line as the answer if it is one; nobody else is there to ask."""
+        """Takes the next line as the answer if it is one; in a pipe there is no one else to ask."""
         decision = DECISIONS.get((await lines.peek() or "").strip().lower())
         if decision is None:
             await conversation.answer("deny")
@@ -148,7 +148,7 @@ class _Lines:
             try:
                 loop.call_soon_threadsafe(self._arrive, [*lines, *ended], not data)
             except RuntimeError:
-                # The loop is closed: nobody reads any more.
+                # The loop is closed, and with it the reader.
                 return
             if not data:
                 return

@@ -219,7 +219,7 @@ async def _follow_deploy(session: aiohttp.ClientSession, name: str) -> int:
 
 @asynccontextmanager
 async def _bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """The running bridge; NoBridgeError when the data folder is nobody's. One that is starting is waited for."""
+    """The running bridge; NoBridgeError when no bridge owns the data folder. One that is starting is waited for."""
     deadline = time.monotonic() + _STARTING_SECONDS
     async with AsyncExitStack() as stack:
         while True:

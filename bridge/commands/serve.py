@@ -101,5 +101,5 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever started us does not read on; that is no reason to stop.
+        # The reader of stdout has closed it, which is no reason to stop.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,7 @@
 """Who may come in: people, their login links, browser sessions and Bearer tokens, all in bridge.db.
 
 Owns the rules (a link works once and not for ever, a revoked person is out at once) and their SQL; knows no HTTP.
-What is handed out is random and stored as SHA-256 only, so the file lets nobody in.
+What is handed out is random and stored as SHA-256 only, so the file opens no door.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class People:
         self._database = database
 
     async def prepare(self) -> None:
-        """Drops what has expired, and lets whoever starts the bridge be known; called once at the start."""
+        """Drops what has expired, and adds the local person; called once at the start."""
 
         def drop(tx: sqlite3.Connection) -> None:
             now = time.time()
-            # A used link is remembered for its time: whoever opens it again is told why it does not work.
+            # A used link is remembered for its time: opening it again says why it does not work.
             tx.execute("DELETE FROM login_links WHERE expires_at < ?", (now - LINK_SECONDS,))
             tx.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
             tx.execute("INSERT OR IGNORE INTO people (name, created_at) VALUES (?, ?)", (LOCAL_PERSON, now))
@@ -139,7 +139,7 @@ class People:
     async def revoke(self, name: str) -> None:
         """Ends every session, link and token of a person; open connections are the caller's to end.
 
-        Whoever starts the bridge on this machine is logged out, and may come in again.
+        The local person is logged out, and may log in again.
         """
 
         def update(tx: sqlite3.Connection) -> None:
@@ -170,7 +170,7 @@ class People:
         return any(person.revoked_at is None and person.name != LOCAL_PERSON for person in await self.everyone())
 
     async def local_link(self) -> str:
-        """A login link's token for whoever started the bridge; earlier ones of theirs end."""
+        """A login link's token for the local person; their earlier ones end."""
 
         def insert(tx: sqlite3.Connection) -> str:
             tx.execute("DELETE FROM login_links WHERE person = ? AND used_at IS NULL", (LOCAL_PERSON,))
@@ -232,7 +232,7 @@ class People:
         )
 
     async def seen(self, name: str) -> None:
-        """Notes that a person is here, where the disk allows: nobody is kept out for the sake of a note."""
+        """Notes that a person is here, where the disk allows; a failed note keeps no one out."""
         try:
             await self._database.write(
                 lambda tx: tx.execute("UPDATE people SET last_seen_at = ? WHERE name = ?", (time.time(), name))

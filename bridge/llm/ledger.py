@@ -127,7 +127,7 @@ class Ledger:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the disk has refused for so long that no more should be spent; or nobody writes any more."""
+        """Whether the disk has refused for so long that no more should be spent, or whether the writer has stopped."""
         if self._writer is not None and self._writer.done():
             return True
         return self._failing_since is not None and time.monotonic() - self._failing_since >= self._patience

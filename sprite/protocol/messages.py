@@ -14,7 +14,7 @@ PROTOCOL_VERSION = 1
 
 #: One message must fit in memory many times over, on a small VM, for a hostile peer.
 MAX_FRAME_BYTES = 1024 * 1024
-#: Nobody is authenticated yet, so little is believed.
+#: Before authentication a peer gets little memory.
 MAX_AUTH_FRAME_BYTES = 64 * 1024
 AUTH_TIMEOUT_SECONDS = 5.0
 #: A mission is a message of a person's, possibly with a pasted document.
@@ -273,7 +273,7 @@ class PermissionRequest(Payload, omit_defaults=False):
 
 
 class PermissionResolved(Payload, omit_defaults=False):
-    """A question is not open any more; `decision` is null where nobody answered in time."""
+    """A question is not open any more; `decision` is null if no answer came in time."""
 
     request_id: str
     decision: Literal["allow", "deny", "always"] | None

@@ -7,7 +7,7 @@
     the complete new file
 
 Learnings come first. From the first header on, every line belongs to a file: a line in a file that looks like a
-learning is content, because whoever gets text into a file must not get a learning that way. Whether a quote is true,
+learning is content, because text that gets into a file must not become a learning that way. Whether a quote is true,
 a file too long or an id known is for the guards to say: this module knows neither the log nor the limits.
 
 Nothing here raises, whatever the text; what cannot be read is kept in `unparsed`. Every regular expression is anchored
