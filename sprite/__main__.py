@@ -15,9 +15,12 @@ from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
 from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.privacy.log_filter import DiscreetFilter
+from sprite.tasks import TaskDiedError
 
 #: Like argparse's own: the call, or what it finds, has to be changed by a person.
 EXIT_OPERATOR = 2
+#: A fault of ours; whoever started us may start us again.
+EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 
 Command = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
@@ -33,6 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     except SpriteError as error:
         print(f"sprite: {error}", file=sys.stderr)
         return EXIT_OPERATOR
+    except TaskDiedError as error:
+        print(f"sprite: {error}", file=sys.stderr)
+        return EXIT_FAULT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

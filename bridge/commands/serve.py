@@ -13,8 +13,9 @@ from pathlib import Path
 
 from bridge.app import Bridge, running
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
-from bridge.errors import BAD_USAGE, OperatorError
+from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.observing import logs
+from bridge.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +55,16 @@ def run(arguments: argparse.Namespace) -> int:
     except OperatorError as error:
         sys.stderr.write(f"bridge: {error}\n")
         return BAD_USAGE
+    except TaskDiedError as error:
+        sys.stderr.write(f"bridge: {error}\n")
+        return FAULT
     return 0
 
 
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     end_on_signals(stop)
-    async with running(settings) as bridge:
+    async with running(settings, stop.set) as bridge:
         log.info("listening on %s, sprites by provider %s", bridge.url, settings.provider)
         _greet(settings, bridge)
         await stop.wait()

@@ -31,6 +31,7 @@ from bridge.hosts.host import (
 )
 from bridge.hosts.workspace import ADDRESS, LOCK, SYSTEM, TOKEN
 from bridge.locks import is_held
+from bridge.tasks import TaskSet
 
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5
@@ -170,6 +171,7 @@ class _Resident:
         self._child: Child | None = None
         self._address: tuple[str, int] | None = None
         self._news = asyncio.Event()
+        self._tasks = TaskSet()
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -187,7 +189,7 @@ class _Resident:
         if self._keeper is None or (self._keeper.done() and self._address is None):
             report("waking", "The sprite is being started.")
             self.failure = None
-            self._keeper = asyncio.create_task(self._keep(), name=f"keeper of {self.workspace.name}")
+            self._keeper = self._tasks.start(self._keep(), f"keeper of {self.workspace.name}")
         while self._address is None:
             if self.failure is not None:
                 raise HostError(str(self.failure), retryable=self.failure.retryable)
@@ -202,13 +204,19 @@ class _Resident:
 
     async def close(self) -> None:
         """Stops the child, if there is one; a start under way is abandoned."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        await self._tasks.close()
         if self._child is not None:
             await self._child.stop()
 
     async def _keep(self) -> None:
+        try:
+            await self._keep_up()
+        finally:
+            if self._address is None and self.failure is None:
+                # A fault of ours, or the end: whoever waits is told, and the next wish tries again.
+                self._tell(failure=HostError("The sprite could not be started; the bridge's log says why."))
+
+    async def _keep_up(self) -> None:
         """Starts the sprite, and again whenever it has died; ends where only a new wish is worth a try."""
         deaths = 0
         while deaths < _DEATHS_TO_GIVE_UP:

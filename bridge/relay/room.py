@@ -97,6 +97,8 @@ class Room:
         self._mission_log = MissionLog(sprite)
         self._active_at = time.monotonic()
         self._seen_at: float | None = None
+        #: Whether the link is gone for good, which nothing but a fault of ours can do.
+        self.has_died = False
 
     async def __aenter__(self) -> Self:
         await self._link.__aenter__()
@@ -105,6 +107,11 @@ class Room:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._members:
+            # Only by a fault of ours does a room end with people in it; they come again, to a new one.
+            log.critical("the room of %s ends with people in it", self._sprite, extra={"count": len(self._members)})
+        for member in self._members:
+            member.cut()
         tasks = list(self._catching_up.values())
         for task in tasks:
             task.cancel()
@@ -190,6 +197,10 @@ class Room:
     def awaits_state(self) -> bool:
         """The live stream begins anew: a state has to come."""
         return self._sync_is_due
+
+    def died(self) -> None:
+        """See Listener."""
+        self.has_died = True
 
     def changed(self, change: LinkChange) -> None:
         """Tells everybody how the link is."""
