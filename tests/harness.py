@@ -54,6 +54,10 @@ class Client:
                 return message
         raise AssertionError(f"the connection ended; the last messages were {self.received[-5:]}")
 
+    async def ever(self, predicate: Callable[[Message], bool]) -> Message:
+        """The first message that fits, whether it has come already or is still to come."""
+        return next((m for m in self.received if predicate(m)), None) or await self.until(predicate)
+
     async def reply(self, message_id: str) -> Message:
         """The answer to a message."""
         return await self.until(lambda m: m.get("reply_to") == message_id)
