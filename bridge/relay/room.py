@@ -44,6 +44,7 @@ from sprite.protocol.messages import (
     PermissionRequest,
     PermissionResolved,
     Ping,
+    SessionUpdate,
     StackUpdate,
     StateSync,
 )
@@ -65,6 +66,7 @@ _EVENTS = (
     MemoryUpdate,
     PermissionRequest,
     PermissionResolved,
+    SessionUpdate,
     StackUpdate,
 )
 _LONGEST_ID = 200
