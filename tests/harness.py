@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Bounds every wait of a test; nothing waits this long unless something is broken.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 Message = dict[str, Any]
 

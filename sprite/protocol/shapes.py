@@ -127,11 +127,23 @@ class FileState(Struct):
     updated_at: float | None
 
 
+class QuarantinedTurn(Struct):
+    """A turn that curation set aside, since every call about it was in vain; `at` in Unix seconds."""
+
+    turn_id: int
+    reason: str
+    at: float
+
+
 class MemoryState(Struct):
-    """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated."""
+    """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
+
+    `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
+    """
 
     files: list[FileState]
     learnings: int
     turns: int
     waiting: int
     spend_usd: float
+    quarantined: list[QuarantinedTurn] = []

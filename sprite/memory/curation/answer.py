@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sprite.memory.curation.answer_fences import fences_below_headers
 from sprite.memory.curation.answer_files import (
     Lines,
     is_placeholder,
@@ -98,9 +99,15 @@ def plain_text(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def parse_response(text: str) -> CuratorResponse:
-    """Reads an answer of the curator. Never raises."""
+def parse_response(text: str, *, as_first_read: bool = False) -> CuratorResponse:
+    """Reads an answer of the curator. Never raises.
+
+    `as_first_read`: by the rules under which answers to the first prompt became memory, so that an old log gives what
+    it gave: a fence around one header and its content was taken for a part of that content.
+    """
     lines = plain_text(text).split("\n")
+    if not as_first_read:
+        lines = fences_below_headers(lines)
     learnings: list[ParsedLearning] = []
     unparsed: list[str] = []
     said_none = False

@@ -271,6 +271,9 @@ def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) ->
     if curation.kind == "batch":
         return scrubber.answer(curation.response, keep=typed)
     content = _edited(curation)
+    if curation.kind == "quarantine":
+        # The model's own words for what it refused may quote it.
+        return json.dumps(scrubber.value(json.loads(curation.response)), ensure_ascii=False)
     if content is None:
         return scrubber.text(curation.response)
     # What a person typed goes only for the very words, not for resembling them.
