@@ -1,4 +1,4 @@
-"""A turn the curator cannot be asked about: its price, its way back, outages, kills, a model that refuses everything."""
+"""A turn that no call can be made of: set aside at a bounded price, shown, and the others are curated."""
 
 from __future__ import annotations
 

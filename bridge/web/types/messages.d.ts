@@ -18,6 +18,7 @@ export interface Messages {
       | ActionsRequest
       | EditRequest
       | ResolveActionRequest
+      | RetryRequest
       | ForgetRequest
       | CurationsRequest
       | ObservationsRequest
@@ -48,6 +49,7 @@ export interface Messages {
       | ActionsResult
       | EditResult
       | ResolveActionResult
+      | RetryResult
       | ForgetResult
       | CurationsResult
       | ObservationsResult
@@ -232,6 +234,13 @@ export interface ResolveActionRequest {
   op: "resolve_action";
   id: number;
   status: string;
+}
+/**
+ * A quarantined turn waits again to be curated. `not_found` if it is not quarantined.
+ */
+export interface RetryRequest {
+  op: "retry";
+  turn_id: number;
 }
 /**
  * Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may.
@@ -429,6 +438,8 @@ export interface BackgroundWork {
 }
 /**
  * Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
+ *
+ *     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
  */
 export interface MemoryState {
   files: FileState[];
@@ -436,6 +447,7 @@ export interface MemoryState {
   turns: number;
   waiting: number;
   spend_usd: number;
+  quarantined?: QuarantinedTurn[];
 }
 /**
  * A memory file in lines; `managed` says who writes it.
@@ -446,6 +458,14 @@ export interface FileState {
   limit: number;
   managed: "curated" | "deploy";
   updated_at: number | null;
+}
+/**
+ * A turn that curation set aside, since every call about it was in vain; `at` in Unix seconds.
+ */
+export interface QuarantinedTurn {
+  turn_id: number;
+  reason: string;
+  at: number;
 }
 /**
  * A tool call that waits for a person's word.
@@ -692,6 +712,8 @@ export interface LoggedTurnResult {
 }
 /**
  * One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
+ *
+ *     It waits to be curated where it is neither `processed` nor `quarantined`.
  */
 export interface LoggedTurn {
   id: number;
@@ -706,6 +728,7 @@ export interface LoggedTurn {
   mission_id: string | null;
   trigger: string;
   notice: string;
+  quarantined: boolean;
 }
 /**
  * Every action.
@@ -742,6 +765,13 @@ export interface ResolveActionResult {
   actions: ActionRow[];
 }
 /**
+ * The turns that are quarantined now.
+ */
+export interface RetryResult {
+  op: "retry";
+  quarantined: QuarantinedTurn[];
+}
+/**
  * What would go, or (`done`) what went.
  */
 export interface ForgetResult {
@@ -769,9 +799,9 @@ export interface CurationsResult {
   curations: CurationRow[];
 }
 /**
- * What changed memory: a batch of turns, an edit or a forget (`kind`).
+ * What changed memory: a batch of turns, an edit, a forget, or a turn's quarantine or its end (`kind`).
  *
- *     `detail` is what an edit or a forget was about; `active` is false where a later extraction has replaced it.
+ *     `detail` is what it was about, where it is no batch; `active` is false where a later extraction has replaced it.
  */
 export interface CurationRow {
   id: number;
@@ -834,6 +864,7 @@ export interface TurnRow {
   trigger: string;
   mission_id: string | null;
   curated: boolean;
+  quarantined: boolean;
 }
 /**
  * Lines of the conversation, oldest first; as many of the newest as fit one frame.
@@ -875,6 +906,7 @@ export interface Health {
   refusals: Refusal[];
   daily_cap_usd: number | null;
   last_error: string | null;
+  quarantined: QuarantinedTurn[];
 }
 /**
  * What memory cost on one day (UTC).
@@ -902,7 +934,7 @@ export interface Refusal {
   detail: string;
 }
 /**
- * A question is not open any more; `decision` is null where nobody answered in time.
+ * A question is not open any more; `decision` is null if no answer came in time.
  */
 export interface PermissionResolved {
   request_id: string;
