@@ -8,9 +8,10 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PAGE_TOOLS := node_modules/.installed
 BIOME := $(BIN)/node node_modules/@biomejs/biome/bin/biome
+TSC := $(BIN)/node node_modules/typescript/bin/tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test fast lint soak bench clean
+.PHONY: help run chat test fast lint types soak bench clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -21,18 +22,25 @@ run: $(VENV)/.run ## start your agent and print the address of its page (ARGS="-
 chat: $(VENV)/.run ## talk to your agent in this terminal
 	@$(BIN)/python -m bridge chat $(ARGS)
 
-# Three at once also on two cores: tests wait a lot. conftest.py has the longest files begin first.
+# Four at once also on two cores: tests wait a lot. conftest.py says what stays on one worker, and what begins first.
+WORKERS ?= 4
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 test: $(VENV)/.dev lint ## lint, types and every test
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 fast: $(VENV)/.dev lint ## lint, types and the tests that start no process: under a minute
-	$(BIN)/python -m pytest -n 3 --dist loadfile tests/pure tests/stores
+	$(PYTEST) tests/pure tests/stores
 
-lint: $(VENV)/.dev $(PAGE_TOOLS) ## ruff and mypy, and Biome for the page
+lint: $(VENV)/.dev $(PAGE_TOOLS) ## ruff and mypy, Biome and tsc for the page
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIOME) check --error-on-warnings
+	$(TSC)
+
+types: $(VENV)/.dev $(PAGE_TOOLS) ## the page's types of messages, from the protocol
+	PYTHONPATH=. $(BIN)/python tools/page_types.py
 
 soak: $(VENV)/.dev ## the kill tests and the cut connections, many times as long
 	SOAK_KILLS=500 SOAK_CUTS=200 $(BIN)/python -m pytest -s \

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bridge.errors import BAD_USAGE
+
 if TYPE_CHECKING:
     # argparse names its own type only for checkers.
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
-_BAD_USAGE = 2
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
+    """Runs one command and returns its exit status."""
     parser = argparse.ArgumentParser(prog="bridge", description="Connects people to their sprites.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (_add_serve, _add_chat, _add_operating, _add_model):
@@ -37,12 +37,12 @@ def _add_serve(commands: "Commands") -> None:
 def _add_operating(commands: "Commands") -> None:
     from bridge.commands import operate
 
-    for name, words, add_arguments in (
+    for name, summary, add_arguments in (
         ("deploy", "bring a sprite to what it should be, with its steps", operate.add_deploy_arguments),
         ("status", "every sprite: state, version, last seen, spend", operate.add_status_arguments),
         ("users", "who may come in", operate.add_users_arguments),
     ):
-        command = commands.add_parser(name, help=words)
+        command = commands.add_parser(name, help=summary)
         add_arguments(command)
         command.set_defaults(run=operate.run)
 
@@ -73,7 +73,7 @@ def _model(chosen: argparse.Namespace) -> int:
         script = Script.load(chosen.script) if chosen.script else Script()
     except (OSError, msgspec.MsgspecError) as error:
         sys.stderr.write(f"bridge model: cannot use the script {chosen.script}: {error}\n")
-        return _BAD_USAGE
+        return BAD_USAGE
 
     async def serve() -> None:
         stop = _stop_on_signals()
@@ -86,12 +86,12 @@ def _model(chosen: argparse.Namespace) -> int:
         asyncio.run(serve())
     except OSError as error:
         sys.stderr.write(f"bridge model: cannot listen on {chosen.host}:{chosen.port}: {error}\n")
-        return _BAD_USAGE
+        return BAD_USAGE
     return 0
 
 
 def _stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGINT and SIGTERM set."""
+    """Returns an event that SIGINT and SIGTERM set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +19,8 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 ANTHROPIC_URL = "https://api.anthropic.com"
 SPRITES_URL = "https://api.sprites.dev"
-#: The person of a bridge that nobody was added to: whoever can read the terminal it was started in.
+#: The local person: may log in by the link printed in the terminal that started the bridge.
 LOCAL_PERSON = "local"
-#: Names of people and of sprites; short enough for a host name, and never a path.
-NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 
 #: Never handed to a sprite on this machine: the bridge's own secrets, and what the bridge sets itself.
 _KEPT_FROM_SPRITES = ("ANTHROPIC_", "SPRITES_", "BRIDGE_", "SPRITE_TOKEN", "SPRITE_MONTHLY_USD")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bridge.config import Settings
 from bridge.errors import OperatorError
-from bridge.locks import is_held
+from bridge.locks import LockHeldError, held, is_held
 
 
 class FolderTakenError(OperatorError):
@@ -19,49 +17,49 @@ class FolderTakenError(OperatorError):
 
 @contextmanager
 def owned(settings: Settings) -> Iterator[None]:
-    """Make what is missing of the folder, and own it while the block runs.
+    """Makes what is missing of the folder, and owns it while the block runs.
 
-    FolderTakenError when another bridge does, OperatorError when the folder cannot be written to. The kernel drops the
-    lock with the process, so a killed bridge leaves nothing to clean up.
+    FolderTakenError when another bridge does, OperatorError when the folder cannot be written to.
     """
-    try:
-        settings.run.mkdir(parents=True, exist_ok=True)
-        settings.run.chmod(0o700)
-        descriptor = os.open(settings.run / "bridge.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise OperatorError(
-            f"The data folder {settings.data} cannot be written to ({error.strerror}). Choose another with --data DIR, "
-            "or change its owner."
-        ) from error
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise FolderTakenError(
-                f"Another bridge (process {owner}) already runs on {settings.data}. Stop it first, or choose another "
-                "--data."
+            settings.run.mkdir(parents=True, exist_ok=True)
+            settings.run.chmod(0o700)
+            stack.enter_context(held(_lock(settings)))
+        except OSError as error:
+            raise OperatorError(
+                f"The data folder {settings.data} cannot be written to ({error.strerror}). Choose another with "
+                "--data DIR, or change its owner."
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        except LockHeldError as error:
+            raise FolderTakenError(
+                f"Another bridge (process {error.owner}) already runs on {settings.data}. Stop it first, or choose "
+                "another --data."
+            ) from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def is_taken(settings: Settings) -> bool:
     """Whether a bridge owns the folder right now."""
-    return is_held(settings.run / "bridge.lock")
+    return is_held(_lock(settings))
 
 
 def write_address(run: Path, url: str) -> None:
-    """Note where the bridge listens; kept after its end, since links are made then, too."""
-    (run / "address").write_text(f"{url}\n")
+    """Notes where the bridge listens; kept after its end, since links are made then, too."""
+    _address(run).write_text(f"{url}\n")
 
 
 def last_address(run: Path) -> str | None:
     """Where the bridge listened last."""
     try:
-        return (run / "address").read_text().strip() or None
+        return _address(run).read_text().strip() or None
     except OSError:
         return None
+
+
+def _lock(settings: Settings) -> Path:
+    return settings.run / "bridge.lock"
+
+
+def _address(run: Path) -> Path:
+    return run / "address"

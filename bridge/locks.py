@@ -1,14 +1,47 @@
-"""Lock files as others left them: whether a process holds one. The kernel drops a lock with its process."""
+"""Lock files: holding one, and whether some process holds one.
+
+The kernel drops a lock with its process, so a killed owner leaves nothing to clean up.
+
+The sprite has the first half again (`sprite/database/lock.py`): it is shipped to VMs without the bridge, and of the
+sprite the bridge imports the wire and the prices only.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
+class LockHeldError(Exception):
+    """Another process holds the lock; `owner` is its id, or "unknown"."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(f"held by process {owner}")
+        self.owner = owner
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Holds the lock while the block runs. LockHeldError if another process does, OSError if it cannot be opened."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            raise LockHeldError(owner) from error
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock right now; a file that cannot be opened is held by nobody."""
+    """Whether some process holds the lock right now; a file that cannot be opened is not held."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

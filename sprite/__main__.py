@@ -10,14 +10,17 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from sprite import __version__
-from sprite.config import Settings, from_environment
+from sprite.config import DEFAULT_PORT, Settings, from_environment
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
 from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.privacy.log_filter import DiscreetFilter
+from sprite.tasks import TaskDiedError
 
 #: Like argparse's own: the call, or what it finds, has to be changed by a person.
 EXIT_OPERATOR = 2
+#: A fault of ours; whoever started us may start us again.
+EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 
 Command = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
@@ -33,6 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     except SpriteError as error:
         print(f"sprite: {error}", file=sys.stderr)
         return EXIT_OPERATOR
+    except TaskDiedError as error:
+        print(f"sprite: {error}", file=sys.stderr)
+        return EXIT_FAULT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -54,7 +60,7 @@ def _set_up_logging() -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(DiscreetFilter())
-    # What nobody caught would get around the filter.
+    # Uncaught exceptions would bypass the filter.
     sys.excepthook = lambda *uncaught: logging.getLogger("sprite").critical("a fault of ours", exc_info=uncaught)
     logging.getLogger("sprite").setLevel(logging.INFO)
 
@@ -139,7 +145,9 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", parents=[here], help="run the agent's server")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    serve.add_argument("--port", type=int, default=8765, help="port to listen on, 0 for a free one (default: 8765)")
+    serve.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help=f"port to listen on, 0 for a free one (default: {DEFAULT_PORT})"
+    )
     serve.add_argument(
         "--permissions",
         choices=["ask", "bypass"],

@@ -14,6 +14,7 @@ PermissionMode = Literal["ask", "bypass"]
 #: The newest Haiku that `anthropic` 2.11 lists.
 DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
 DEFAULT_BATCH_TURNS = 25
+DEFAULT_PORT = 8765
 #: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
@@ -25,7 +26,7 @@ class Settings:
     workspace: Path
     permissions: PermissionMode = "ask"
     host: str = "127.0.0.1"
-    port: int = 8765
+    port: int = DEFAULT_PORT
     api_key: str | None = field(default=None, repr=False)
     auth_token: str | None = field(default=None, repr=False)
     base_url: str | None = None
@@ -56,6 +57,46 @@ class Settings:
         return self.system / "run"
 
     @property
+    def transcript_db(self) -> Path:
+        """The log."""
+        return self.memory / "transcript.db"
+
+    @property
+    def memory_db(self) -> Path:
+        """The projection."""
+        return self.memory / "memory.db"
+
+    @property
+    def workspace_db(self) -> Path:
+        """The canvas, the chat and the inbox."""
+        return self.system / "workspace.db"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that owns the workspace."""
+        return self.run / "lock"
+
+    @property
+    def token_file(self) -> Path:
+        """What a client has to know."""
+        return self.run / "token"
+
+    @property
+    def address_file(self) -> Path:
+        """HOST:PORT of the running sprite."""
+        return self.run / "address"
+
+    @property
+    def boot_prompt(self) -> Path:
+        """What the newest session of the agent was told at its start."""
+        return self.run / "boot.md"
+
+    @property
+    def documents(self) -> Path:
+        """What people upload."""
+        return self.workspace / "documents"
+
+    @property
     def cli_state(self) -> Path:
         """The CLI's own folder: its conversations, none of the person's settings."""
         return self.run / "claude"
@@ -70,7 +111,7 @@ def from_environment(
     workspace: Path,
     *,
     host: str = "127.0.0.1",
-    port: int = 8765,
+    port: int = DEFAULT_PORT,
     permissions: PermissionMode | None = None,
 ) -> Settings:
     """Settings from the environment; OperatorError names the variable that is not as it must be."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sprite.config import Settings
 from sprite.errors import OperatorError
 
-#: The person's folders beside `.os/`.
-USER_FOLDERS = ("documents", "ocr", "extractions", "artifacts")
+#: The person's folders beside `.os/` and `documents/`.
+USER_FOLDERS = ("ocr", "extractions", "artifacts")
 
 
 def make_folders(settings: Settings) -> None:
@@ -15,8 +15,8 @@ def make_folders(settings: Settings) -> None:
         for folder in (settings.system, settings.memory, settings.run):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
-        for name in USER_FOLDERS:
-            (settings.workspace / name).mkdir(exist_ok=True)
+        for folder in (settings.documents, *(settings.workspace / name for name in USER_FOLDERS)):
+            folder.mkdir(exist_ok=True)
     except OSError as error:
         raise OperatorError(
             f"The workspace {settings.workspace} cannot be written to ({error.strerror}). "

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import hypothesis
+import msgspec
 import pytest
 
 from bridge.offline.model import OfflineModel
@@ -17,6 +21,8 @@ from tests.emulator import Emulator
 from tests.session_logs import Recorded, record
 from tests.vms import Disk, Tokens, deployed_disk
 
+T = TypeVar("T")
+
 #: The files that take longest begin first, so that nobody is alone with one at the end (see the Makefile).
 LONGEST_FIRST = (
     "kill_anytime page_chat page_canvas page_memory sessions bootstrap_interrupted bootstrap_failures chat_end_to_end "
@@ -24,6 +30,9 @@ LONGEST_FIRST = (
     "bridge_sprites bridge_operator relay_cuts rebuild readme awake compaction events bridge_discreet connection "
     "llm_proxy_cli kill_upkeep privacy hosts_local mcp commands memory_passes_over storage_failures"
 ).split()
+
+#: Any worker takes any test of these files. Those of any other file stay together: they share fixtures.
+SHARED_OUT = {"test_kill_anytime"}
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("sprite", deadline=None)
@@ -52,9 +61,12 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders files; inside a file tests stay as they are written."""
+    """Orders files, and keeps each on one worker; inside a file tests stay as they are written."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+    for item in items:
+        if item.path.stem not in SHARED_OUT:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture
@@ -73,18 +85,17 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Session logs that the real CLI wrote (15 s, once); nobody may change them."""
-    folder = tmp_path_factory.mktemp("recorded")
-    with ThreadPoolExecutor(1) as thread:
-        # Tests have an event loop of their own in this thread.
-        return thread.submit(asyncio.run, record(folder)).result()
+    return _made_once("recorded", tmp_path_factory, Recorded, lambda folder: asyncio.run(record(folder)))
 
 
 @pytest.fixture(scope="session")
 def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with a curated memory (5 s, once); tests copy it before they change it."""
-    workspace = tmp_path_factory.mktemp("curated") / "workspace"
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, curate_workspace(workspace)).result()
+    return _made_once("curated", tmp_path_factory, Path, lambda folder: asyncio.run(_curated(folder / "workspace")))
+
+
+async def _curated(workspace: Path) -> Path:
+    await curate_workspace(workspace)
     return workspace
 
 
@@ -103,6 +114,19 @@ def tokens() -> Tokens:
 @pytest.fixture(scope="session")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
     """A VM that this checkout's code was deployed to (7 s, once); nobody may change it."""
-    folder = tmp_path_factory.mktemp("disk")
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(deployed_disk, folder).result()
+    return _made_once("disk", tmp_path_factory, Disk, deployed_disk)
+
+
+def _made_once(name: str, tmp_path_factory: pytest.TempPathFactory, kind: type[T], make: Callable[[Path], T]) -> T:
+    """Has one worker make what all of them use: it tells the others, which wait, what it made."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    made = shared / f"{name}.json"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            with ThreadPoolExecutor(1) as thread:
+                # Tests have an event loop of their own in this thread.
+                result = thread.submit(make, tmp_path_factory.mktemp(name)).result()
+            made.write_bytes(msgspec.json.encode(result, enc_hook=str))
+    return msgspec.json.decode(made.read_bytes(), type=kind, dec_hook=lambda path, text: path(text))

@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from bridge.config import DEFAULT_DATA, LOCAL_PERSON, from_environment, person_token
-from bridge.errors import OperatorError
+from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
 
 if TYPE_CHECKING:
     import argparse
 
-_BAD_USAGE = 2
-_INTERRUPTED = 130
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `chat`."""
+    """Adds the options of `chat`."""
     from pathlib import Path
 
     parser.add_argument(
@@ -39,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Hold a conversation; the exit status."""
+    """Holds a conversation; the exit status."""
     from bridge.chat.client import Elsewhere, Here, hold
 
     try:
@@ -51,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
         return asyncio.run(hold(place))
     except OperatorError as error:
         sys.stderr.write(f"bridge chat: {error}\n")
-        return _BAD_USAGE
+        return BAD_USAGE
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _address(text: str) -> str:

@@ -58,8 +58,8 @@ _POLICY_VIOLATION = 1008
 class BridgeUnreachableError(Exception):
     """The bridge cannot be reached, in words; `for_good` where trying again would not help."""
 
-    def __init__(self, words: str, *, for_good: bool = False) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, for_good: bool = False) -> None:
+        super().__init__(message)
         self.for_good = for_good
 
 
@@ -109,7 +109,7 @@ class BridgeLink:
         return item
 
     def post(self, payload: ClientPayload) -> str:
-        """Send without waiting; the id it went out with.
+        """Sends without waiting; the id it went out with.
 
         Missions and permissions are kept until they are answered, and resent with the same id on every new
         connection; anything else raises NotConnectedError while there is none.
@@ -149,8 +149,8 @@ class BridgeLink:
                 self._attempts += 1
                 hopeless = isinstance(error, BridgeUnreachableError) and error.for_good
                 if hopeless or (self._position.epoch is None and self._attempts >= _ATTEMPTS_AT_A_STRANGER):
-                    raise BridgeUnreachableError(_in_words(error), for_good=True) from error
-                await self._say(LinkState("unavailable", _in_words(error)))
+                    raise BridgeUnreachableError(_describe(error), for_good=True) from error
+                await self._say(LinkState("unavailable", _describe(error)))
             await asyncio.sleep(_wait_seconds(self._attempts))
 
     async def _one_connection(self) -> None:
@@ -230,7 +230,7 @@ async def _send(socket: aiohttp.ClientWebSocketResponse, outbox: asyncio.Queue[b
             await socket.send_frame(await outbox.get(), aiohttp.WSMsgType.TEXT)
 
 
-def _in_words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, BridgeUnreachableError):
         return str(error)
     if isinstance(error, TimeoutError):

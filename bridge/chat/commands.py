@@ -99,8 +99,8 @@ class Commands:
 
     async def _new(self, _rest: str) -> bool:
         if await self._ask(System(action="new_session"), "ending the session", _MODEL_SECONDS) is not None:
-            words = "A new session begins with your next message. What was said is remembered."
-            await self._screen.show(drawing.note(words))
+            text = "A new session begins with your next message. What was said is remembered."
+            await self._screen.show(drawing.note(text))
         return True
 
     async def _flush(self, _rest: str) -> bool:
@@ -115,7 +115,7 @@ class Commands:
     async def _status(self, _rest: str) -> bool:
         status = await self._ask(System(action="status"), "asking", _LOOK_SECONDS)
         if isinstance(status, Status):
-            link = "ready" if self._link.is_ready else self._conversation.link_words
+            link = "ready" if self._link.is_ready else self._conversation.link_text
             await self._screen.show(memory_views.status(status, link=link))
         return True
 
@@ -180,15 +180,15 @@ class Commands:
         return result if isinstance(result, expected) else None
 
     async def _ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
-        """Ask the sprite; None if it said no or nothing, which the person has been told by then."""
+        """Asks the sprite; None if it said no or nothing, which the person has been told by then."""
         try:
             with self._conversation.busy(doing):
                 answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
         except NotConnectedError:
             await self._screen.show(drawing.problem("Not connected right now.", "Try again in a moment."))
         except TimeoutError:
-            words = f"No answer within {seconds:.0f} seconds."
-            await self._screen.show(drawing.problem(words, "It may still be done; /status tells."))
+            text = f"No answer within {seconds:.0f} seconds."
+            await self._screen.show(drawing.problem(text, "It may still be done; /status tells."))
         else:
             if not isinstance(answer, Error):
                 return answer

@@ -72,7 +72,7 @@ class Conversation:
         self.questions: deque[PermissionRequest] = deque()
         #: What a command waits for, in a word; empty while none does.
         self.busy_with = ""
-        self.link_words = "starting…"
+        self.link_text = "starting…"
         self.turns = 0
         self.waiting = 0
         self.learnings = 0
@@ -103,21 +103,21 @@ class Conversation:
     # --- what a person does -------------------------------------------------------------------
 
     async def say(self, text: str) -> str | None:
-        """Send a message to the agent; the mission's id, or None if it cannot be sent."""
+        """Sends a message to the agent; the mission's id, or None if it cannot be sent."""
         if len(text) > MAX_MISSION_CHARS:
-            words = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
-            await self._screen.show(drawing.problem(words, "Put it into a file of the workspace instead."))
+            problem = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
+            await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
             return None
         await self._screen.show(drawing.said(text))
         mission_id = self._link.post(Mission(text=text))
         self._outstanding[mission_id] = text
         if not self._link.is_ready and self.synced:
-            words = "  not connected: it goes out when the sprite is back"
-            await self._screen.line(drawing.note(words), below=True)
+            problem = "  not connected: it goes out when the sprite is back"
+            await self._screen.line(drawing.note(problem), below=True)
         return mission_id
 
     async def interrupt(self) -> bool:
-        """Stop the running turn; False if nothing runs."""
+        """Stops the running turn; False if nothing runs."""
         if self.turn is None and not self._outstanding:
             return False
         try:
@@ -130,7 +130,7 @@ class Conversation:
         return True
 
     async def answer(self, decision: Decision) -> None:
-        """Give the person's word on the question that is shown."""
+        """Gives the person's word on the question that is shown."""
         if not self.questions:
             return
         request = self.questions.popleft()
@@ -143,14 +143,14 @@ class Conversation:
         return mission_id in self._outstanding
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something that was heard makes the condition true."""
+        """Waits until something that was heard makes the condition true."""
         async with self._changed:
             await self._changed.wait_for(condition)
 
     # --- what the sprite says -----------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Show what comes over the link, until it is refused (BridgeUnreachableError) or we are cancelled."""
+        """Shows what comes over the link, until it is refused (BridgeUnreachableError) or we are cancelled."""
         async for item in self._link:
             await self._heard(item)
             async with self._changed:
@@ -158,19 +158,19 @@ class Conversation:
 
     async def _link_changed(self, change: LinkState) -> None:
         if change.state == "ready":
-            if self.link_words.startswith("reconnecting"):
+            if self.link_text.startswith("reconnecting"):
                 await self._screen.line(drawing.note("connected again"))
-            self.link_words = ""
+            self.link_text = ""
             if self._banner is not None:
                 await self._screen.show(self._banner())
                 self._banner = None
         elif change.state == "unavailable":
-            if not self.link_words.startswith("reconnecting") and self.synced:
+            if not self.link_text.startswith("reconnecting") and self.synced:
                 await self._screen.line(drawing.note(f"{change.detail} Reconnecting…"))
-            self.link_words = f"reconnecting… {change.detail}"
+            self.link_text = f"reconnecting… {change.detail}"
             await self._turns.lose()
-        elif not self.link_words.startswith("reconnecting"):
-            self.link_words = change.detail or "connecting…"
+        elif not self.link_text.startswith("reconnecting"):
+            self.link_text = change.detail or "connecting…"
 
     async def _heard(self, message: RelayedMessage) -> None:
         match message.payload:
@@ -228,12 +228,12 @@ class Conversation:
             return
         if event.mission_id is not None:
             self._outstanding.pop(event.mission_id, None)
-        # A turn that is over waits for no word any more, whoever answered.
+        # A turn that is over has no open question.
         await self._keep_questions([q for q in self.questions if q.mission_id != event.mission_id])
         self._refresh()
 
     async def _keep_questions(self, asked: list[PermissionRequest]) -> None:
-        """Show the first of the open questions, if it is not the one that is shown."""
+        """Shows the first of the open questions, if it is not the one that is shown."""
         before = self.questions[0].request_id if self.questions else None
         self.questions = deque(asked)
         if self.questions and self.questions[0].request_id != before:
@@ -291,6 +291,6 @@ class Conversation:
         self.learnings = memory.learnings
 
     def _refresh(self) -> None:
-        """Ask for the numbers of the state line, where that can be done."""
+        """Asks for the numbers of the state line, where that can be done."""
         if self._link.is_ready:
             self._refreshing.add(self._link.post(System(action="status")))

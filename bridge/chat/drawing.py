@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.chat.untrusted import clean, one_line
+from sprite.protocol.tools import OWN_TOOLS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 #: Stands before what a person says.
 MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
-_OWN_TOOLS = "mcp__sprite__"
 #: What the CLI puts around a tool's own refusal.
 _TAGS = re.compile(r"</?tool_use_error>")
 _LONGEST_SUMMARY = 300
@@ -50,51 +50,51 @@ _TELLING = (
 
 
 def line(*parts: str | tuple[str, str]) -> Text:
-    """Return one line that is cut, not wrapped."""
+    """Returns one line that is cut, not wrapped."""
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def note(text: str) -> Text:
-    """Draw a remark of the client's own."""
+    """Draws a remark of the client's own."""
     return Text(clean(text), style="dim")
 
 
 def problem(text: str, advice: str = "") -> Text:
-    """Draw what went wrong, and what a person can do."""
+    """Draws what went wrong, and what a person can do."""
     drawn = Text.assemble(("✗ ", "bold red"), (clean(text), "red"))
     return drawn.append(f"\n  {advice}", style="dim") if advice else drawn
 
 
 def said(text: str) -> Text:
-    """Draw a person's own message."""
+    """Draws a person's own message."""
     return Text.assemble((MARK, "bold cyan"), (clean(text).replace("\n", "\n  "), "bold"))
 
 
 def tool_name(name: str) -> str:
-    """Return the name people know a tool by."""
-    return one_line(name.removeprefix(_OWN_TOOLS))
+    """Returns the name people know a tool by."""
+    return one_line(name.removeprefix(OWN_TOOLS))
 
 
 def shows_itself(name: str) -> bool:
     """Whether what a tool did is seen on the canvas, so that its result needs no line."""
-    return name.startswith(_OWN_TOOLS) and name.endswith("_card")
+    return name.startswith(OWN_TOOLS) and name.endswith("_card")
 
 
 def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
-    """Draw `▸ Bash  ls -la`."""
+    """Draws `▸ Bash  ls -la`."""
     return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {_telling(tool_input)}", "dim"))
 
 
 def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
-    """Draw `✓ total 12`; `name` is given where it is not clear which tool is meant."""
+    """Draws `✓ total 12`; `name` is given where it is not clear which tool is meant."""
     mark = ("  ✗ ", "bold red") if is_error else ("  ✓ ", "green")
     who = f"{tool_name(name)}  " if name else ""
-    words = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
-    return line(mark, (f"{who}{words}", "red" if is_error else "dim"))
+    outcome = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
+    return line(mark, (f"{who}{outcome}", "red" if is_error else "dim"))
 
 
 def remembered(update: MemoryUpdate) -> Text:
-    """Draw `remembered 2 things · user.md updated`."""
+    """Draws `remembered 2 things · user.md updated`."""
     count = len(update.learnings)
     parts = [f"remembered {count} thing{'s' if count != 1 else ''}"] if count else []
     if update.files:
@@ -103,7 +103,7 @@ def remembered(update: MemoryUpdate) -> Text:
 
 
 def history(chat: list[ChatMessage]) -> Group | None:
-    """Draw the last few messages of the conversation so far, shortened."""
+    """Draws the last few messages of the conversation so far, shortened."""
     newest = chat[-_HISTORY_MESSAGES:]
     if not newest:
         return None
@@ -113,7 +113,7 @@ def history(chat: list[ChatMessage]) -> Group | None:
 
 
 def question(request: PermissionRequest) -> RenderableType:
-    """Draw what the agent wants to do, whole, and the keys that answer."""
+    """Draws what the agent wants to do, whole, and the keys that answer."""
     return Group(
         Panel(
             _whole_input(request.input),
@@ -129,20 +129,20 @@ def question(request: PermissionRequest) -> RenderableType:
 
 
 def keys() -> Text:
-    """Draw what answers a question."""
+    """Draws what answers a question."""
     drawn = Text("  ")
-    for key, words in (("y", "allow"), ("n", "deny"), ("a", "always")):
-        drawn.append(key, style="bold yellow").append(f" {words}   ")
+    for key, answer in (("y", "allow"), ("n", "deny"), ("a", "always")):
+        drawn.append(key, style="bold yellow").append(f" {answer}   ")
     return drawn.append("then Enter", style="dim")
 
 
 def help_table(rows: list[tuple[str, str]]) -> Table:
-    """Draw commands or keys with what they do."""
+    """Draws commands or keys with what they do."""
     grid = Table.grid(padding=(0, 3))
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(style="dim")
-    for name, words in rows:
-        grid.add_row(Text(name), Text(words))
+    for name, meaning in rows:
+        grid.add_row(Text(name), Text(meaning))
     return grid
 
 

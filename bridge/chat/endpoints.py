@@ -13,6 +13,7 @@ from bridge.errors import OperatorError
 from bridge.operating.control import NoBridgeError, control_session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from bridge.config import Settings
@@ -40,12 +41,16 @@ class _Endpoint:
 
 
 class LocalEndpoint(_Endpoint):
-    """`connect` finds the bridge that runs on a data folder; where none does, it starts one for as long as we last."""
+    """`connect` finds the bridge that runs on a data folder; where none does, it starts one for as long as we last.
 
-    def __init__(self, settings: Settings, person: str) -> None:
+    `on_death` is called when that one cannot go on.
+    """
+
+    def __init__(self, settings: Settings, person: str, on_death: Callable[[], None]) -> None:
         super().__init__()
         self._settings = settings
         self._person = person
+        self._on_death = on_death
         #: Whether the bridge in use was started here, and so ends here.
         self.is_ours = False
 
@@ -69,7 +74,7 @@ class LocalEndpoint(_Endpoint):
         from bridge.app import running
 
         try:
-            await self._stack.enter_async_context(running(self._settings))
+            await self._stack.enter_async_context(running(self._settings, self._on_death))
         except FolderTakenError as error:
             # One that is just starting, or just stopping: the next attempt knows.
             raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
@@ -103,9 +108,9 @@ async def _open(session: aiohttp.ClientSession, path: str, headers: dict[str, st
             path, headers=headers, heartbeat=_HEARTBEAT_SECONDS, max_msg_size=_MAX_MESSAGE_BYTES
         )
     except aiohttp.WSServerHandshakeError as error:
-        words, for_good = {
+        message, for_good = {
             _UNAUTHORIZED: ("The bridge does not know this token. `users add NAME` prints one.", True),
             _FORBIDDEN: ("The bridge does not let this client in.", True),
             _TOO_MANY: ("Too many pages and terminals are open at once: close one of them.", True),
         }.get(error.status, (f"The bridge answers with status {error.status}.", error.status < 500))  # noqa: PLR2004 - HTTP
-        raise BridgeUnreachableError(words, for_good=for_good) from error
+        raise BridgeUnreachableError(message, for_good=for_good) from error

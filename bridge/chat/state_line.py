@@ -15,11 +15,11 @@ _FRAMES_PER_SECOND = 10
 
 
 def state_line(conversation: Conversation, now: float | None = None) -> str:
-    """Return the state in words; `now` in seconds of the monotonic clock."""
+    """Returns the state in words; `now` in seconds of the monotonic clock."""
     now = time.monotonic() if now is None else now
     spinner = _SPINNER[int(now * _FRAMES_PER_SECOND) % len(_SPINNER)]
-    if conversation.link_words:
-        return f"{spinner} {conversation.link_words}"
+    if conversation.link_text:
+        return f"{spinner} {conversation.link_text}"
     if conversation.questions:
         return "? the agent waits for your word: y allow · n deny · a always, then Enter"
     if conversation.turn is not None:
@@ -29,7 +29,7 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     if conversation.busy_with:
         return f"{spinner} {conversation.busy_with}…"
     turns, waiting = conversation.turns, conversation.waiting
-    words = ["idle", counted(turns, "turn")]
+    parts = ["idle", counted(turns, "turn")]
     if waiting:
-        words.append(f"{waiting} waiting to be remembered")
-    return " · ".join(words)
+        parts.append(f"{waiting} waiting to be remembered")
+    return " · ".join(parts)

@@ -18,7 +18,7 @@ import msgspec
 from bridge import app, data_folder
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
 from bridge.door.people import Person
-from bridge.errors import BridgeError
+from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
 from bridge.hosts.host import HostError
 from bridge.hosts.steps import Steps
 from bridge.operating import control, status
@@ -26,8 +26,6 @@ from bridge.operating.control import ControlError, NoBridgeError
 from bridge.operating.status import Row
 
 _FAILED = 1
-_BAD_USAGE = 2
-_INTERRUPTED = 130
 #: A bridge that owns the folder but does not answer is just starting, or just stopping.
 _STARTING_SECONDS = 10.0
 _POLL_SECONDS = 0.2
@@ -54,7 +52,7 @@ class _Sprites(msgspec.Struct):
 
 
 def add_users_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `users`."""
+    """Adds the options of `users`."""
     commands = parser.add_subparsers(required=True, metavar="add|list|link|revoke|restore")
     every: list[tuple[str, str, Work]] = [
         ("add", "a new person: prints a login link and a token for programs, once", _add),
@@ -62,8 +60,8 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
         ("revoke", "ends a person's sessions, links and tokens; the agent and its memory stay", _revoke),
         ("restore", "lets a revoked person in again", _restore),
     ]
-    for name, words, work in every:
-        command = commands.add_parser(name, help=words)
+    for name, summary, work in every:
+        command = commands.add_parser(name, help=summary)
         command.add_argument("name", metavar="NAME", help="up to 39 of a-z, 0-9 and -, beginning with a letter")
         _add_data(command)
         command.set_defaults(work=work)
@@ -74,14 +72,14 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `status`."""
+    """Adds the options of `status`."""
     parser.add_argument("--json", action="store_true", help="for programs")
     _add_data(parser)
     parser.set_defaults(work=_status)
 
 
 def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `deploy`."""
+    """Adds the options of `deploy`."""
     parser.add_argument("name", metavar="NAME", help="the person whose sprite it is")
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
@@ -95,16 +93,16 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one of the commands; the exit status."""
+    """Runs one of the commands; the exit status."""
     work: Work = arguments.work
     try:
         settings = from_environment(data=arguments.data, provider=getattr(arguments, "provider", "local"))
         return asyncio.run(work(settings, arguments))
     except BridgeError as error:
         sys.stderr.write(f"bridge: {error}\n")
-        return _BAD_USAGE
+        return BAD_USAGE
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 # --- the commands ---
@@ -221,7 +219,7 @@ async def _follow_deploy(session: aiohttp.ClientSession, name: str) -> int:
 
 @asynccontextmanager
 async def _bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """The running bridge; NoBridgeError when the data folder is nobody's. One that is starting is waited for."""
+    """The running bridge; NoBridgeError when no bridge owns the data folder. One that is starting is waited for."""
     deadline = time.monotonic() + _STARTING_SECONDS
     async with AsyncExitStack() as stack:
         while True:

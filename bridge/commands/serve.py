@@ -13,16 +13,15 @@ from pathlib import Path
 
 from bridge.app import Bridge, running
 from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
-from bridge.errors import OperatorError
+from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.observing import logs
+from bridge.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
 
-BAD_USAGE = 2
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `serve`."""
+    """Adds the options of `serve`."""
     parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 picks a free one (default: {DEFAULT_PORT})")
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help="default: ./data")
@@ -49,20 +48,23 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal; the exit status."""
+    """Serves until a signal; the exit status."""
     logs.set_up()
     try:
         asyncio.run(_serve(settings_of(arguments)))
     except OperatorError as error:
         sys.stderr.write(f"bridge: {error}\n")
         return BAD_USAGE
+    except TaskDiedError as error:
+        sys.stderr.write(f"bridge: {error}\n")
+        return FAULT
     return 0
 
 
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     end_on_signals(stop)
-    async with running(settings) as bridge:
+    async with running(settings, stop.set) as bridge:
         log.info("listening on %s, sprites by provider %s", bridge.url, settings.provider)
         _greet(settings, bridge)
         await stop.wait()
@@ -99,5 +101,5 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever started us does not read on; that is no reason to stop.
+        # The reader of stdout has closed it, which is no reason to stop.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

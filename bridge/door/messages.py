@@ -48,7 +48,7 @@ def page(
     code: str,
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """Say it as a page to a browser, as JSON to anything else: `{"error": {"code", "message"}}`.
+    """Says it as a page to a browser, as JSON to anything else: `{"error": {"code", "message"}}`.
 
     The JSON has the shape of the Messages API's errors as well (`type`), since its clients meet it here, too.
 
@@ -68,13 +68,13 @@ def page(
     )
 
 
-def _paragraph(words: str) -> str:
+def _paragraph(text: str) -> str:
     """What is nothing but something to type gets a box of its own."""
-    is_whole = words.startswith("`") and words.endswith("`") and words.count("`") == 2  # noqa: PLR2004 - a pair
-    return f'<p class="whole">{_marked(words)}</p>' if is_whole else f"<p>{_marked(words)}</p>"
+    is_whole = text.startswith("`") and text.endswith("`") and text.count("`") == 2  # noqa: PLR2004 - a pair
+    return f'<p class="whole">{_marked(text)}</p>' if is_whole else f"<p>{_marked(text)}</p>"
 
 
-def _marked(words: str) -> str:
-    plain, *rest = html.escape(words).split("`")
+def _marked(text: str) -> str:
+    plain, *rest = html.escape(text).split("`")
     # Every second piece stood between two backquotes.
     return plain + "".join(f"<code>{piece}</code>" if number % 2 == 0 else piece for number, piece in enumerate(rest))

@@ -64,8 +64,11 @@ class Visitors:
         await _close(everyone, WSCloseCode.GOING_AWAY, b"the bridge stops")
 
 
-async def _close(visitors: set[_Visitor], code: int, words: bytes) -> None:
-    closing = [asyncio.create_task(visitor.socket.close(code=code, message=words)) for visitor in visitors]
+async def _close(visitors: set[_Visitor], code: int, reason: bytes) -> None:
+    closing = [
+        asyncio.create_task(visitor.socket.close(code=code, message=reason), name=f"close {visitor.person}")
+        for visitor in visitors
+    ]
     if closing:
         # A peer that does not answer is not waited for: its connection ends with the server's.
         _, waiting = await asyncio.wait(closing, timeout=_CLOSE_SECONDS)

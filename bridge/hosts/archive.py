@@ -17,7 +17,7 @@ from pathlib import Path
 
 #: What Python writes beside the code by itself.
 _LEFT_OUT = "__pycache__"
-_SUFFIXES = frozenset({".py", ".md", ".json"})
+_SUFFIXES = frozenset({".py", ".md", ".json", ".toml"})
 _DIGEST_CHARS = 12
 #: Far above what is shipped: what a VM sends for comparison is not trusted to be small.
 _MAX_ARCHIVE_BYTES = 64 * 1024 * 1024

@@ -25,6 +25,7 @@ from bridge.hosts.host import (
     Report,
 )
 from bridge.hosts.machine import CommandError, Machine, NotThereError
+from bridge.hosts.workspace import TOKEN
 
 log = logging.getLogger(__name__)
 
@@ -101,11 +102,11 @@ class Bootstrap:
         except ValueError:
             # Whatever it is, it is not what should be there.
             return Found()
-        model_env = _text(contents, "run/model.env") or ""
+        model_env = _text(contents, vm_scripts.MODEL_ENV) or ""
         return Found(
-            version=_text(contents, "VERSION"),
+            version=_text(contents, vm_scripts.VERSION),
             hashes=hashes_of(contents, "src"),
-            token=_text(contents, "run/token"),
+            token=_text(contents, TOKEN),
             model_token=_variables(model_env).get("ANTHROPIC_API_KEY"),
         )
 
@@ -131,8 +132,8 @@ class Bootstrap:
         except HostError as error:
             if found.version is None:
                 raise
-            words = f"The update failed and the earlier version runs on. {error}"
-            raise UpdateFailedError(words, retryable=error.retryable) from error
+            message = f"The update failed and the earlier version runs on. {error}"
+            raise UpdateFailedError(message, retryable=error.retryable) from error
         # A release that was changed on the VM is nothing to go back to.
         is_changed = found.version == self._plan.stamp
         if earlier is not None and not is_changed and found.version is not None:
@@ -143,9 +144,9 @@ class Bootstrap:
             if earlier is None or is_changed or found.version is None:
                 raise
             await self._roll_back(earlier, found.version, token, error, report)
-            words = f"The update failed, and the earlier version runs again. {error}"
-            raise UpdateFailedError(words, retryable=error.retryable) from error
-        await self._machine.write(f"{vm_scripts.SYSTEM}/VERSION", f"{self._plan.stamp}\n".encode())
+            message = f"The update failed, and the earlier version runs again. {error}"
+            raise UpdateFailedError(message, retryable=error.retryable) from error
+        await self._machine.write(f"{vm_scripts.SYSTEM}/{vm_scripts.VERSION}", f"{self._plan.stamp}\n".encode())
         return token
 
     async def revive(self) -> None:
@@ -199,9 +200,9 @@ class Bootstrap:
         """Secrets, swap, start, probe."""
         report("updating", "Handing over its token and its access to the model.")
         if found.token is None:
-            await self._machine.write(f"{vm_scripts.SYSTEM}/run/token", f"{token}\n".encode(), mode=0o600)
+            await self._machine.write(f"{vm_scripts.SYSTEM}/{TOKEN}", f"{token}\n".encode(), mode=0o600)
         model_env = self._model_env(await self._access(self._machine.name))
-        await self._machine.write(f"{vm_scripts.SYSTEM}/run/model.env", model_env, mode=0o600)
+        await self._machine.write(f"{vm_scripts.SYSTEM}/{vm_scripts.MODEL_ENV}", model_env, mode=0o600)
         await self._restart(release, environment, token, report)
 
     async def _restart(self, release: str, environment: str, token: str, report: Report) -> None:
@@ -231,10 +232,10 @@ class Bootstrap:
         report("updating", "It is not well: going back to the earlier version.")
         try:
             await self._restart(*earlier, token, report)
-            await self._machine.write(f"{vm_scripts.SYSTEM}/VERSION", f"{version}\n".encode())
+            await self._machine.write(f"{vm_scripts.SYSTEM}/{vm_scripts.VERSION}", f"{version}\n".encode())
         except HostError as error:
-            words = f"The update failed, and going back to the earlier version failed too. {reason} {error}"
-            raise HostError(words, retryable=error.retryable) from error
+            message = f"The update failed, and going back to the earlier version failed too. {reason} {error}"
+            raise HostError(message, retryable=error.retryable) from error
 
     async def _run(self, script: str, what: str, seconds: float, tell: Callable[[str], None] | None = None) -> bytes:
         try:

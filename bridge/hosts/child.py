@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bridge.hosts.host import HostError
+from bridge.tasks import TaskSet
 
 #: Where `python -m sprite` finds the package: beside this one.
 _ROOT = Path(__file__).resolve().parents[2]
@@ -41,9 +42,10 @@ class Child:
         self._process = process
         self._said = {"stdout": "", "stderr": ""}
         self._spoke = asyncio.Event()
+        self._tasks = TaskSet()
         self._readers = [
-            asyncio.create_task(self._listen("stdout", process.stdout), name="sprite-stdout"),
-            asyncio.create_task(self._listen("stderr", process.stderr), name="sprite-stderr"),
+            self._tasks.start(self._listen("stdout", process.stdout), "sprite-stdout"),
+            self._tasks.start(self._listen("stderr", process.stderr), "sprite-stderr"),
         ]
 
     @classmethod
@@ -108,25 +110,23 @@ class Child:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 await self._process.wait()
-            for reader in self._readers:
-                reader.cancel()
-            await asyncio.wait(self._readers)
+            await self._tasks.close()
 
     async def _until_listening(self) -> None:
         try:
             async with asyncio.timeout(_START_SECONDS):
                 while _LISTENING.search(self._said["stdout"]) is None:
                     if self._readers[0].done():
-                        words = await self.ended()
+                        message = await self.ended()
                         is_for_a_person = self._process.returncode == _OPERATOR_EXIT
                         if is_for_a_person and _LOCKED.search(self._said["stderr"]):
-                            raise WorkspaceTakenError(words)
-                        raise HostError(words, retryable=not is_for_a_person)
+                            raise WorkspaceTakenError(message)
+                        raise HostError(message, retryable=not is_for_a_person)
                     self._spoke.clear()
                     await self._spoke.wait()
         except TimeoutError:
-            words = self._with_last_lines(f"The sprite did not start within {_START_SECONDS:.0f} seconds")
-            raise HostError(words) from None
+            message = self._with_last_lines(f"The sprite did not start within {_START_SECONDS:.0f} seconds")
+            raise HostError(message) from None
 
     def _with_last_lines(self, what: str) -> str:
         lines = [line for line in self._said["stderr"].splitlines() if line.strip()][-_KEPT_LINES:]

@@ -15,11 +15,11 @@ _TOO_MANY, _SERVER_FAULT, _NOT_FOUND = 429, 500, 404
 #: Faults that may pass by themselves; 501 and its like do not.
 _PASSING_FAULTS = frozenset({500, 502, 503, 504})
 _REFUSED = frozenset({401, 403})
-_TOKEN_WORDS = "The Sprites API refuses the token: check SPRITES_TOKEN."  # noqa: S105 - no token
-_DISK_WORDS = "The VM's disk is full. Free some space there (its owner can ask the agent to), then try again."
+_TOKEN_MESSAGE = "The Sprites API refuses the token: check SPRITES_TOKEN."  # noqa: S105 - no token
+_DISK_MESSAGE = "The VM's disk is full. Free some space there (its owner can ask the agent to), then try again."
 _STATUS_IN_TEXT = re.compile(r"\(status (\d{3})\)(?::\s*(.*))?$", re.DOTALL)
-_LONGEST_WORDS = 300
-#: Nobody is asked to wait longer than this without being told.
+_LONGEST_MESSAGE = 300
+#: People are told after waiting this long.
 _LONGEST_ASKED_SECONDS = 60.0
 
 
@@ -27,7 +27,7 @@ _LONGEST_ASKED_SECONDS = 60.0
 class Fault:
     """`again`: the same call may succeed soon; `retryable`: the whole may, later. `after`: seconds the API asks for."""
 
-    words: str
+    message: str
     status: int | None = None
     after: float | None = None
     again: bool = False
@@ -61,17 +61,17 @@ def sentence(what: str) -> str:
     return what[:1].upper() + what[1:]
 
 
-def is_full_disk(words: str) -> bool:
+def is_full_disk(message: str) -> bool:
     """Whether somebody complains of a full disk."""
-    return "ENOSPC" in words or "no space left" in words.lower()
+    return "ENOSPC" in message or "no space left" in message.lower()
 
 
 def _filesystem_fault(error: sprites.FilesystemError, what: str) -> Fault:
-    words = str(error)
-    if is_full_disk(words):
-        return Fault(_DISK_WORDS, retryable=False)
+    message = str(error)
+    if is_full_disk(message):
+        return Fault(_DISK_MESSAGE, retryable=False)
     # Its network errors and busy answers come without a code.
-    return Fault(f"{sentence(what)} failed: {_short(words)}", again=not error.code)
+    return Fault(f"{sentence(what)} failed: {_short(message)}", again=not error.code)
 
 
 def _answer(error: Exception) -> _Answer | None:
@@ -100,13 +100,13 @@ def _status_fault(answer: _Answer, what: str) -> Fault:
         return Fault(f"{sentence(what)} failed: the Sprites API is too busy (429).{wait}", status, after, again=True)
     if status >= _SERVER_FAULT:
         if is_full_disk(body):
-            return Fault(_DISK_WORDS, status, retryable=False)
-        words = f"{sentence(what)} failed: the Sprites API has a fault ({status})."
-        return Fault(words, status, after, again=status in _PASSING_FAULTS)
+            return Fault(_DISK_MESSAGE, status, retryable=False)
+        message = f"{sentence(what)} failed: the Sprites API has a fault ({status})."
+        return Fault(message, status, after, again=status in _PASSING_FAULTS)
     if status in _REFUSED:
-        return Fault(_TOKEN_WORDS, status, retryable=False)
-    words = _short(str(said.get("message") or said.get("error") or body))
-    return Fault(f"{sentence(what)} was refused ({status}){': ' + words if words else ''}.", status, retryable=False)
+        return Fault(_TOKEN_MESSAGE, status, retryable=False)
+    reason = _short(str(said.get("message") or said.get("error") or body))
+    return Fault(f"{sentence(what)} was refused ({status}){': ' + reason if reason else ''}.", status, retryable=False)
 
 
 def _said(body: str) -> dict[str, Any]:
@@ -117,5 +117,5 @@ def _said(body: str) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _short(words: str) -> str:
-    return " ".join(words.split())[:_LONGEST_WORDS].rstrip(".")
+def _short(message: str) -> str:
+    return " ".join(message.split())[:_LONGEST_MESSAGE].rstrip(".")

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
+from bridge.hosts.workspace import SHARED_FOLDERS
+
 #: What people who wait are told is going on.
 Phase = Literal["connecting", "waking", "updating"]
 #: Says how far it is, in words a person understands; returns at once.
@@ -22,22 +24,23 @@ State = Literal["absent", "stopped", "running", "warm", "cold", "unknown"]
 
 _READ_BYTES = 1 << 16
 _CLOSE_SECONDS = 2.0
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
+#: Names of people and of their sprites; short enough for a host name, and never a path.
+NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 
 
 class HostError(Exception):
     """A sprite cannot be had, in words a person understands; `retryable` says whether waiting may help."""
 
-    def __init__(self, words: str, *, retryable: bool = True) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
         self.retryable = retryable
 
 
 class NoSuchFileError(HostError):
     """There is no such file in the sprite's documents or artifacts."""
 
-    def __init__(self, words: str) -> None:
-        super().__init__(words, retryable=False)
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False)
 
 
 class Channel(Protocol):
@@ -149,7 +152,7 @@ class TcpChannel:
 
 def checked_name(name: str) -> str:
     """The name, if a sprite may have it; HostError otherwise. Names become folders and parts of addresses."""
-    if _NAME.fullmatch(name) is None:
+    if NAME.fullmatch(name) is None:
         raise HostError(
             f"{name!r} is no name for a sprite: up to 39 of a-z, 0-9 and -, beginning with a letter.", retryable=False
         )
@@ -160,6 +163,6 @@ def downloadable(path: str) -> tuple[str, ...]:
     """The parts of a path below the workspace that people may download; NoSuchFileError for any other."""
     parts = tuple(path.split("/"))
     is_plain = all(part not in {"", ".", ".."} and "\\" not in part and part.isprintable() for part in parts)
-    if not is_plain or len(parts) < 2 or parts[0] not in {"documents", "artifacts"}:  # noqa: PLR2004 - a folder, a name
+    if not is_plain or len(parts) < 2 or parts[0] not in SHARED_FOLDERS:  # noqa: PLR2004 - a folder, a name
         raise NoSuchFileError("Only files of documents/ and artifacts/ can be downloaded.")
     return parts

@@ -29,16 +29,18 @@ from bridge.hosts.host import (
     checked_name,
     downloadable,
 )
+from bridge.hosts.workspace import ADDRESS, LOCK, SYSTEM, TOKEN
 from bridge.locks import is_held
+from bridge.tasks import TaskSet
 
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
 #: One that lived so long was well: its death counts as the first.
 _WELL_SECONDS = 60.0
-#: So many deaths in a row are said to whoever waits.
+#: After so many deaths in a row the waiters are told.
 _DEATHS_TO_SAY = 3
-#: After so many nobody tries any more until somebody asks for the sprite again.
+#: After so many no restart is tried until the sprite is asked for again.
 _DEATHS_TO_GIVE_UP = 8
 #: A sprite that is just starting elsewhere writes its address soon.
 _ADDRESS_SECONDS = 10.0
@@ -117,10 +119,10 @@ class LocalHost:
         if not workspace.is_dir():
             return HostState("absent")
         # Looking takes the lock for a moment, and must not be in the way of a start.
-        if not (resident is not None and resident.is_starting) and is_held(workspace / ".os" / "run" / "lock"):
+        if not (resident is not None and resident.is_starting) and is_held(workspace / SYSTEM / LOCK):
             return HostState("running", detail="started elsewhere")
-        words = str(resident.failure) if resident is not None and resident.failure is not None else ""
-        return HostState("stopped", detail=words)
+        detail = str(resident.failure) if resident is not None and resident.failure is not None else ""
+        return HostState("stopped", detail=detail)
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         """See Host. No symbolic link is followed: the agent makes them as it likes."""
@@ -137,9 +139,9 @@ class LocalHost:
         try:
             workspace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            words = f"The workspace {workspace} cannot be made ({error.strerror})."
-            raise HostError(words, retryable=False) from error
-        if is_held(workspace / ".os" / "run" / "lock"):
+            message = f"The workspace {workspace} cannot be made ({error.strerror})."
+            raise HostError(message, retryable=False) from error
+        if is_held(workspace / SYSTEM / LOCK):
             # Asking for a new token would end the one that the running sprite has.
             raise WorkspaceTakenError("It runs already.")
         access = await self._access(sprite)
@@ -150,7 +152,7 @@ class LocalHost:
         return await Child.start(workspace, environment, permissions=self._permissions)
 
     async def _connected(self, resident: _Resident, address: tuple[str, int]) -> Reached:
-        path = resident.workspace / ".os" / "run" / "token"
+        path = resident.workspace / SYSTEM / TOKEN
         try:
             token = path.read_text().strip()
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -169,6 +171,7 @@ class _Resident:
         self._child: Child | None = None
         self._address: tuple[str, int] | None = None
         self._news = asyncio.Event()
+        self._tasks = TaskSet()
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -186,7 +189,7 @@ class _Resident:
         if self._keeper is None or (self._keeper.done() and self._address is None):
             report("waking", "The sprite is being started.")
             self.failure = None
-            self._keeper = asyncio.create_task(self._keep(), name=f"keeper of {self.workspace.name}")
+            self._keeper = self._tasks.start(self._keep(), f"keeper of {self.workspace.name}")
         while self._address is None:
             if self.failure is not None:
                 raise HostError(str(self.failure), retryable=self.failure.retryable)
@@ -201,13 +204,19 @@ class _Resident:
 
     async def close(self) -> None:
         """Stops the child, if there is one; a start under way is abandoned."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        await self._tasks.close()
         if self._child is not None:
             await self._child.stop()
 
     async def _keep(self) -> None:
+        try:
+            await self._keep_up()
+        finally:
+            if self._address is None and self.failure is None:
+                # A fault of ours, or the end: whoever waits is told, and the next wish tries again.
+                self._tell(failure=HostError("The sprite could not be started; the bridge's log says why."))
+
+    async def _keep_up(self) -> None:
         """Starts the sprite, and again whenever it has died; ends where only a new wish is worth a try."""
         deaths = 0
         while deaths < _DEATHS_TO_GIVE_UP:
@@ -215,16 +224,16 @@ class _Resident:
                 self._child = await self._start()
                 self._tell(address=self._child.address)
                 began = time.monotonic()
-                words = await self._child.ended()
+                message = await self._child.ended()
                 deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
-                failure = HostError(f"It died {deaths} times in a row. {words}") if deaths >= _DEATHS_TO_SAY else None
+                failure = HostError(f"It died {deaths} times in a row. {message}") if deaths >= _DEATHS_TO_SAY else None
             except WorkspaceTakenError:
                 await self._adopt()
                 return
             except HostError as error:
                 deaths += 1
                 failure = error
-            except Exception as error:  # noqa: BLE001 - a fault in whoever mints tokens reaches who waits, in words
+            except Exception as error:  # noqa: BLE001 - a failed token reaches the waiters as an error message
                 deaths += 1
                 failure = HostError(f"The sprite cannot be started: {error}")
             self._tell(failure=failure)
@@ -234,7 +243,7 @@ class _Resident:
 
     async def _adopt(self) -> None:
         """Uses the sprite that runs on the workspace already; one that is just starting writes its address soon."""
-        path = self.workspace / ".os" / "run" / "address"
+        path = self.workspace / SYSTEM / ADDRESS
         with suppress(TimeoutError):
             async with asyncio.timeout(_ADDRESS_SECONDS):
                 while True:
@@ -243,8 +252,8 @@ class _Resident:
                         self._tell(address=(host.strip("[]"), int(port)))
                         return
                     await asyncio.sleep(_POLL_SECONDS)
-        words = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
-        self._tell(failure=HostError(words))
+        message = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
+        self._tell(failure=HostError(message))
 
     def _tell(self, *, address: tuple[str, int] | None = None, failure: HostError | None = None) -> None:
         self._address, self.failure = address, failure

@@ -17,7 +17,7 @@ _DETAIL = ": "
 
 
 class Steps:
-    """`with Steps() as show:` then `show(phase, words)` at each step; "done" and "failed" are the last one's phases."""
+    """`with Steps() as show:` then `show(phase, message)` at each step; the last phase is "done" or "failed"."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
@@ -36,20 +36,20 @@ class Steps:
     ) -> None:
         self._stack.close()
 
-    def __call__(self, phase: str, words: str) -> None:
+    def __call__(self, phase: str, message: str) -> None:
         """The next step, or how it all ended."""
-        step = words.partition(_DETAIL)[0].rstrip(".")
+        step = message.partition(_DETAIL)[0].rstrip(".")
         if phase in _MARKS:
             self._finish(is_well=phase == "done")
             mark, colour = _MARKS[phase]
-            self._console.print(Text.assemble((f"{mark} ", colour), words))
+            self._console.print(Text.assemble((f"{mark} ", colour), message))
         elif step != self._step:
             self._finish(is_well=True)
             self._step, self._began = step, time.monotonic()
             if self._status is None:
-                self._console.print(Text(f"  {words}"))
+                self._console.print(Text(f"  {message}"))
         if self._status is not None:
-            self._status.update(Text(words))
+            self._status.update(Text(message))
 
     def _finish(self, *, is_well: bool) -> None:
         if self._step and self._status is not None:

@@ -12,21 +12,28 @@ Scripts with `{names}` are filled by `str.format`; a script's text travels in an
 
 from __future__ import annotations
 
+from bridge.hosts import workspace
+from bridge.hosts.workspace import LOCK, MEMORY, TOKEN
+
 #: The sprite's port on every VM.
 PORT = 8765
 SERVICE = "sprite"
-SYSTEM = "/workspace/.os"
+WORKSPACE = "/workspace"
+SYSTEM = f"{WORKSPACE}/{workspace.SYSTEM}"
+#: Below SYSTEM: what the model is asked with, and which code the VM has.
+MODEL_ENV = "run/model.env"
+VERSION = "VERSION"
 
 #: Read from its file by the service: what stands in a service's definition can be read by anyone with the API's token.
 START = (
-    f"set -a; . {SYSTEM}/run/model.env; exec {SYSTEM}/.venv/bin/python -m sprite serve "
-    f"--workspace /workspace --host 0.0.0.0 --port {PORT}"
+    f"set -a; . {SYSTEM}/{MODEL_ENV}; exec {SYSTEM}/.venv/bin/python -m sprite serve "
+    f"--workspace {WORKSPACE} --host 0.0.0.0 --port {PORT}"
 )
 COMMAND = ("/bin/sh", "-c", START)
 
 LOOK = f"""
 cd {SYSTEM} 2>/dev/null || exit 0
-tar -czf - --exclude=__pycache__ $(ls -d VERSION run/token run/model.env src/. 2>/dev/null) 2>/dev/null || :
+tar -czf - --exclude=__pycache__ $(ls -d {VERSION} {TOKEN} {MODEL_ENV} src/. 2>/dev/null) 2>/dev/null || :
 """
 
 #: A script whose bridge has gone runs on for a while; its children hold the lock with it.
@@ -40,7 +47,7 @@ if ! flock -w 45 9; then echo "Another deploy is under way on this VM." >&2; exi
 OWN = f"""
 set -eu
 [ "$(id -u)" = 0 ] && become= || become="sudo -n"
-[ -O /workspace ] || $become chown "$(id -un)" /workspace
+[ -O {WORKSPACE} ] || $become chown "$(id -un)" {WORKSPACE}
 [ -z "$(find {SYSTEM} ! -user "$(id -un)" -print -quit)" ] || $become chown -R "$(id -un)" {SYSTEM}
 {ALONE}
 cd {SYSTEM}
@@ -72,26 +79,26 @@ touch venvs/{{environment}}/.complete
 #: From here on the VM is on its way: without a VERSION, whatever cuts us off.
 DOCTOR = f"""
 cd {SYSTEM}/releases/{{release}}
-{SYSTEM}/venvs/{{environment}}/bin/python -m sprite doctor --workspace /workspace --without-model 2>&1 || exit
-rm -f {SYSTEM}/VERSION
+{SYSTEM}/venvs/{{environment}}/bin/python -m sprite doctor --workspace {WORKSPACE} --without-model 2>&1 || exit
+rm -f {SYSTEM}/{VERSION}
 """
 
 #: A sprite that was started without a service is found by its lock. The shipped files replace shipped ones only.
-SWAP = """
-pid=$(cat run/lock 2>/dev/null || :)
+SWAP = f"""
+pid=$(cat {LOCK} 2>/dev/null || :)
 if [ -n "$pid" ] && tr '\\0' ' ' 2>/dev/null < "/proc/$pid/cmdline" | grep -q -- '-m sprite serve'; then
   kill "$pid" 2>/dev/null || :
   for _ in $(seq 650); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
 fi
-chmod 600 run/token run/model.env
+chmod 600 {TOKEN} {MODEL_ENV}
 for name in soul.md os.md; do
-  if [ ! -e memory/$name ] || cmp -s memory/$name src/sprite/memory/templates/$name; then
-    cp {release}/sprite/memory/templates/$name memory/$name.new && mv memory/$name.new memory/$name
+  if [ ! -e {MEMORY}/$name ] || cmp -s {MEMORY}/$name src/sprite/memory/templates/$name; then
+    cp {{release}}/sprite/memory/templates/$name {MEMORY}/$name.new && mv {MEMORY}/$name.new {MEMORY}/$name
   fi
 done
 rm -f next.tar.gz
 [ -L src ] || rm -rf src
 [ -L .venv ] || rm -rf .venv
-ln -sfn {release} src.new && mv -T src.new src
-ln -sfn {environment} .venv.new && mv -T .venv.new .venv
+ln -sfn {{release}} src.new && mv -T src.new src
+ln -sfn {{environment}} .venv.new && mv -T .venv.new .venv
 """

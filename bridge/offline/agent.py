@@ -13,6 +13,7 @@ from bridge.offline.recall import STAND_IN, is_about_memory, is_question, recall
 from bridge.offline.report import compacted, finished, report, side_answer
 from bridge.offline.request import Request
 from bridge.offline.words import significant
+from sprite.protocol.tools import SEARCH_CALL
 
 Blocks = list[dict[str, Any]]
 
@@ -74,7 +75,7 @@ _HELP = (
 
 
 def answer(request: Request) -> Blocks:
-    """Answer any request but the curator's."""
+    """Answers any request but the curator's."""
     if request.kind == "compaction":
         return _say(compacted(request))
     if request.kind == "side" and (said := side_answer(request)) is not None:
@@ -157,7 +158,7 @@ def _search(text: str, request: Request) -> Blocks | None:
     found = _SEARCH.search(text)
     if not found:
         return None
-    return _call(request, "mcp__sprite__search_memory", {"query": (found[1] or found[2]).strip().rstrip(".?!")})
+    return _call(request, SEARCH_CALL, {"query": (found[1] or found[2]).strip().rstrip(".?!")})
 
 
 def _remember(text: str, request: Request) -> Blocks | None:
@@ -166,8 +167,8 @@ def _remember(text: str, request: Request) -> Blocks | None:
     if lines := recall(text, request):
         listed = "\n".join(f"- {line}" for line in lines)
         return _say(f"This is what I have in front of me:\n{listed}\n{STAND_IN}")
-    if significant(text) and "mcp__sprite__search_memory" in request.tools:
-        return _call(request, "mcp__sprite__search_memory", {"query": text.rstrip("? ")})
+    if significant(text) and SEARCH_CALL in request.tools:
+        return _call(request, SEARCH_CALL, {"query": text.rstrip("? ")})
     if is_about_memory(text):
         return _say(f"I know nothing about that yet. Ask me to search memory for it. {STAND_IN}")
     return None
@@ -208,7 +209,7 @@ def _absolute(name: str, request: Request) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Take one pair of quotes or backticks off a text."""
+    """Takes one pair of quotes or backticks off a text."""
     stripped = text.strip()
     found = re.fullmatch(r"(?:([\"'`])(.*)\1|\u201c(.*)\u201d)[.!]?", stripped, re.DOTALL)
     if not found:

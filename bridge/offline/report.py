@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from bridge.offline.canvas import PREFIX
 from bridge.offline.recall import STAND_IN
 from bridge.offline.request import Request, ToolOutcome
+from sprite.protocol.tools import OWN_TOOLS, SEARCH_CALL
 
 _LONGEST_OUTPUT = 1500
 _LONGEST_TITLE_WORDS = 6
@@ -24,7 +24,7 @@ _KEPT_BEFORE = re.compile(r"All user messages:\n(.*?)(?:\n\d\. |\Z)", re.DOTALL)
 
 
 def report(outcomes: Iterable[ToolOutcome]) -> str:
-    """Say in a few words what the tools gave back."""
+    """Says in a few words what the tools gave back."""
     return "\n\n".join([*(_outcome(outcome) for outcome in outcomes), STAND_IN])
 
 
@@ -33,7 +33,7 @@ def _outcome(outcome: ToolOutcome) -> str:
     output = said if len(said) <= _LONGEST_OUTPUT else f"{said[:_LONGEST_OUTPUT]}... (cut)"
     if outcome.is_error:
         return f"{_named(outcome)} failed:\n{_fenced(output)}"
-    if outcome.name == f"{PREFIX}search_memory":
+    if outcome.name == SEARCH_CALL:
         return f"My memory says:\n{output}"
     if outcome.name == "Write":
         return f"{_named(outcome)} worked: the file is written."
@@ -46,9 +46,9 @@ def _outcome(outcome: ToolOutcome) -> str:
 
 
 _CANVAS = {
-    f"{PREFIX}create_card": "The card is on the canvas.",
-    f"{PREFIX}update_card": "The card is updated.",
-    f"{PREFIX}close_card": "The card is closed.",
+    f"{OWN_TOOLS}create_card": "The card is on the canvas.",
+    f"{OWN_TOOLS}update_card": "The card is updated.",
+    f"{OWN_TOOLS}close_card": "The card is closed.",
 }
 
 
@@ -67,7 +67,7 @@ def _fenced(output: str) -> str:
 
 
 def finished(request: Request) -> str:
-    """Say that a background task is done, and with what."""
+    """Says that a background task is done, and with what."""
     notes = [entry.text for entry in request.timeline if entry.kind == "notification"]
     parts = dict(_TASK_PART.findall(notes[-1])) if notes else {}
     summary = html.unescape(parts.get("summary", "A background task finished")).strip()
@@ -93,13 +93,13 @@ def compacted(request: Request) -> str:
 
 
 def _earlier(summary: str) -> list[str]:
-    """Return the messages that an earlier summary of ours has kept."""
+    """Returns the messages that an earlier summary of ours has kept."""
     found = _KEPT_BEFORE.search(summary)
     return [line for line in found[1].splitlines() if line.startswith("- ")] if found else []
 
 
 def side_answer(request: Request) -> str | None:
-    """Answer a request of the CLI's own that wants a title or a JSON object; None for any other."""
+    """Answers a request of the CLI's own that wants a title or a JSON object; None for any other."""
     title = " ".join(request.user_text.split()[:_LONGEST_TITLE_WORDS]) or "Conversation"
     if request.schema is not None:
         return msgspec.json.encode(_fill(request.schema, title)).decode()
@@ -109,7 +109,7 @@ def side_answer(request: Request) -> str | None:
 
 
 def _fill(schema: dict[str, Any], text: str) -> Any:
-    """Build the smallest value that fits a JSON schema; every string is `text`."""
+    """Builds the smallest value that fits a JSON schema; every string is `text`."""
     if "enum" in schema:
         return schema["enum"][0]
     match schema.get("type"):

@@ -61,8 +61,8 @@ _MOST_LIMITS = 32
 class LinkError(Exception):
     """The sprite cannot be talked to, in words; `retryable` says whether trying again soon may help."""
 
-    def __init__(self, words: str, *, retryable: bool = True) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
         self.retryable = retryable
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         ServerPayload,
     )
 
-#: The first frame says where to begin; nobody needs long for it.
+#: The first frame says where to begin, and a client has it ready.
 _FIRST_FRAME_SECONDS = 10.0
 #: A client that has let this much pile up is cut off; it can resume.
 _MAX_OUTBOX_BYTES = 8 * 1024 * 1024
@@ -146,7 +146,7 @@ class Subscriber:
             self._outbox.sent()
             self._sent.set()
 
-    async def leave(self, sender: asyncio.Task[None], code: int, words: bytes = b"") -> None:
+    async def leave(self, sender: asyncio.Task[None], code: int, reason: bytes = b"") -> None:
         """Says what is still to be said, and closes; both within a bound."""
         self._outbox.finish()
         self._filled.set()
@@ -155,7 +155,7 @@ class Subscriber:
         await asyncio.gather(sender, return_exceptions=True)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_SECONDS):
-                await self._socket.close(code=code, message=words)
+                await self._socket.close(code=code, message=reason)
 
     def request_sent(self) -> None:
         """One more of its requests waits."""

@@ -2,6 +2,7 @@
 
 import { mountCanvas } from './canvas/canvas.js';
 import { mountChat } from './chat/chat.js';
+import { ENDED } from './chat/conversation.js';
 import { createConnection } from './connection.js';
 import { createOutbox } from './outbox.js';
 import { createCommands } from './shell/commands.js';
@@ -12,8 +13,18 @@ import { createToasts } from './shell/toasts.js';
 import { mountTopBar } from './shell/top_bar.js';
 import { createStore } from './store.js';
 
+/** @import { Announce, Page, PanelName } from './types/page.js' */
+/** @import { mountMemory } from './memory/memory.js' */
+
 const STATUS_AFTER_MS = 400;
-const byId = (id) => document.getElementById(id);
+/**
+ * @param {string} id
+ * @returns {HTMLElement}
+ */
+const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+/** @param {PanelName} name */
+const tabsOf = (name) => /** @type {HTMLElement[]} */ ([...document.querySelectorAll(`[data-panel=${name}]`)]);
 
 applyTheme();
 const store = createStore();
@@ -27,15 +38,16 @@ const panels = { chat: byId('chat'), canvas: byId('canvas'), memory: byId('memor
 const layout = createLayout({
   root: byId('split'),
   panels,
-  tabs: Object.fromEntries(
-    Object.keys(panels).map((name) => [name, [...document.querySelectorAll(`[data-panel=${name}]`)]]),
-  ),
+  tabs: { chat: tabsOf('chat'), canvas: tabsOf('canvas'), memory: tabsOf('memory') },
   divider: byId('divider'),
   announce,
 });
 
+/** @type {string | null} */
 let stackId = null;
+/** @type {Promise<ReturnType<typeof mountMemory>> | null} */
 let memory = null;
+/** @type {Page} */
 const page = {
   store,
   connection,
@@ -113,10 +125,14 @@ function loadMemory() {
   return memory;
 }
 
+/**
+ * @param {string} name
+ * @returns {Promise<unknown>}
+ */
 function loadStyle(name) {
   const link = document.createElement('link');
   link.rel = 'stylesheet';
-  link.href = new URL(name, import.meta.url);
+  link.href = new URL(name, import.meta.url).href;
   return new Promise((resolve, reject) => {
     link.onload = resolve;
     link.onerror = reject;
@@ -192,7 +208,7 @@ function refreshStatus() {
 }
 store.listen('memory_update', refreshStatus);
 store.listen('state_sync', refreshStatus);
-store.listen('agent_event', (event) => ['complete', 'interrupted', 'error'].includes(event.event) && refreshStatus());
+store.listen('agent_event', (event) => ENDED.has(event.event) && refreshStatus());
 store.listen('agent_event', (event) => event.event === 'complete' && layout.unread('chat'));
 store.listen('canvas_update', () => layout.unread('canvas'));
 store.listen('memory_update', () => layout.unread('memory'));
@@ -208,7 +224,11 @@ document.addEventListener('visibilitychange', () => {
 layout.start();
 connection.start();
 
-/** Says a thing to a screen reader; the same words twice are said twice. */
+/**
+ * Says a thing to a screen reader; the same words twice are said twice.
+ * @param {HTMLElement} region
+ * @returns {Announce}
+ */
 function createAnnounce(region) {
   let last = '';
   return (text) => {

@@ -2,6 +2,10 @@
 //
 // Knows frames, sequence numbers and answers by `reply_to`; what a message means is the store's business.
 
+import { codeOf, Problem } from './problem.js';
+
+/** @import { Answer, AskOptions, Heard, Message, Sent, Store } from './types/page.js' */
+
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 4000;
 const ANSWER_MS = 30_000;
@@ -11,17 +15,14 @@ const PROBE_MS = 5000;
 /** The bridge's words that this login is over. */
 const SIGNED_OUT = new Set(['revoked', 'logged out']);
 
-/** What went wrong, in words for people; `code` for programs. */
-export class Problem extends Error {
-  constructor(code, message) {
-    super(message);
-    this.name = 'Problem';
-    this.code = code;
-  }
-}
+/** @typedef {{ resolve: (payload: never) => void, reject: (problem: Problem) => void, done: () => void }} Asked */
 
-export function createConnection(store, { url = address() } = {}) {
+/** @param {Store} store */
+export function createConnection(store) {
+  const url = address();
+  /** @type {WebSocket | null} */
   let socket = null;
+  /** @type {string | null} */
   let epoch = null;
   let lastSeq = 0;
   let newestSeq = 0;
@@ -30,6 +31,7 @@ export function createConnection(store, { url = address() } = {}) {
   let heardAt = 0;
   let over = false;
   let everOpen = false;
+  /** @type {Map<string, Asked>} */
   const asked = new Map();
 
   function open() {
@@ -51,7 +53,9 @@ export function createConnection(store, { url = address() } = {}) {
     };
   }
 
+  /** @param {string} data */
   function take(data) {
+    /** @type {Message} */
     let message;
     try {
       message = JSON.parse(data);
@@ -65,11 +69,12 @@ export function createConnection(store, { url = address() } = {}) {
     if (message.type === 'auth_ok') welcome(message.payload);
     // The whole state has everything that had happened when the sprite let us in; no replay of it follows.
     if (message.type === 'state_sync') lastSeq = Math.max(lastSeq, newestSeq);
-    const waiting = message.reply_to && asked.get(message.reply_to);
+    const waiting = asked.get(message.reply_to ?? '');
     store.apply(message);
     if (waiting) answer(message, waiting);
   }
 
+  /** @param {Heard['auth_ok']} welcome */
   function welcome({ epoch: current, last_seq: newest }) {
     attempts = 0;
     if (current !== epoch || lastSeq > newest) lastSeq = 0;
@@ -78,12 +83,18 @@ export function createConnection(store, { url = address() } = {}) {
     if (store.state.link.state !== 'ready') store.setLink('ready');
   }
 
+  /**
+   * @param {Message} message
+   * @param {Asked} asked
+   */
   function answer(message, { resolve, reject, done }) {
     done();
     if (message.type === 'error') reject(new Problem(message.payload.code, message.payload.message));
-    else resolve(message.payload);
+    // Who asks says which answer it gets; see Answer.
+    else resolve(/** @type {never} */ (message.payload));
   }
 
+  /** @param {string} reason */
   function lost(reason) {
     socket = null;
     for (const { reject, done } of [...asked.values()]) {
@@ -94,6 +105,7 @@ export function createConnection(store, { url = address() } = {}) {
     void diagnose();
   }
 
+  /** @param {'signed-out'} state */
   function end(state) {
     over = true;
     store.setLink(state);
@@ -133,7 +145,7 @@ export function createConnection(store, { url = address() } = {}) {
     try {
       await connection.ask('system', { action: 'status' }, { timeout: PROBE_MS });
     } catch (problem) {
-      if (problem.code === 'timeout' && socket === mine) {
+      if (codeOf(problem) === 'timeout' && socket === mine) {
         drop();
         lost('');
       }
@@ -164,18 +176,25 @@ export function createConnection(store, { url = address() } = {}) {
     get ready() {
       return socket?.readyState === WebSocket.OPEN;
     },
-    /** Sends a message; returns its id, or null where there is no connection. */
-    send(type, payload = {}, id = makeId()) {
-      if (!connection.ready) return null;
-      socket.send(frame(type, payload, id));
-      return id;
-    },
-    /** Sends a message and waits for the payload of its answer. Rejects with a Problem. */
-    ask(type, payload = {}, { timeout = ANSWER_MS, signal, id = makeId() } = {}) {
+    /**
+     * Sends a message and waits for the payload of its answer. Rejects with a Problem.
+     * @template {keyof Sent} T
+     * @template {Sent[T]} const P
+     * @param {T} type
+     * @param {P} payload
+     * @param {AskOptions} [options]
+     * @returns {Promise<Answer<T, P>>}
+     */
+    ask(type, payload, { timeout = ANSWER_MS, signal, id = makeId() } = {}) {
       return new Promise((resolve, reject) => {
         if (signal?.aborted) return reject(new Problem('aborted', 'Cancelled.'));
-        if (!connection.ready)
+        const open = socket;
+        if (!open || open.readyState !== WebSocket.OPEN)
           return reject(new Problem('offline', 'There is no connection at the moment. Try again when it is back.'));
+        /**
+         * @param {string} code
+         * @param {string} words
+         */
         const stop = (code, words) => {
           done();
           reject(new Problem(code, words));
@@ -189,25 +208,31 @@ export function createConnection(store, { url = address() } = {}) {
         };
         signal?.addEventListener('abort', onAbort);
         asked.set(id, { resolve, reject, done });
-        socket.send(frame(type, payload, id));
+        open.send(frame(type, payload, id));
       });
     },
   };
   return connection;
 }
 
+/**
+ * @param {string} type
+ * @param {object} payload
+ * @param {string} id
+ */
 const frame = (type, payload, id) => JSON.stringify({ type, id, timestamp: Date.now(), payload });
 
 /** A UUID, also where the page is not served over TLS and `randomUUID` is missing. */
 export function makeId() {
   if (crypto.randomUUID) return crypto.randomUUID();
   const bytes = crypto.getRandomValues(new Uint8Array(16));
-  bytes[6] = (bytes[6] & 0x0f) | 0x40;
-  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
+  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
   const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
 }
 
+/** @returns {string} */
 function address() {
   return `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/ws`;
 }

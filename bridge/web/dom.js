@@ -1,24 +1,35 @@
 // Small hands for the DOM: elements without HTML text, the clipboard, a file for the person.
 
+/** @import { Child, MakeElement } from './types/page.js' */
+
 /**
  * An element: props are properties (class, textContent, onclick) or attributes (role, aria-*, data-*); children are
  * nodes or strings.
  */
-export function h(tag, props, ...children) {
+export const h = /** @type {MakeElement} */ (make);
+
+/**
+ * @param {string} tag
+ * @param {object | null} [props]
+ * @param {(Child | Child[])[]} children
+ */
+function make(tag, props, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name === 'class') element.className = value;
     else if (name === 'dataset') Object.assign(element.dataset, value);
-    else if (name.includes('-') || name === 'role' || name === 'for')
-      element.setAttribute(name, value === true ? '' : value);
-    else element[name] = value;
+    else if (name.includes('-') || name === 'role') element.setAttribute(name, value === true ? '' : value);
+    else Object.assign(element, { [name]: value });
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat().filter((child) => typeof child === 'string' || child instanceof Node));
   return element;
 }
 
-/** Puts a text on the clipboard, also where the page is not served over TLS. */
+/**
+ * Puts a text on the clipboard, also where the page is not served over TLS.
+ * @param {string} text
+ */
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -33,7 +44,12 @@ export async function copyText(text) {
   }
 }
 
-/** Hands the person a file made here. */
+/**
+ * Hands the person a file made here.
+ * @param {string} name
+ * @param {string} text
+ * @param {string} [type]
+ */
 export function download(name, text, type = 'text/plain') {
   const url = URL.createObjectURL(new Blob([text], { type }));
   const link = h('a', { href: url, download: name });
@@ -43,7 +59,10 @@ export function download(name, text, type = 'text/plain') {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-/** Whether a key press belongs to a field the person types into. */
+/**
+ * Whether a key press belongs to a field the person types into.
+ * @param {EventTarget | null} target
+ */
 export function isTyping(target) {
   return (
     target instanceof HTMLElement &&

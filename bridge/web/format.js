@@ -5,11 +5,20 @@ const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-di
 const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
 const dayOfYear = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', year: 'numeric' });
 
+/** @param {number} value */
 export const number = (value) => whole.format(value);
 
+/**
+ * @param {number} count
+ * @param {string} noun
+ * @param {string} [many]
+ */
 export const plural = (count, noun, many = `${noun}s`) => `${number(count)} ${count === 1 ? noun : many}`;
 
-/** Bytes in units of 1024. */
+/**
+ * Bytes in units of 1024.
+ * @param {number} count
+ */
 export function bytes(count) {
   if (count < 1024) return plural(count, 'byte');
   const units = ['KB', 'MB', 'GB'];
@@ -19,16 +28,22 @@ export function bytes(count) {
     value /= 1024;
     unit += 1;
   }
-  return `${value < 10 ? value.toFixed(1) : whole.format(value)} ${units[unit]}`;
+  return `${value < 10 ? value.toFixed(1) : whole.format(value)} ${units[unit] ?? ''}`;
 }
 
-/** US dollars: cents, and what is below a cent with two digits that mean something. */
+/**
+ * US dollars: cents, and what is below a cent with two digits that mean something.
+ * @param {number} usd
+ */
 export function money(usd) {
   if (usd === 0 || usd >= 0.01) return `$${usd.toFixed(2)}`;
   return usd < 0.0001 ? 'under $0.0001' : `$${usd.toFixed(4)}`;
 }
 
-/** Milliseconds as `0.8 s`, `12 s`, `2 min 5 s`. */
+/**
+ * Milliseconds as `0.8 s`, `12 s`, `2 min 5 s`.
+ * @param {number} ms
+ */
 export function duration(ms) {
   const seconds = ms / 1000;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
@@ -39,29 +54,42 @@ export function duration(ms) {
     : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** Seconds as a running clock: `0:12`, `1:02:03`. */
+/**
+ * Seconds as a running clock: `0:12`, `1:02:03`.
+ * @param {number} seconds
+ */
 export function clock(seconds) {
   const total = Math.max(0, Math.floor(seconds));
+  /** @param {number} value */
   const two = (value) => String(value).padStart(2, '0');
   const hours = Math.floor(total / 3600);
   const minutes = Math.floor(total / 60) % 60;
   return hours ? `${hours}:${two(minutes)}:${two(total % 60)}` : `${minutes}:${two(total % 60)}`;
 }
 
-/** Unix seconds as `14:03`, `yesterday 14:03`, `3 Nov 14:03`, `3 Nov 2025`. */
+/**
+ * Unix seconds as `14:03`, `yesterday 14:03`, `3 Nov 14:03`, `3 Nov 2025`.
+ * @param {number} at
+ */
 export function when(at) {
   const date = new Date(at * 1000);
   const now = new Date();
-  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate());
-  if (date >= midnight) return time.format(date);
-  if (date >= midnight.getTime() - 86_400_000) return `yesterday ${time.format(date)}`;
+  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
+  if (at * 1000 >= midnight) return time.format(date);
+  if (at * 1000 >= midnight - 86_400_000) return `yesterday ${time.format(date)}`;
   return date.getFullYear() === now.getFullYear() ? `${day.format(date)} ${time.format(date)}` : dayOfYear.format(date);
 }
 
-/** Unix seconds for a `datetime` attribute. */
+/**
+ * Unix seconds for a `datetime` attribute.
+ * @param {number} at
+ */
 export const iso = (at) => new Date(at * 1000).toISOString();
 
-/** Unix seconds as a distance: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, else the day. */
+/**
+ * Unix seconds as a distance: `just now`, `5 min ago`, `3 h ago`, `2 days ago`, else the day.
+ * @param {number} at
+ */
 export function ago(at) {
   const seconds = Date.now() / 1000 - at;
   if (seconds < 60) return 'just now';

@@ -2,6 +2,7 @@
 
 import { html } from './vendor/lit-html/lit-html.js';
 
+/** @type {Record<string, string> & { spark: string }} */
 const PATHS = {
   add: 'M12 5v14M5 12h14',
   alert: 'M12 8v5M12 16.5v.01M10.3 4.2 2.7 17.5A2 2 0 0 0 4.4 20.5h15.2a2 2 0 0 0 1.7-3L13.7 4.2a2 2 0 0 0-3.4 0z',
@@ -52,13 +53,21 @@ const PATHS = {
     'a4 4 0 0 0 5.100-5.200l-2.500 2.500-2.700-.500-.500-2.700z',
 };
 
-/** The icon of a name, as a lit template. */
+/**
+ * The icon of a name, as a lit template.
+ * @param {string} name
+ * @param {boolean} [small]
+ */
 export const icon = (name, small = false) =>
   html`<svg class=${small ? 'icon small' : 'icon'} viewBox="0 0 24 24" aria-hidden="true">
     <path d=${PATHS[name] ?? PATHS.spark}></path>
   </svg>`;
 
-/** The same as an element, for code that makes its nodes itself. */
+/**
+ * The same as an element, for code that makes its nodes itself.
+ * @param {string} name
+ * @param {boolean} [small]
+ */
 export function iconElement(name, small = false) {
   const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
   svg.setAttribute('class', small ? 'icon small' : 'icon');

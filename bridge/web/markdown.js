@@ -5,9 +5,15 @@ import { copyText, h } from './dom.js';
 import { iconElement } from './icons.js';
 import { Lexer } from './vendor/marked/marked.js';
 
+/** @import { MarkedToken, Token, Tokens } from 'marked' */
+
+/** @typedef {{ heading: number, depth: number }} Context */
+/** @typedef {HTMLElement | string} Piece */
+
 const OUTSIDE = /^(https?:|mailto:)/i;
 /** A file of the workspace, as the agent names it. */
 const FILE = /^(?:\.?\/)?((?:documents|artifacts)\/[^?#]+)$/;
+/** @type {Record<string, string>} */
 const ENTITIES = {
   amp: '&',
   lt: '<',
@@ -28,32 +34,60 @@ const ENTITIES = {
 const DEEPEST = 40;
 const COPIED_MS = 1500;
 
-/** A text as nodes; `heading` is the level of a first-level heading inside it. */
+/**
+ * A text as nodes; `heading` is the level of a first-level heading inside it.
+ * @param {string} text
+ * @param {{ heading?: number }} [options]
+ */
 export function renderMarkdown(text, { heading = 3 } = {}) {
   const fragment = document.createDocumentFragment();
   fragment.append(...blocks(tokens(text), { heading, depth: 0 }));
   return fragment;
 }
 
-/** The tokens of a text. What the lexer cannot take (it recurses, texts nest without end) is a paragraph of itself. */
+/**
+ * The tokens of a text. What the lexer cannot take (it recurses, texts nest without end) is a paragraph of itself.
+ * @param {string} text
+ * @returns {Token[]}
+ */
 export function tokens(text) {
   try {
     return new Lexer({ gfm: true }).lex(text);
   } catch {
-    const [first, ...rest] = text.split(/(\n{2,})/);
-    if (!rest.length) return [{ type: 'paragraph', raw: text, tokens: [{ type: 'text', raw: text, text }] }];
-    return [first, ...rest].flatMap((piece) => (/^\n+$/.test(piece) ? [{ type: 'space', raw: piece }] : tokens(piece)));
+    const pieces = text.split(/(\n{2,})/);
+    if (pieces.length === 1) return [{ type: 'paragraph', raw: text, tokens: [{ type: 'text', raw: text, text }] }];
+    return pieces.flatMap((piece) => (/^\n+$/.test(piece) ? [{ type: 'space', raw: piece }] : tokens(piece)));
   }
 }
 
-/** One block-level token as nodes. */
+/**
+ * One block-level token as nodes.
+ * @param {Token} token
+ * @param {{ heading?: number }} [options]
+ */
 export const renderToken = (token, { heading = 3 } = {}) => blocks([token], { heading, depth: 0 });
 
-function blocks(list, context) {
-  if (context.depth > DEEPEST) return [list.map((token) => token.raw).join('')];
-  return list.flatMap((token) => block(token, { ...context, depth: context.depth + 1 }) ?? []);
+/**
+ * @param {Token[]} all
+ * @param {Context} context
+ * @returns {Piece[]}
+ */
+function blocks(all, context) {
+  if (context.depth > DEEPEST) return [all.map((token) => token.raw).join('')];
+  return all.flatMap((token) => block(known(token), { ...context, depth: context.depth + 1 }) ?? []);
 }
 
+/**
+ * A token as one of marked's own: no extension is registered, so there are no others.
+ * @param {Token} token
+ */
+const known = (token) => /** @type {MarkedToken} */ (token);
+
+/**
+ * @param {MarkedToken} token
+ * @param {Context} context
+ * @returns {Piece | Piece[] | null}
+ */
 function block(token, context) {
   switch (token.type) {
     case 'space':
@@ -70,11 +104,7 @@ function block(token, context) {
     case 'blockquote':
       return h('blockquote', null, blocks(token.tokens, context));
     case 'list':
-      return h(
-        token.ordered ? 'ol' : 'ul',
-        token.ordered && token.start > 1 ? { start: token.start } : null,
-        token.items.map((item) => listItem(item, context)),
-      );
+      return list(token, context);
     case 'table':
       return table(token, context);
     case 'hr':
@@ -84,6 +114,20 @@ function block(token, context) {
   }
 }
 
+/**
+ * @param {Tokens.List} token
+ * @param {Context} context
+ */
+function list(token, context) {
+  const items = token.items.map((item) => listItem(item, context));
+  if (!token.ordered) return h('ul', null, items);
+  return h('ol', Number(token.start) > 1 ? { start: Number(token.start) } : null, items);
+}
+
+/**
+ * @param {Tokens.ListItem} item
+ * @param {Context} context
+ */
 function listItem(item, context) {
   const content = blocks(
     item.tokens.filter((token) => token.type !== 'checkbox'),
@@ -99,8 +143,13 @@ function listItem(item, context) {
   return h('li', { class: 'task' }, box, ' ', content);
 }
 
+/** @param {Tokens.Code} token */
 function codeBlock(token) {
-  const code = h('code', token.lang ? { dataset: { lang: token.lang.split(/\s/)[0].slice(0, 40) } } : null, token.text);
+  const code = h(
+    'code',
+    token.lang ? { dataset: { lang: (token.lang.split(/\s/)[0] ?? '').slice(0, 40) } } : null,
+    token.text,
+  );
   const button = h(
     'button',
     { class: 'icon-button small copy-code', type: 'button', 'aria-label': 'Copy code', title: 'Copy code' },
@@ -118,7 +167,16 @@ function codeBlock(token) {
   return h('div', { class: 'code' }, h('pre', { tabIndex: 0, role: 'group', 'aria-label': 'Code' }, code), button);
 }
 
+/**
+ * @param {Tokens.Table} token
+ * @param {Context} context
+ */
 function table(token, context) {
+  /**
+   * @param {'th' | 'td'} tag
+   * @param {Tokens.TableCell} content
+   * @param {number} index
+   */
   const cell = (tag, content, index) =>
     h(tag, { class: token.align[index] ?? '', ...(tag === 'th' && { scope: 'col' }) }, inline(content.tokens, context));
   return h(
@@ -151,10 +209,15 @@ function table(token, context) {
   );
 }
 
-function inline(list, context) {
-  if (context.depth > DEEPEST) return [list.map((token) => token.raw).join('')];
+/**
+ * @param {Token[]} all
+ * @param {Context} context
+ * @returns {Piece[]}
+ */
+function inline(all, context) {
+  if (context.depth > DEEPEST) return [all.map((token) => token.raw).join('')];
   const deeper = { ...context, depth: context.depth + 1 };
-  return (list ?? []).flatMap((token) => {
+  return all.map(known).flatMap((token) => {
     switch (token.type) {
       case 'strong':
       case 'em':
@@ -180,21 +243,28 @@ function inline(list, context) {
   });
 }
 
-/** A link where it leads somewhere harmless; else its source, as it was written. */
+/**
+ * A link where it leads somewhere harmless; else its source, as it was written.
+ * @param {string} href
+ * @param {Piece[]} content
+ * @param {string} raw
+ * @returns {Piece}
+ */
 function link(href, content, raw) {
-  const address = plain(href ?? '').trim();
+  const address = plain(href).trim();
   if (OUTSIDE.test(address)) return h('a', { href: address, target: '_blank', rel: 'noopener noreferrer' }, content);
-  const file = FILE.exec(address);
-  if (file && !file[1].split('/').includes('..')) {
+  const file = FILE.exec(address)?.[1];
+  if (file && !file.split('/').includes('..')) {
     return h(
       'a',
-      { href: `/files/${decoded(file[1]).split('/').map(encodeURIComponent).join('/')}`, download: '' },
+      { href: `/files/${decoded(file).split('/').map(encodeURIComponent).join('/')}`, download: '' },
       content,
     );
   }
   return raw;
 }
 
+/** @param {string} path */
 function decoded(path) {
   try {
     return decodeURIComponent(path);
@@ -203,7 +273,10 @@ function decoded(path) {
   }
 }
 
-/** The lexer leaves entities as they are, for an HTML parser that we do not have. */
+/**
+ * The lexer leaves entities as they are, for an HTML parser that we do not have.
+ * @param {string} text
+ */
 function plain(text) {
   if (!text.includes('&')) return text;
   return text.replace(/&(?:#(\d{1,7})|#x([0-9a-f]{1,6})|([a-z]{2,8}));/gi, (whole, decimal, hex, name) => {

@@ -5,6 +5,9 @@
 // after a cut never runs twice. What a closed window left behind is shown as not sent; it never goes out by itself.
 
 import { makeId } from './connection.js';
+import { codeOf, wordsOf } from './problem.js';
+
+/** @import { Connection, Limits, OutboxItem, Store } from './types/page.js' */
 
 const PREFIX = 'sprite.outbox.';
 const TAB_KEY = 'sprite.tab';
@@ -12,8 +15,14 @@ const LOCK_MS = 3000;
 const ANSWER_MS = 10 * 60_000;
 const LEFT_BEHIND = 'This was written in a window that was closed before it could be sent.';
 
+/**
+ * @param {Store} store
+ * @param {Connection} connection
+ */
 export function createOutbox(store, connection) {
+  /** @type {OutboxItem[]} */
   const items = [];
+  /** @type {Set<string>} */
   const inFlight = new Set();
   let tab = sessionStorage.getItem(TAB_KEY) ?? newTab();
 
@@ -34,14 +43,19 @@ export function createOutbox(store, connection) {
     store.touch('outbox');
   }
 
+  /**
+   * @param {string} key
+   * @returns {OutboxItem[]}
+   */
   function read(key) {
     try {
-      return JSON.parse(localStorage.getItem(key)) ?? [];
+      return JSON.parse(localStorage.getItem(key) ?? '[]');
     } catch {
       return [];
     }
   }
 
+  /** @param {string} id */
   function drop(id) {
     const index = items.findIndex((item) => item.id === id);
     if (index < 0) return;
@@ -49,6 +63,7 @@ export function createOutbox(store, connection) {
     keep();
   }
 
+  /** @param {OutboxItem} item */
   async function transmit(item) {
     if (inFlight.has(item.id) || !connection.ready) return;
     inFlight.add(item.id);
@@ -63,12 +78,16 @@ export function createOutbox(store, connection) {
       drop(item.id);
     } catch (problem) {
       // A lost connection leaves it on its way: it goes out again, under the same id, when the link is back.
-      if (problem.code !== 'offline') fail(item, problem.message);
+      if (codeOf(problem) !== 'offline') fail(item, wordsOf(problem));
     } finally {
       inFlight.delete(item.id);
     }
   }
 
+  /**
+   * @param {OutboxItem} item
+   * @param {string} words
+   */
   function fail(item, words) {
     Object.assign(item, { state: 'failed', problem: words });
     keep();
@@ -88,7 +107,7 @@ export function createOutbox(store, connection) {
       await hold(tab);
     }
     const { held: locks } = await navigator.locks.query();
-    const alive = new Set(locks.map((lock) => lock.name));
+    const alive = new Set(locks?.map((lock) => lock.name));
     for (const key of Object.keys(localStorage)) {
       if (!key.startsWith(PREFIX) || key === PREFIX + tab || alive.has(key)) continue;
       for (const item of read(key))
@@ -99,6 +118,10 @@ export function createOutbox(store, connection) {
     keep();
   }
 
+  /**
+   * @param {string} name
+   * @returns {Promise<boolean>}
+   */
   function hold(name) {
     const abort = new AbortController();
     const clock = setTimeout(() => abort.abort(), LOCK_MS);
@@ -124,16 +147,22 @@ export function createOutbox(store, connection) {
 
   return {
     items,
-    /** Sends a text; returns words if it cannot be sent at all. */
+    /**
+     * Sends a text; returns words if it cannot be sent at all.
+     * @param {string} text
+     * @param {string | null} [stackId]
+     */
     submit(text, stackId = null) {
       const problem = refusal(text, store.state.limits);
       if (problem) return problem;
+      /** @type {OutboxItem} */
       const item = { id: makeId(), text, stackId, state: 'sending', problem: null, at: Date.now() / 1000 };
       items.push(item);
       keep();
       void transmit(item);
       return null;
     },
+    /** @param {string} id */
     retry(id) {
       const item = items.find((each) => each.id === id);
       if (!item) return;
@@ -142,7 +171,10 @@ export function createOutbox(store, connection) {
       void transmit(item);
     },
     remove: drop,
-    /** Takes back a message that waits at the sprite; rejects with a Problem where its turn has come. */
+    /**
+     * Takes back a message that waits at the sprite; rejects with a Problem where its turn has come.
+     * @param {string} missionId
+     */
     async takeBack(missionId) {
       await connection.ask('interrupt', { mission_id: missionId });
       store.conversation.remove(missionId);
@@ -153,6 +185,10 @@ export function createOutbox(store, connection) {
 
 const encoder = new TextEncoder();
 
+/**
+ * @param {string} text
+ * @param {Limits} limits
+ */
 function refusal(text, limits) {
   if (text.length > limits.mission_chars) {
     const [has, fit] = [text.length, limits.mission_chars].map((count) => count.toLocaleString());

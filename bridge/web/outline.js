@@ -1,6 +1,10 @@
 // Headings of texts that others wrote: none may be more than one level below the one before it.
 
-/** Gives the headings in `root` levels without a gap, below the level `above`; how they look stays. */
+/**
+ * Gives the headings in `root` levels without a gap, below the level `above`; how they look stays.
+ * @param {Element} root
+ * @param {number} above
+ */
 export function evenOutline(root, above) {
   let last = above;
   for (const heading of root.querySelectorAll('h1, h2, h3, h4, h5, h6')) {

@@ -3,7 +3,9 @@
 // Whoever draws subscribes to topics and reads `store.state`; it is told at most once a frame. Whoever wants the single
 // message (a highlight, "this was just learned") listens to its type.
 
-import { Conversation } from './chat/conversation.js';
+import { Conversation, ENDED } from './chat/conversation.js';
+
+/** @import { Card, Heard, HeardType, Link, MessageOf, Stack, State, Topic } from './types/page.js' */
 
 /** Before the sprite has named its own. */
 const LIMITS = { frame_bytes: 1048576, mission_chars: 200_000, upload_chunk_bytes: 524_288, upload_bytes: 104_857_600 };
@@ -12,6 +14,7 @@ const HIDDEN_MS = 250;
 
 export function createStore() {
   const conversation = new Conversation();
+  /** @type {State} */
   const state = {
     link: { state: 'connecting', detail: '', since: Date.now() },
     limits: LIMITS,
@@ -25,11 +28,15 @@ export function createStore() {
     chat: conversation.entries,
     permissions: [],
   };
+  /** @type {Set<{ wanted: Topic[], tell: (topics: Set<Topic>) => void }>} */
   const subscribers = new Set();
+  /** @type {Map<HeardType, Set<(payload: never, message: never) => void>>} */
   const listeners = new Map();
+  /** @type {Set<Topic>} */
   const changed = new Set();
   let scheduled = false;
 
+  /** @param {...Topic} topics */
   function touch(...topics) {
     for (const topic of topics) changed.add(topic);
     if (scheduled) return;
@@ -42,12 +49,15 @@ export function createStore() {
     scheduled = false;
     const topics = new Set(changed);
     changed.clear();
-    for (const { wanted, fn } of [...subscribers]) if (wanted.some((topic) => topics.has(topic))) fn(topics);
+    for (const { wanted, tell } of [...subscribers]) if (wanted.some((topic) => topics.has(topic))) tell(topics);
   }
 
   // A frame that was asked for while the page was visible does not come once it is hidden.
-  document.addEventListener('visibilitychange', () => scheduled && tell());
+  document.addEventListener('visibilitychange', () => {
+    if (scheduled) tell();
+  });
 
+  /** @type {{ [T in HeardType]?: (payload: Heard[T], message: MessageOf<T>) => void }} */
   const handlers = {
     auth_ok(payload) {
       state.limits = { ...LIMITS, ...payload.limits };
@@ -71,7 +81,7 @@ export function createStore() {
       conversation.event(payload, message.timestamp);
       if (payload.event === 'started') {
         state.session = { ...state.session, running_mission_id: payload.mission_id };
-      } else if (isEnd(payload) && payload.mission_id === state.session.running_mission_id) {
+      } else if (ENDED.has(payload.event) && payload.mission_id === state.session.running_mission_id) {
         state.session = { ...state.session, running_mission_id: null, turns: state.session.turns + 1 };
       }
       touch('chat');
@@ -114,11 +124,9 @@ export function createStore() {
     },
     memory_update(payload, message) {
       if (payload.learnings.length) {
-        conversation.notice('learned', {
-          id: `curation-${payload.curation_id}`,
-          at: message.timestamp / 1000,
-          ...payload,
-        });
+        const { learnings, files, curation_id: id } = payload;
+        const where = { id: `curation-${id}`, at: message.timestamp / 1000 };
+        conversation.notice({ notice: 'learned', learnings, files }, where);
         touch('chat');
       }
     },
@@ -136,37 +144,60 @@ export function createStore() {
     conversation,
     touch,
 
-    /** Calls `fn` after a change of one of the topics, at most once a frame; returns how to stop it. */
+    /**
+     * Calls `fn` after a change of one of the topics, at most once a frame; returns how to stop it.
+     * @param {Topic | Topic[]} topics
+     * @param {(topics: Set<Topic>) => void} fn
+     */
     subscribe(topics, fn) {
-      const entry = { wanted: [topics].flat(), fn };
+      const entry = { wanted: [topics].flat(), tell: fn };
       subscribers.add(entry);
       return () => subscribers.delete(entry);
     },
 
-    /** Calls `fn(payload, message)` for each message of a type, right after it was applied; returns how to stop it. */
+    /**
+     * Calls `fn(payload, message)` for each message of a type, right after it was applied; returns how to stop it.
+     * @template {HeardType} T
+     * @param {T} type
+     * @param {(payload: Heard[T], message: MessageOf<T>) => void} fn
+     */
     listen(type, fn) {
-      if (!listeners.has(type)) listeners.set(type, new Set());
-      listeners.get(type).add(fn);
-      return () => listeners.get(type).delete(fn);
+      const heard = listeners.get(type) ?? new Set();
+      listeners.set(type, heard.add(fn));
+      return () => heard.delete(fn);
     },
 
-    /** Applies a message of the server's. An unknown type changes nothing: an older page outlives a newer sprite. */
+    /**
+     * Applies a message of the server's. An unknown type changes nothing: an older page outlives a newer sprite.
+     * @template {HeardType} T
+     * @param {MessageOf<T>} message
+     */
     apply(message) {
       handlers[message.type]?.(message.payload, message);
-      for (const fn of listeners.get(message.type) ?? []) fn(message.payload, message);
+      // Whoever listens to a type takes its payload; the table cannot say so.
+      const heard = /** @type {Iterable<(payload: Heard[T], message: MessageOf<T>) => void>} */ (
+        listeners.get(message.type) ?? []
+      );
+      for (const fn of heard) fn(message.payload, message);
     },
 
+    /**
+     * @param {Link['state']} name
+     * @param {string} [detail]
+     */
     setLink(name, detail = '') {
       const since = state.link.state === name ? state.link.since : Date.now();
       state.link = { state: name, detail, since };
       touch('link');
     },
 
+    /** @param {Card} card */
     setCard(card) {
       state.cards.set(card.card_id, card);
       touch('cards');
     },
 
+    /** @param {Stack[]} stacks */
     setStacks(stacks) {
       state.stacks = stacks;
       touch('stacks');
@@ -174,5 +205,3 @@ export function createStore() {
   };
   return store;
 }
-
-const isEnd = (event) => ['complete', 'interrupted', 'error'].includes(event.event);

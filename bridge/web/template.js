@@ -3,9 +3,25 @@
 
 import { render } from './vendor/lit-html/lit-html.js';
 
-/** The one element of a template. */
+/** @import { TemplateResult } from 'lit-html' */
+
+/**
+ * The one element of a template.
+ * @template {HTMLElement} [E=HTMLElement]
+ * @param {TemplateResult} template
+ * @returns {E}
+ */
 export function elementOf(template) {
   const fragment = document.createDocumentFragment();
   render(template, fragment);
-  return fragment.firstElementChild;
+  const element = /** @type {E} */ (fragment.firstElementChild);
+  // Taken out now: later, ranges inside it would be lost with the move.
+  element.remove();
+  return element;
 }
+
+/**
+ * What stands in the field that an event came from.
+ * @param {Event} event
+ */
+export const typedIn = (event) => /** @type {HTMLInputElement | HTMLTextAreaElement} */ (event.target).value;

@@ -31,10 +31,11 @@ from claude_agent_sdk.types import HookEvent
 from sprite import __version__
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError
+from sprite.protocol.tools import TOOL_SERVER
+from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
-TOOL_SERVER = "sprite"
 #: A turn of this many steps has lost its way; the person is asked how to go on.
 MAX_TURNS = 250
 #: One message of the CLI's can carry a whole file's content.
@@ -76,7 +77,7 @@ class Conversation:
         self._on_message = on_message
         self._on_death = on_death
         self._client: ClaudeSDKClient | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
         self._stderr: list[str] = []
         self._closing = False
         self.alive = False
@@ -93,7 +94,7 @@ class Conversation:
             raise AgentError(f"The agent's process would not start: {self._last_words(error)}") from error
         self._client = client
         self.alive = True
-        self._reader = asyncio.create_task(self._read(client), name="agent stream")
+        self._tasks.start(self._read(client), "agent stream")
 
     async def ask(self, text: str, message_uuid: str) -> None:
         """Hands over a person's words, exactly as written. AgentError if the CLI is gone."""
@@ -132,7 +133,7 @@ class Conversation:
         if client is None:
             return
         process_id = _process_id(client)
-        disconnecting = asyncio.ensure_future(client.disconnect())
+        disconnecting = asyncio.create_task(client.disconnect(), name="agent disconnect")
         done, _ = await asyncio.wait({disconnecting}, timeout=CLOSE_TIMEOUT_SECONDS)
         if not done and process_id is not None:
             log.warning("the agent's process did not end in time and is killed")
@@ -141,9 +142,7 @@ class Conversation:
         with suppress(Exception):
             # Whatever the SDK says about a process that we have just ended is no news.
             await disconnecting
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+        await self._tasks.close()
 
     async def _read(self, client: ClaudeSDKClient) -> None:
         reason = "its output ended"
@@ -155,9 +154,11 @@ class Conversation:
             if not isinstance(error, ClaudeSDKError):
                 log.exception("reading the agent's stream failed")
             reason = self._last_words(error)
-        self.alive = False
-        if not self._closing:
-            await self._on_death(f"The agent's process has died: {reason}")
+        finally:
+            # Also where this task was ended from outside: a conversation that nobody reads is over.
+            self.alive = False
+            if not self._closing:
+                await self._on_death(f"The agent's process has died: {reason}")
 
     def _last_words(self, error: BaseException) -> str:
         said = " ".join(self._stderr[-3:]) or str(error).partition("\n")[0] or type(error).__name__

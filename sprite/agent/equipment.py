@@ -26,7 +26,6 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import PermissionRuleValue
 
 from sprite.agent.conversation import (
-    TOOL_SERVER,
     Conversation,
     Equipment,
 )
@@ -51,11 +50,9 @@ from sprite.protocol.messages import (
     CanvasUpdate,
     StackUpdate,
 )
+from sprite.protocol.tools import OWN_TOOLS
 from sprite.tools.canvas import canvas_tools
 from sprite.tools.memory import memory_tools
-
-#: Our own tools touch nothing but the canvas and a read-only view of memory: nobody is asked for those.
-OWN_TOOLS = f"mcp__{TOOL_SERVER}__"
 
 
 class Listener(Protocol):
@@ -146,7 +143,7 @@ class Agent:
         return Conversation(
             self._settings,
             equipment,
-            self._settings.run / "boot.md",
+            self._settings.boot_prompt,
             on_message=on_message,
             on_death=listener.died,
         )

@@ -156,17 +156,20 @@ class AgentRuntime:
 
     async def run(self) -> None:
         """Works the inbox until cancelled; call `stop` first for a clean end."""
-        while (item := await self._inbox.next()) is not None:
-            try:
-                await (self._run_mission(item) if isinstance(item, StoredMission) else self._run_errand(item))
-            except Exception:
-                # A fault with one must not end the work on all that follow; it is ours, so it is logged whole.
-                log.exception("the inbox: %s failed", item)
-                self._turn = None
         try:
-            await self._end_session(SHUTDOWN_FLUSH_SECONDS)
-        except SpriteError as error:
-            log.error("the session could not be closed and stays open: %s", error)  # noqa: TRY400 - said in words
+            while (item := await self._inbox.next()) is not None:
+                try:
+                    await (self._run_mission(item) if isinstance(item, StoredMission) else self._run_errand(item))
+                except Exception:
+                    # A fault with one must not end the work on all that follow; it is ours, so it is logged whole.
+                    log.exception("the inbox: %s failed", item)
+                    self._turn = None
+        finally:
+            # Also where this task was ended from outside: the agent must not go on, and its turn is stored.
+            try:
+                await self._end_session(SHUTDOWN_FLUSH_SECONDS)
+            except SpriteError as error:
+                log.error("the session could not be closed and stays open: %s", error)  # noqa: TRY400 - said in words
 
     def stop(self) -> None:
         """Lets `run` end: the turn is interrupted and stored, the session ends, memory is flushed."""
@@ -178,10 +181,10 @@ class AgentRuntime:
     async def _run_errand(self, errand: Errand) -> None:
         try:
             value = await errand.work()
-            # The missions before it have ended, and whoever asked has heard so before this is answered.
+            # Clients have heard how the earlier missions ended before this one is answered.
             await self._feed.drain()
         except Exception as error:  # noqa: BLE001 - handed on whole
-            # Whoever waits for it has to hear of it; the missions after it run.
+            # The waiter gets the exception; later missions still run.
             if not errand.done.done():
                 errand.done.set_exception(error)
             return

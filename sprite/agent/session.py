@@ -129,7 +129,7 @@ class Session:
         # What an agent that did not stop had begun by itself ends with it.
         await self._recorder.close_task("interrupted")
         agent = await self._load_agent()
-        await self._boot_prompt.write(self._settings.run / "boot.md")
+        await self._boot_prompt.write(self._settings.boot_prompt)
         self._compacted = False
         try:
             conversation = await _connect(agent, listener, resume=self._cli_session_id)

@@ -16,6 +16,7 @@ from sprite.database.workspace import StoredMission
 from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
+from sprite.tasks import TaskSet
 
 if TYPE_CHECKING:
     from sprite.agent.equipment import Listener
@@ -82,7 +83,7 @@ class Turn:
         mission_id = self.mission.id
         result = await self._result()
         if result is None and not self.is_interrupted and not self._recorder.has_taken_up:
-            # It had died unseen while nobody was talking to it; nothing of this mission has reached it.
+            # The CLI had died while idle; nothing of this mission has reached it.
             self._ended = asyncio.get_running_loop().create_future()
             result = await self._result()
         if result is None:
@@ -104,11 +105,9 @@ class Turn:
 
     async def _result(self) -> TurnResult | None:
         await self._ask()
-        stopping = asyncio.create_task(self._stop_when_asked(), name="interrupt")
-        try:
+        async with TaskSet() as tasks:
+            tasks.start(self._stop_when_asked(), "interrupt")
             return await self._ended
-        finally:
-            stopping.cancel()
 
     async def _ask(self) -> None:
         if self.is_interrupted:
@@ -116,11 +115,10 @@ class Turn:
             return
         conversation = await self._session.connected(self._listener)
         # A turn of the CLI's own would swallow the mission: one observation each needs one turn each.
-        quiet = asyncio.create_task(self._recorder.quiet(BACKGROUND_TURN_SECONDS), name="quiet")
-        interrupted = asyncio.create_task(self._interrupted.wait(), name="interrupted")
-        await asyncio.wait({quiet, interrupted}, return_when=asyncio.FIRST_COMPLETED)
-        quiet.cancel()
-        interrupted.cancel()
+        async with TaskSet() as tasks:
+            tasks.start(self._recorder.quiet(BACKGROUND_TURN_SECONDS), "quiet")
+            tasks.start(self._interrupted.wait(), "interrupted")
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if self.is_interrupted:
             self.end(None)
             return

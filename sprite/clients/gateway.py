@@ -116,7 +116,7 @@ class Gateway:
         return await state_sync(self._workspace, self._view, self._feed, self._desk, self._runtime)
 
     async def handle(self, connection: Connection, message: ClientMessage) -> None:
-        """Answers one message. PeerError for one that makes no sense; whoever called tells the client."""
+        """Answers one message. PeerError for one that makes no sense; the caller tells the client."""
         match message.payload:
             case Mission() as mission:
                 await self._mission(connection, message.id, mission)

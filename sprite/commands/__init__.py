@@ -1,1 +1,1 @@
-"""What `python -m sprite` does beside serving: each command is a composition root of its own, and a small one."""
+"""The commands of `python -m sprite` beside `serve`; each is a small composition root of its own."""

@@ -35,7 +35,7 @@ EXIT_DECLINED = 1
 
 
 async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Shows what would go; then forgets it, for good. Exit code 1 if the person declines."""
+    """Shows what would be forgotten, then forgets it for good; exit code 1 if the person declines."""
     target = Target(arguments.text, arguments.turn, arguments.session, arguments.learning)
     preview = await _forget(settings, target, preview=True, sure=False)
     if not arguments.json:
@@ -63,7 +63,7 @@ def _agreed() -> bool:
 async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> Forgotten:
     try:
         async with owned(settings) as own:
-            # An agent that outlived its sprite would go on writing down what it knows.
+            # An agent that outlived its sprite would go on writing what is being forgotten.
             end_orphans(settings.cli_state)
             forgetter = Forgetter(settings, own.transcript, own.memory, own.workspace, own.projection)
             await forgetter.finish_interrupted()

@@ -1,4 +1,4 @@
-"""`doctor`: checks this machine and workspace, one line each, and says what to do about what is wrong."""
+"""`doctor`: checks this machine and workspace, one line per check, and says how to mend what is wrong."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sprite.database.transcript import read_transcript
 from sprite.errors import DatabaseUnusableError
 
 OLDEST_PYTHON = (3, 11)
-#: The oldest SQLite that has what the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
+#: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
 OLDEST_SQLITE = (3, 35, 0)
 MODEL_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was looked at, whether it is well, what was seen or what to do."""
+    """The result of one check: what was checked, whether it is well, and what was found or what to do."""
 
     name: str
     ok: bool
@@ -33,7 +33,7 @@ class Finding:
 
 
 async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -> int:
-    """Prints every finding; exit code 1 if something has to be done. `ask_model`: one small question, not billed."""
+    """Prints every finding; exit code 1 if something has to be done. `ask_model` sends one request, not billed."""
     checks: list[Callable[[Settings], Finding]] = [_python, _sqlite, _sdk, _cli, _workspace, _databases, _token]
     findings = [check(settings) for check in checks]
     findings.append(await _quarantine(settings))
@@ -98,9 +98,9 @@ def _workspace(settings: Settings) -> Finding:
 def _databases(settings: Settings) -> Finding:
     found = []
     for path in (
-        settings.memory / "transcript.db",
-        settings.memory / "memory.db",
-        settings.system / "workspace.db",
+        settings.transcript_db,
+        settings.memory_db,
+        settings.workspace_db,
     ):
         if not path.exists():
             continue
@@ -112,7 +112,7 @@ def _databases(settings: Settings) -> Finding:
         finally:
             connection.close()
         if problem != "ok":
-            remedy = "run rebuild" if path.name == "memory.db" else "restore it from a backup"
+            remedy = "run rebuild" if path == settings.memory_db else "restore it from a backup"
             return Finding("databases", ok=False, words=f"{path.name} is damaged ({problem}); {remedy}")
         found.append(path.name)
     return Finding("databases", ok=True, words=", ".join(found) or "none yet")
@@ -140,7 +140,7 @@ async def _quarantine(settings: Settings) -> Finding:
 
 
 def _token(settings: Settings) -> Finding:
-    path = settings.run / "token"
+    path = settings.token_file
     if settings.token:
         return Finding("token", ok=True, words="from SPRITE_TOKEN")
     if not path.exists():

@@ -1,7 +1,7 @@
-"""`import`: Claude Code's session logs into the log, once each, ready to be curated. No model is called.
+"""`import`: takes Claude Code's session logs into the log, each once, to be curated later. Calls no model.
 
-Turns are written in batches, each in one transaction with the keys by which it is known that they were taken: killed at
-any moment, a second run completes the first.
+Turns are written in batches. One transaction holds a batch and the keys that mark its turns as imported, so that a
+second run completes a first that was killed at any moment.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from sprite.memory.claude_code.subagents import SubagentLogs
 from sprite.memory.claude_code.turns import SessionTurns
 from sprite.memory.files import MemoryFiles
 
-#: Turns of one transaction: large enough to be fast, small enough that little is read twice after a kill.
+#: Turns per transaction: enough to be fast, few enough that little is read twice after a kill.
 BATCH_TURNS = 500
-#: Damaged lines named one by one; the rest is counted.
+#: The most damaged lines that are listed; the rest are counted.
 MAX_NAMED = 50
 EXIT_SOME_REFUSED = 1
 EXIT_NOTHING_READ = 2
@@ -44,35 +44,35 @@ EXIT_NOTHING_READ = 2
 
 @dataclass(slots=True)
 class Report:
-    """What came of it."""
+    """The outcome of an import."""
 
     files: int
     refusals: list[Refusal]
     turns: int = 0
     known: int = 0
     open: int = 0
-    #: Conversations that this sprite had itself: they are in its log already.
+    #: Sessions of this sprite's own agent, which its log already holds.
     own: set[str] = field(default_factory=set)
     sessions: set[str] = field(default_factory=set)
     damaged: int = 0
     named: list[tuple[Path, int, str]] = field(default_factory=list)
 
     def damage(self, path: Path, line: int, problem: str) -> None:
-        """A line was skipped."""
+        """Counts a line that was skipped."""
         self.damaged += 1
         if len(self.named) < MAX_NAMED:
             self.named.append((path, line, problem))
 
     @property
     def exit_code(self) -> int:
-        """0, or what was refused."""
+        """Returns 0, or the code that says how much was refused."""
         if self.refusals and not self.files:
             return EXIT_NOTHING_READ
         return EXIT_SOME_REFUSED if self.refusals else 0
 
 
 async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool) -> int:
-    """Imports every session log among the paths; with `dry_run` only says what it would."""
+    """Imports every session log among the paths; with `dry_run` only prints what it would import."""
     finder = LogFinder()
     for path in paths:
         finder.find(path)
@@ -99,8 +99,8 @@ async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, a
 
 @asynccontextmanager
 async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[TranscriptDB | None]:
-    """The log, as its owner; only to read from (or None where there is none yet) for a dry run."""
-    path = settings.memory / "transcript.db"
+    """Opens the log as its owner; for a dry run read-only, or None if there is none yet."""
+    path = settings.transcript_db
     if dry_run and not path.exists():
         yield None
     elif dry_run:
@@ -108,11 +108,11 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
             yield transcript
     else:
         make_folders(settings)
-        with workspace_lock(settings.run / "lock"):
+        with workspace_lock(settings.lock):
             async with open_transcript(path) as transcript:
-                if not (settings.memory / "memory.db").exists():
-                    # So that `status` and `memory search` work before a sprite has ever run here.
-                    async with open_memory(settings.memory / "memory.db"):
+                if not settings.memory_db.exists():
+                    # `status` and `memory search` work before a sprite has ever run here.
+                    async with open_memory(settings.memory_db):
                         MemoryFiles(settings.memory).ensure()
                 yield transcript
 
@@ -123,7 +123,7 @@ def _progress(sessions: list[SessionFiles]) -> tqdm[Any]:
 
 
 class _Taking:
-    """Takes turns into the log, a batch at a time; without a log to write to it only counts."""
+    """Writes turns to the log in batches; without a log it only counts them."""
 
     def __init__(self, report: Report, log: TranscriptDB | None, *, dry_run: bool) -> None:
         self._report = report
@@ -133,13 +133,13 @@ class _Taking:
         self._counted: set[str] = set()
 
     async def take(self, turn: ImportedTurn) -> None:
-        """Takes a turn; it is in the log after the next `flush` at the latest."""
+        """Takes a turn, which is in the log after the next `flush` at the latest."""
         self._batch.append(turn)
         if len(self._batch) >= BATCH_TURNS:
             await self.flush()
 
     async def flush(self) -> None:
-        """Writes what was taken."""
+        """Writes the turns taken so far."""
         batch, self._batch = self._batch, []
         new = await (self._count(batch) if self._dry_run or self._log is None else self._log.add_imported(batch))
         self._report.turns += len(new)
@@ -158,7 +158,7 @@ class _Taking:
 
 
 class _Reading:
-    """Reads sessions as streams of turns; what is wrong goes into the report."""
+    """Reads sessions as streams of turns and reports what is wrong with them."""
 
     def __init__(self, settings: Settings, own: set[str], report: Report, on_bytes: Callable[[int], object]) -> None:
         self._own_folder = settings.cli_state.resolve()
@@ -168,7 +168,7 @@ class _Reading:
         self._now = time.time()
 
     def turns(self, session: SessionFiles) -> Iterator[ImportedTurn]:
-        """The turns of a session that have ended, oldest first."""
+        """Yields the turns of a session that have ended, oldest first."""
         if session.session_id in self._own or self._is_own(session):
             self._report.own.add(session.session_id)
             for log in (*session.main, *session.agents):
@@ -182,7 +182,7 @@ class _Reading:
                     for cutter in cutters.values():
                         cutter.skip()
                     continue
-                # A log can begin with what another session left, where one was resumed under a new id.
+                # The log of a session that was resumed under a new id can begin with entries of the old one.
                 cutter = cutters.get(entry.session_id) or SessionTurns(entry.session_id, SubagentLogs())
                 cutters[entry.session_id] = cutter
                 turn = cutter.feed(entry)
@@ -215,7 +215,7 @@ class _Reading:
             self._report.refusals.append(Refusal(log.path, f"cannot be read to its end: {error.strerror}"))
 
 
-# --- words ---
+# --- output ---
 
 
 def _facts(report: Report, waiting: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`mcp`: a read-only MCP server on stdio with `search_memory`, for any other agent on this machine.
+"""`mcp`: a read-only MCP server on stdio with `search_memory`, for other agents on this machine.
 
 Stdout carries the protocol and nothing else; it ends when stdin does.
 """
@@ -30,7 +30,7 @@ DESCRIPTION = (
 
 
 async def serve_memory(settings: Settings) -> int:
-    """Serves until stdin is closed. OperatorError if there is no memory yet."""
+    """Serves until stdin is closed; raises OperatorError if there is no memory yet."""
     async with open_stores(settings):
         pass
     await _server(settings).run_stdio_async()
@@ -48,7 +48,7 @@ def _server(settings: Settings) -> MCPServer:
     async def search_memory(
         query: str, limit: Annotated[int, Field(description=f"at most {MAX_LIMIT}")] = DEFAULT_LIMIT
     ) -> str:
-        # Opened for each question: a rebuild swaps whole files, and an old one would go on answering.
+        # Opened for each query: a rebuild replaces whole files, and an open store would go on reading the old ones.
         try:
             async with open_stores(settings) as stores:
                 return describe(await stores.view.search(query, limit))

@@ -1,4 +1,4 @@
-"""`memory search|file|history|diff|learnings`: looking into memory from a terminal."""
+"""`memory search|file|history|diff|learnings`: shows memory in a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SNIPPET_CHARS = 200
 
 
 async def search(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints what fits a question, best first; exit code 1 if nothing does."""
+    """Prints the hits of a query, best first; exit code 1 if there are none."""
     async with open_stores(settings) as stores:
         found = await stores.view.search(" ".join(arguments.query), arguments.limit)
     if arguments.json:
@@ -53,7 +53,7 @@ def _hit_line(hit: SearchHit) -> str:
 
 
 async def file(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints a memory file as it is, or as it was at a time or after a curation."""
+    """Prints a memory file as it is now, as it was at a time, or as it was after a curation."""
     async with open_stores(settings) as stores:
         content, version = await stores.view.file(arguments.name)
         if arguments.as_of is not None:
@@ -71,9 +71,9 @@ async def _as_of(settings: Settings, stores: Stores, name: str, moment: str) -> 
     if await log.curations.activation(until) == await log.curations.activation():
         found = await stores.memory.version_after(known_file(name), until)
     else:
-        # Another extraction was in force then, and memory.db no longer has what that one made: the log does.
+        # A later re-extraction replaced what was in force then. memory.db no longer has it; the log does.
         with tempfile.TemporaryDirectory(dir=settings.run, prefix="as-of-") as folder:
-            path = Path(folder) / "memory.db"
+            path = Path(folder) / settings.memory_db.name
             await replay_aside(log, path, lambda: None, until=until)
             async with open_memory(path) as memory:
                 found = await memory.latest_version(known_file(name))

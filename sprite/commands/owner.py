@@ -1,4 +1,4 @@
-"""Changing memory from a terminal: as the workspace's owner, or through the sprite that owns it now."""
+"""Access for commands that change memory: as the workspace's owner, or through the running sprite that owns it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sprite.protocol.messages import (
     Error,
 )
 
-#: A forget waits for the mission under way, and then writes whole databases.
+#: A forget waits for the running mission to end, then rewrites whole databases.
 ANSWER_SECONDS = 600.0
 CONNECT_SECONDS = 10.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -45,22 +45,25 @@ class Owned:
 
 @asynccontextmanager
 async def owned(settings: Settings) -> AsyncIterator[Owned]:
-    """Takes the workspace; WorkspaceLockedError if a sprite has it, OperatorError if there is none."""
-    if not (settings.memory / "transcript.db").exists():
+    """Takes the workspace; raises WorkspaceLockedError if a sprite owns it, OperatorError if there is none."""
+    if not (settings.transcript_db).exists():
         raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
     async with AsyncExitStack() as stack:
-        stack.enter_context(workspace_lock(settings.run / "lock"))
-        transcript = await stack.enter_async_context(open_transcript(settings.memory / "transcript.db"))
-        memory = await stack.enter_async_context(open_memory(settings.memory / "memory.db"))
-        workspace = await stack.enter_async_context(open_workspace(settings.system / "workspace.db"))
+        stack.enter_context(workspace_lock(settings.lock))
+        transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
+        memory = await stack.enter_async_context(open_memory(settings.memory_db))
+        workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         yield Owned(transcript, memory, workspace, Projection(transcript, memory, MemoryFiles(settings.memory)))
 
 
 async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: type[_Answer]) -> _Answer:
-    """Has the running sprite do it. OperatorError if it does not answer, PeerError with its words if it refuses."""
+    """Sends the request to the running sprite and returns its answer.
+
+    Raises OperatorError if it does not answer, PeerError with its message if it refuses.
+    """
     try:
-        host, _, port = (settings.run / "address").read_text().strip().rpartition(":")
-        token = settings.token or (settings.run / "token").read_text().strip()
+        host, _, port = settings.address_file.read_text().strip().rpartition(":")
+        token = settings.token or settings.token_file.read_text().strip()
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
     except (OSError, ValueError, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""`rebuild`: memory.db and the curated files from the log alone; with `--re-extract`, by asking the curator again."""
+"""`rebuild`: makes memory.db and the curated files from the log alone; `--re-extract` asks the curator again first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sprite.memory.rebuild import Estimate, Reextraction, replay_aside, swap_in
 
 
 async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_json: bool) -> int:
-    """Makes memory anew; with `dry_run` only says what that would take."""
+    """Rebuilds memory; with `dry_run` only prints what that would take."""
     async with _log(settings) as transcript:
         if re_extract:
             return await _re_extract(settings, transcript, dry_run=dry_run, as_json=as_json)
@@ -41,17 +41,17 @@ async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_jso
 
 @asynccontextmanager
 async def _log(settings: Settings) -> AsyncIterator[TranscriptDB]:
-    if not (settings.memory / "transcript.db").exists():
+    if not settings.transcript_db.exists():
         raise OperatorError(f"There is no log in {settings.memory}: no sprite has run there yet.")
-    with workspace_lock(settings.run / "lock"):
-        async with open_transcript(settings.memory / "transcript.db") as transcript:
+    with workspace_lock(settings.lock):
+        async with open_transcript(settings.transcript_db) as transcript:
             yield transcript
 
 
 async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> None:
-    live, aside = settings.memory / "memory.db", settings.memory / "memory.db.new"
-    # A hand's edit that the log does not have yet would be lost with the file it stands in. A memory.db that cannot
-    # be opened knows of none, and making it anew is what was asked for.
+    live, aside = settings.memory_db, settings.memory_db.with_suffix(".db.new")
+    # A person's edit of a file that the log does not have yet would be lost. A memory.db that cannot be opened
+    # cannot tell of one, and a rebuild is what was asked for.
     with contextlib.suppress(DatabaseUnusableError, sqlite3.DatabaseError):
         async with open_memory(live) as memory:
             await Projection(transcript, memory, MemoryFiles(settings.memory)).settle()

@@ -1,4 +1,4 @@
-"""`status`: whether memory is well, at a glance."""
+"""`status`: shows at a glance whether memory is well."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ GAUGE_CELLS = 20
 
 
 async def status(settings: Settings, *, as_json: bool) -> int:
-    """Prints sessions, turns, learnings, files, spend and what went wrong last."""
-    address = settings.run / "address"
+    """Prints sessions, turns, learnings, files, spend and the last error."""
+    address = settings.address_file
     running = address.read_text().strip() if address.exists() else None
     async with open_stores(settings) as stores:
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))

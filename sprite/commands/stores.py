@@ -1,4 +1,4 @@
-"""Opening a workspace's stores to look into them, beside the sprite that may be running on it."""
+"""Read-only access to a workspace's stores, also while a sprite runs on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sprite.memory.recall.view import MemoryView
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What there is to look at."""
+    """The stores of a workspace, read-only."""
 
     transcript: TranscriptDB
     memory: MemoryDB
@@ -25,9 +25,9 @@ class Stores:
 
 @asynccontextmanager
 async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
-    """Read-only; OperatorError if no sprite has run here yet."""
+    """Opens the stores read-only; raises OperatorError if no sprite has run here yet."""
     async with AsyncExitStack() as stack:
-        transcript = await stack.enter_async_context(read_transcript(settings.memory / "transcript.db"))
-        memory = await stack.enter_async_context(read_memory(settings.memory / "memory.db"))
+        transcript = await stack.enter_async_context(read_transcript(settings.transcript_db))
+        memory = await stack.enter_async_context(read_memory(settings.memory_db))
         files = MemoryFiles(settings.memory)
         yield Stores(transcript, memory, files, MemoryView(transcript, memory, files))

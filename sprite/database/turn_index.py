@@ -1,4 +1,4 @@
-"""The turns' full text: one row a turn, kept by triggers, so that it holds whoever wrote the turn.
+"""The turns' full text: one row a turn, kept by triggers, so that it is complete however a turn is written.
 
 `observations_fts` keeps no text of its own: it indexes `observations_text`, a view of the log. `turn_outlines` has
 what ranking needs to know of many turns, without their words: reading it costs 0.8 us a turn, where a turn's own
@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from sprite.database.connection import Database
 from sprite.database.full_text import TOKENIZER, Filters, Index, any_of, spaced_sql
+from sprite.protocol.tools import SEARCH_CALL
 
 _T = TypeVar("_T")
 
 #: Searching memory is itself a tool call: its answer would match whatever its question matched, for ever.
-_ECHO = '%"name":"mcp__sprite__search_memory"%'
+_ECHO = f'%"name":"{SEARCH_CALL}"%'
 #: Names, inputs and results of the tool calls. Damaged or foreign JSON has none.
 _TOOLS = f"""(SELECT group_concat(leaf.atom, ' ')
     FROM json_each(CASE json_type(tool_calls_json) WHEN 'array' THEN tool_calls_json ELSE '[]' END) AS call,

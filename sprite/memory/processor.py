@@ -38,6 +38,7 @@ from sprite.memory.last_error import (
 )
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
+from sprite.tasks import TaskSet, owned_task
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class ObservationProcessor:
         self._on_change = on_change
         self._one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._flushes = TaskSet()
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))
         extractor = Extractor(memory, files, self._model)
         self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
@@ -97,19 +98,13 @@ class ObservationProcessor:
 
         What the deadline or an error leaves is taken up in the background.
         """
-        flush = asyncio.create_task(self._flush(), name="flush")
-        self._flushes.add(flush)
-        flush.add_done_callback(self._flushes.discard)
+        flush = self._flushes.start(self._flush_once(), "flush")
         # Not cancelled at the deadline: the call is paid for, and its answer is still wanted.
         await asyncio.wait({flush}, timeout=seconds)
         if not flush.done():
             log.warning("curation takes longer than %.0f s and goes on in the background", seconds)
-            flush.add_done_callback(_retrieve)
             return False
-        try:
-            flush.result()
-        except SpriteError as error:
-            self._note(error)
+        if not flush.result():
             self.request()
             return False
         return True
@@ -121,15 +116,12 @@ class ObservationProcessor:
             yield
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
         """Runs the background worker while the block runs; what it is doing then is abandoned, not lost."""
-        worker = asyncio.create_task(self._work(), name="curation")
         try:
-            yield
+            async with owned_task(self._work(), name="curation", on_death=on_death), self._flushes:
+                yield
         finally:
-            for task in (worker, *self._flushes):
-                task.cancel()
-            await asyncio.gather(worker, *self._flushes, return_exceptions=True)
             await self._model.close()
 
     # --- the worker ---
@@ -177,6 +169,14 @@ class ObservationProcessor:
 
     # --- a flush ---
 
+    async def _flush_once(self) -> bool:
+        try:
+            await self._flush()
+        except SpriteError as error:
+            self._note(error)
+            return False
+        return True
+
     async def _flush(self) -> None:
         async with self._one_flush:
             self._publish(await self._projection.settle())
@@ -197,12 +197,6 @@ class ObservationProcessor:
         else:
             await self._transcript.curations.append_batch(curation)
         self._publish(await self._projection.settle())
-
-
-def _retrieve(flush: asyncio.Task[None]) -> None:
-    """Takes note of how a flush ended that nobody waits for any more."""
-    if not flush.cancelled() and (error := flush.exception()) is not None:
-        log.warning("curation in the background: %s", error)
 
 
 def _pause(attempt: int, error: SpriteError) -> float:

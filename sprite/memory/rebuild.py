@@ -182,7 +182,7 @@ class Reextraction:
             files, live = MemoryFiles(folder), MemoryFiles(self._settings.memory)
             for name in DEPLOYED:
                 files.write(name, live.read(name))
-            async with open_memory(folder / "memory.db") as memory:
+            async with open_memory(folder / self._settings.memory_db.name) as memory:
                 yield _Aside(Projection(self._transcript, memory, files), Extractor(memory, files, model))
         finally:
             await model.close()

@@ -1,1 +1,1 @@
-"""What may be written down: secrets redacted, private passages left out, long values cut. Knows only `errors`."""
+"""What may be written down: redacts secrets, leaves out private passages, cuts long values. Imports only `errors`."""

@@ -1,6 +1,6 @@
-"""Long values cut to what is kept and shown, made fit to be written down first (pure).
+"""Cuts long values to what is kept and shown (pure).
 
-A cut could leave half of a secret, so secrets go before it.
+Secrets are redacted before the cut, which could otherwise leave half of one.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from sprite.privacy.redaction import (
     secret_members,
 )
 
-#: Gives a text as it may be written down.
+#: Returns a text as it may be written down.
 Discreet = Callable[[str], str]
 
-#: Longest string kept of a tool call, its note of the cut included.
+#: The longest string kept of a tool call, including the note about the cut.
 MAX_STRING = 2000
-#: Most entries kept of a list or object in a tool's input.
+#: The most entries kept of a list or an object in a tool's input.
 MAX_ITEMS = 200
-#: Longest input shown to people, as JSON: four bytes a character at most, and a frame takes a mebibyte.
+#: The longest input shown to people, as JSON: at most four bytes a character, and a frame holds a mebibyte.
 MAX_SHOWN_CHARS = 100_000
-#: A private key of the longest kind in use, with room.
+#: A private key of the longest kind in use, with a margin.
 LONGEST_SECRET = 20_000
-#: Deepest nesting kept of a tool's input.
+#: The deepest nesting kept of a tool's input.
 MAX_DEPTH = 12
 
 
 def clean(text: str) -> str:
-    """Text that SQLite and JSON can hold: lone surrogates become question marks."""
+    """Returns text that SQLite and JSON can hold: lone surrogates become question marks."""
     return text.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def cut(text: str, limit: int = MAX_STRING, discreet: Discreet = discreet) -> str:
-    """The text as it may be written down, or its beginning and how much was cut, in at most `limit` characters."""
-    # Secrets go first: a cut could leave half of one. What lies far beyond the cut needs no search.
+    """Returns the text as it may be written down; if it is longer than `limit`, its beginning and how much was cut."""
+    # Redacted before the cut, which could leave half of a secret. What lies far beyond the cut is not searched.
     text, left = text[: limit + LONGEST_SECRET], text[limit + LONGEST_SECRET :]
     said = discreet(clean(text))
     if left and len(said) < limit + LONGEST_SECRET // 2:
         said, left = discreet(clean(text + left)), ""
     if len(said) + len(left) <= limit:
         return said
-    # The note's own length depends on the number in it; 40 characters always hold it.
+    # The note's length depends on the number in it; 40 characters are always enough.
     kept = limit - 40
     return f"{said[:kept]} [… {len(said) + len(left) - kept:,} characters cut]"
 
 
 def cut_value(value: Any, depth: int = 0, discreet: Discreet = discreet) -> Any:
-    """A JSON value as it may be written down: every string cut, and runaway lists and nesting cut as well."""
+    """Returns a JSON value as it may be written down, with long strings, long lists and deep nesting cut."""
     if isinstance(value, str):
         return cut(value, discreet=discreet)
     if depth >= MAX_DEPTH and isinstance(value, dict | list):
@@ -72,21 +72,21 @@ def cut_value(value: Any, depth: int = 0, discreet: Discreet = discreet) -> Any:
 
 
 def shown_input(value: dict[str, Any], discreet: Discreet = discreet) -> dict[str, Any]:
-    """A tool's input as people see it: cut so that a frame holds it, whatever the agent wrote."""
+    """Returns a tool's input as people see it, cut to fit a frame whatever the agent wrote."""
     kept: dict[str, Any] = cut_value(value, discreet=discreet)
     text = json.dumps(kept, ensure_ascii=False)
     return kept if len(text) <= MAX_SHOWN_CHARS else {"…": cut(text)}
 
 
 def _plain_number(value: Any) -> bool:
-    """Whether this is a number that JSON has and every client can read."""
+    """Returns whether this is a number that JSON allows and every client can read."""
     if isinstance(value, int):
         return -(2**63) <= value < 2**63
     return isinstance(value, float) and math.isfinite(value)
 
 
 def result_text(response: Any, discreet: Discreet = discreet) -> str:
-    """What a tool answered, as text: the shapes that the CLI's hooks and stream give it in."""
+    """Returns a tool's result as text, from any of the shapes that the CLI's hooks and stream use."""
     if isinstance(response, str):
         return response
     if isinstance(response, list):
@@ -102,5 +102,5 @@ def result_text(response: Any, discreet: Discreet = discreet) -> str:
 
 
 def _dump(value: Any, discreet: Discreet) -> str:
-    # Cut first: what is nested too deeply could not be dumped at all.
+    # Cut before dumping: a value that is nested too deeply cannot be dumped.
     return json.dumps(cut_value(value, discreet=discreet), ensure_ascii=False)

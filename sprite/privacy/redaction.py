@@ -1,7 +1,7 @@
-"""What must not be written down: secrets, and what a person says in private (pure, no I/O but the rules' one file).
+"""What must not be written down: secrets, and what a person says in private (pure; reads only the files of the rules).
 
-`redact` never raises and takes time in proportion to the text. Secrets are found before anything is cut, so that no
-cut leaves half of one.
+`redact` never raises, and its time is linear in the length of the text. Secrets are found before anything is cut, so
+that a cut never leaves half of one.
 """
 
 from __future__ import annotations
@@ -12,41 +12,36 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from sprite.privacy.secret_formats import (
-    OWN_FORMATS,
-    Format,
-    library_formats,
-)
-from sprite.privacy.secret_names import (
-    assignments,
-    kind_of_member,
-)
+from sprite.privacy.secret_formats import Format, library_formats, own_formats
+from sprite.privacy.secret_names import names
 from sprite.privacy.secret_places import places
 
 PRIVATE = "[private]"
-#: No secret is shorter than this together with what gives it away.
+#: The shortest text that can hold a secret and what gives it away.
 _SHORTEST = 9
 _PRIVATE_TAG = re.compile(r"<\s{0,8}(/?)\s{0,8}private\s{0,8}>", re.IGNORECASE)
-#: What a token is made of, and what often stands between it and its name.
+#: The characters of tokens, and those that often stand between a token and its name.
 _RUN = re.compile(r"[A-Za-z0-9_+/=.~:%-]{16,}")
 _DIGITS = re.compile(r"\d")
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-#: What an earlier pass has put in; it is left as it is, and no part of it is a secret.
+#: The marks of an earlier pass; they stay as they are, and no part of them is a secret.
 _REDACTED = re.compile(r"\[redacted:[a-z0-9-]+\]")
 
 Span = tuple[int, int, str]
-#: A JSON value is written down no deeper than this.
+#: The deepest nesting of a JSON value that is written down.
 _DEEPEST = 100
 
 
 def prepare() -> None:
-    """Reads and compiles every rule (50 ms), so that no turn has to."""
-    for rule in (*OWN_FORMATS, *library_formats()):
+    """Reads and compiles every rule (60 ms), so that no turn has to."""
+    places()
+    names()
+    for rule in (*own_formats(), *library_formats()):
         rule.pattern()
 
 
 def redact(text: str) -> str:
-    """The text with every secret replaced by `[redacted:kind]`; applied again, it changes nothing."""
+    """Returns the text with every secret replaced by `[redacted:kind]`; idempotent."""
     if len(text) < _SHORTEST:
         return text
     spans = secrets_in(text)
@@ -54,10 +49,10 @@ def redact(text: str) -> str:
 
 
 def secrets_in(text: str) -> list[Span]:
-    """Where secrets stand, (start, end, kind), in order and apart; the first detector that saw one names it."""
+    """Returns where secrets stand, (start, end, kind), sorted and disjoint; the first detector to find one names it."""
     lower = text.lower()
     if len(lower) != len(text):
-        # Some letters of other scripts change their length; what detectors look for is ASCII.
+        # In lower case, some letters of other scripts have another length. Detectors look for ASCII only.
         lower = text.translate(_ASCII_LOWER)
     found: list[Span] = []
     for detected in _detectors(text, lower):
@@ -66,16 +61,16 @@ def secrets_in(text: str) -> list[Span]:
 
 
 def _detectors(text: str, lower: str) -> Iterator[Iterable[Span]]:
-    # Most text has no run of characters that could be a made-up token; then no shape has to be looked for.
+    # Most text has no run of characters that could be a generated token; then no shape is tried.
     runs = [run for run in _RUN.findall(text) if _could_be_made(run)]
     tokens = "\n".join(runs).lower()
-    yield places(text, lower, tokens)
+    yield places().spans(text, lower, tokens)
     if tokens:
-        yield from _by_format(OWN_FORMATS, text, tokens)
+        yield from _by_format(own_formats(), text, tokens)
         yield from _by_format(_shaped(), text, tokens)
         if any(_DIGITS.search(run) for run in runs):
             yield from _by_format(_named(), text, lower)
-    yield assignments(text, lower)
+    yield names().spans(text, lower)
 
 
 def _could_be_made(run: str) -> bool:
@@ -106,7 +101,7 @@ def _merged(found: list[Span], text: str) -> list[Span]:
     kept = [match.span() for match in _REDACTED.finditer(text)]
     found = [span for span in found if not any(start < span[1] and span[0] < end for start, end in kept)]
     merged: list[Span] = []
-    # Sorted by place alone: of two that begin at the same place, the detector that came first names it.
+    # Sorted by start alone: of two spans with the same start, the one of the earlier detector names the secret.
     for start, end, kind in sorted(found, key=lambda span: span[0]):
         if merged and start < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]), merged[-1][2])
@@ -124,7 +119,7 @@ def _replaced(text: str, spans: list[Span]) -> str:
 
 
 def private_spans(text: str) -> list[tuple[int, int]]:
-    """Where `<private>...</private>` stands, the tags included; an unclosed one reaches to the end."""
+    """Returns where `<private>...</private>` stands, tags included; an unclosed tag reaches to the end."""
     spans: list[tuple[int, int]] = []
     depth = start = 0
     for tag in _PRIVATE_TAG.finditer(text) if "private" in text.lower() else ():
@@ -139,7 +134,7 @@ def private_spans(text: str) -> list[tuple[int, int]]:
 
 
 def without_private(text: str) -> str:
-    """The text with `[private]` in the place of what is between `<private>` and `</private>`."""
+    """Returns the text with `[private]` instead of each `<private>...</private>`."""
     parts, at = [], 0
     for start, end in private_spans(text):
         parts += [text[at:start], PRIVATE]
@@ -148,12 +143,12 @@ def without_private(text: str) -> str:
 
 
 def discreet(text: str) -> str:
-    """The text as it may be written down: without what was said in private, and without secrets."""
+    """Returns the text as it may be written down: without private passages and without secrets."""
     return redact(without_private(text))
 
 
 def discreet_value(value: Any, discreet: Callable[[str], str] = discreet, depth: int = 0) -> Any:
-    """A JSON value as it may be written down: every string in it, and what a member's name calls a secret."""
+    """Returns a JSON value as it may be written down: strings are redacted, and so are members with a secret's name."""
     if isinstance(value, str):
         return discreet(value)
     if depth > _DEEPEST:
@@ -170,15 +165,15 @@ def discreet_value(value: Any, discreet: Callable[[str], str] = discreet, depth:
 
 
 def secret_members(value: Mapping[Any, Any]) -> dict[Any, str]:
-    """What stands for the members of an object that are secret by their name: `{"db_password": "x"}`.
+    """Returns the marks that replace members whose name says that they are secret: `{"db_password": "x"}`.
 
-    Also for `{"name": "DB_PASSWORD", "value": "x"}`, as Kubernetes and Docker write it.
+    It also reads `{"name": "DB_PASSWORD", "value": "x"}`, the form of Kubernetes and Docker.
     """
     marks: dict[Any, str] = {}
     for name, member in value.items():
         if isinstance(member, str) and isinstance(name, str):
             named = value.get("name", value.get("key")) if name.lower() == "value" else name
-            kind = kind_of_member(named, member) if isinstance(named, str) else None
+            kind = names().kind_of_member(named, member) if isinstance(named, str) else None
             if kind is not None and not private_spans(member):
                 marks[name] = f"[redacted:{kind}]"
     return marks

@@ -1,143 +1,132 @@
-"""Secrets that have no shape of their own and are known by the name they are given: `DB_PASSWORD=`, `"token": `.
+"""Secrets without a shape of their own, recognised by the name they are given: `DB_PASSWORD=`, `"token": `.
 
-Finds names with their values in code, configuration, markup, command lines and sentences, and says how a value is
-written; whether it is a secret is judged in `secret_values`.
+Finds names with their values in code, configuration, markup, command lines and sentences, and determines how a value
+is written; `secret_values` judges whether it is a secret. The words and what links them to a value are data,
+`rules/names.toml`; here is the grammar around them.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
-from sprite.privacy.secret_values import (
-    KEY_NAME,
-    UPPER_NAME,
-    Style,
-    is_striking,
-    kind_of_value,
-)
+from sprite.privacy.rule_files import NameFile, ValueFile, one_of, read
+from sprite.privacy.secret_values import UPPER_NAME, Style, Values, compiled
 
 Span = tuple[int, int, str]
 
-#: Looked for in the text in lower case; the whole assignment is only read where one of them stands.
-_WORDS = re.compile(
-    r"pass|pw|kennwort|contrase[nñ]a|mot_?de_?passe|identified by|secret|token|key|credential|auth|cookie"
-)
-_ASSIGNMENT = re.compile(
-    r"""(?i)
-    (?P<word>passw(?:or)?[dt]|passwd|passphrase|passcode|pass|pwd|pw|kennwort|contrase[nñ]a|mot_?de_?passe
-        |identified\ by|secret|token|key|credentials?|auth|cookie)
-    (?P<rest>[\w.-]{0,40}+)
-    (?P<gap>
-        (?:\\?["'`\])]){0,3} (?:\[\d*\])? [ \t]{0,12}
-        (?: :=|=>|->|={1,3}|!=|:{1,2}|\?=|\|\| ) [ \t]{0,12} (?:\\?\n[ \t]{0,20}(?=["']))? @?
-        | (?:\\?["'])? [\s,]{1,40} (?:\\?["'])? value (?:\\?["'])? \s{0,4} [:=] \s{0,4}      # name: X, value: Y
-        | >                                                                                  # <password>Y
-        | \ (?:for|of|on)\ [\w.@-]{1,40}(?:\ [\w.@-]{1,40})?(?:\ is:?|:)\ {1,2}                  # password for ada is
-        | (?:\\?["'])?\ {1,4}(?:(?:is|was|to|lautet|ist|es)\ {1,2}(?:now\ |set\ to\ )?)?     # the password is Y
-    )
-    (?: \\"(?P<escaped>[^"\\\n]{1,2000}) | "(?P<double>[^"\n]{1,2000})" | '(?P<single>[^'\n]{1,2000})'
-      | `(?P<tick>[^`\n]{1,2000})` | (?P<bare>[^\s"'`]\S{0,2000}) )
-    """,
-    re.VERBOSE,
+#: An assignment, around the words and the links of the rules.
+_ASSIGNMENT = (
+    r"(?i)(?P<word>%s)(?P<rest>[\w.-]{0,40}+)(?P<gap>%s)"
+    r"""(?:\\"(?P<escaped>[^"\\\n]{1,2000})|"(?P<double>[^"\n]{1,2000})"|'(?P<single>[^'\n]{1,2000})'"""
+    r"""|`(?P<tick>[^`\n]{1,2000})`|(?P<bare>[^\s"'`]\S{0,2000}))"""
 )
 #: `name: X` before a `value: Y`; the start of a tag; what sets a variable in a shell, a Dockerfile or a chart.
 _NAME_MEMBER = re.compile(r"(?i)(?:name|key)(?:\\?[\"'])?\s{0,4}[:=]\s{0,4}(?:\\?[\"'])?[\w.-]*\Z")
 _TAG = re.compile(r"(?<!\?)(?<!\?P)<[\w:.-]*\Z")
 _SETTER = re.compile(r"(?i)(?:\A|[\s\"'])(?:export|set|env|setx|ARG|-e|--env|--set|--build-arg|-D)[ =]\s*\Z")
 _LONGEST_NAME = 100
-#: So many names are tried in one run of characters without a space: hostile text has thousands.
+#: The most names tried in one run of characters without a space; hostile text has thousands.
 _MOST_NAMES = 8
-#: Nothing without a digit, a sign or at least six letters is worth a second look.
+#: Only a value with a digit, a sign or at least six letters is examined further.
 _HOPEFUL = re.compile(r"\d|[!@#$%^&*~+?|]|[A-Za-z]{6}")
-#: Inside `[redacted:github-token]` nothing is a name.
+#: The inside of `[redacted:github-token]` holds no name.
 _IN_MARK = re.compile(r"\[redacted:[a-z0-9-]*\Z")
 _LONGEST_MARK = 60
 _NAME_BEFORE = re.compile(r"[\w.-]{0,60}\Z")
-#: "my api key is", "Access Key: ".
-_SPACED_NAME = re.compile(
-    r"(?i)\b(api|access|secret|auth|license|account|encryption|signing|master|admin|app|openai|anthropic|claude|mistral"
-    r"|cohere|gemini|google|azure|aws|stripe|twilio|datadog|cloudflare|github|gitlab) \Z"
-)
-#: A word that is short enough to be part of another one ("compass", "monkey", "author") must stand alone in a name.
-_ALONE = frozenset({"pass", "pw", "pwd", "key", "auth", "cookie"})
 
 
-def assignments(text: str, lower: str) -> Iterator[Span]:
-    """Values that are given to a name which says that they are secret."""
-    after = tries = region = 0
-    for word in _WORDS.finditer(lower):
-        # What was no secret may hold the next name (`secret_name=token=...`), but not for ever.
-        if word.start() < after or (tries >= _MOST_NAMES and word.start() < region):
-            continue
-        if _IN_MARK.search(lower, max(0, word.start() - _LONGEST_MARK), word.start()):
-            continue
-        match = _ASSIGNMENT.match(text, word.start())
-        if match is None:
-            continue
-        if match.start() >= region:
-            tries, region = 0, match.end()
-        tries += 1
-        span = _value_span(match, text)
-        if span is not None:
-            after = span[1]
-            yield span
+@functools.cache
+def names() -> Names:
+    """Reads and compiles the rules about names and their values (60 ms, once)."""
+    rules = read("names.toml", NameFile)
+    return Names(rules, Values(read("values.toml", ValueFile), rules))
 
 
-def kind_of_member(name: str, value: str) -> str | None:
-    """The kind of secret that a JSON object's member is, by its name and its value; None if it is none."""
-    words = _WORDS.finditer(name.lower()) if len(name) <= _LONGEST_NAME else ()
-    matches = [match for word in words if (match := _ASSIGNMENT.match(f"{name}: x", word.start()))]
-    if not any(_full_name(match, name) for match in matches):
-        return None
-    return kind_of_value(name, value, "literal")
+class Names:
+    """The rules about names, compiled."""
 
+    def __init__(self, rules: NameFile, values: Values) -> None:
+        self._values = values
+        words = rules.word
+        #: Searched in the text in lower case; the whole assignment is tried only where one of them is found.
+        self._words = re.compile(one_of(word.search for word in words))
+        links = one_of(link.regex for link in rules.link)
+        self._assignment = re.compile(_ASSIGNMENT % (one_of(word.regex for word in words), links))
+        self._alone = frozenset(word.regex for word in words if word.alone)
+        self._within = re.compile(one_of(word.filled(word.within) for word in words))
+        self._spaced_name = compiled(rules.spaced_name)
 
-def _value_span(match: re.Match[str], text: str) -> Span | None:
-    group = match.lastgroup or "bare"
-    start, end = match.span(group)
-    if not _HOPEFUL.search(text, start, end):
-        return None
-    name = _full_name(match, text)
-    if name is None:
-        return None
-    gap, style = match["gap"], _style(match, text, name, group)
-    if style is None:
-        return None
-    if group == "bare":
-        end = _bare_end(match, text, style, start, end)
-    elif group == "escaped":
-        # Inside a JSON string: the value's own quote is escaped as well.
-        end -= text[start:end].endswith("\\")
-    value = text[start:end]
-    kind = kind_of_value(name, value, style)
-    if kind is None or (style == "prose" and not is_striking(value, gap, quoted=group != "bare")):
-        return None
-    return (start, end, kind)
+    def spans(self, text: str, lower: str) -> Iterator[Span]:
+        """Yields the values that are given to a name which says that they are secret."""
+        after = tries = region = 0
+        for word in self._words.finditer(lower):
+            # A value that is no secret may hold the next name (`secret_name=token=...`); the tries are bounded.
+            if word.start() < after or (tries >= _MOST_NAMES and word.start() < region):
+                continue
+            if _IN_MARK.search(lower, max(0, word.start() - _LONGEST_MARK), word.start()):
+                continue
+            match = self._assignment.match(text, word.start())
+            if match is None:
+                continue
+            if match.start() >= region:
+                tries, region = 0, match.end()
+            tries += 1
+            span = self._value_span(match, text)
+            if span is not None:
+                after = span[1]
+                yield span
 
-
-def _full_name(match: re.Match[str], text: str) -> str | None:
-    """The whole name, `spring.datasource.password`; None where the word is only a part of another word."""
-    start = match.start()
-    before = _NAME_BEFORE.search(text, max(0, start - 60), start)
-    prefix = before[0] if before else ""
-    word, rest = match["word"], match["rest"]
-    if word.lower() == "key" and not prefix and _SPACED_NAME.search(text, max(0, start - 20), start):
-        prefix = "api_"
-    if word.lower() in _ALONE:
-        if prefix[-1:].isalpha() and not (prefix[-1].islower() and word[0].isupper()):
-            joined = f"{prefix}{word}".lower()
-            if not (
-                KEY_NAME.search(joined) or joined.endswith(("pgpass", "userpass", "dbpass", "rootpass", "requirepass"))
-            ):
-                return None
-        if rest[:1].isalpha() and not rest[0].isupper():
+    def kind_of_member(self, name: str, value: str) -> str | None:
+        """Returns the kind of secret that a JSON object's member is, by its name and its value; None if it is none."""
+        words = self._words.finditer(name.lower()) if len(name) <= _LONGEST_NAME else ()
+        matches = [match for word in words if (match := self._assignment.match(f"{name}: x", word.start()))]
+        if not any(self._full_name(match, name) for match in matches):
             return None
-    return f"{prefix}{word}{rest}"
+        return self._values.kind(name, value, "literal")
+
+    def _value_span(self, match: re.Match[str], text: str) -> Span | None:
+        group = match.lastgroup or "bare"
+        start, end = match.span(group)
+        if not _HOPEFUL.search(text, start, end):
+            return None
+        name = self._full_name(match, text)
+        if name is None:
+            return None
+        gap, style = match["gap"], _style(match, text, name, group)
+        if style is None:
+            return None
+        if group == "bare":
+            end = _bare_end(match, text, style, start, end)
+        elif group == "escaped":
+            # Inside a JSON string the value's closing quote is escaped as well.
+            end -= text[start:end].endswith("\\")
+        value = text[start:end]
+        kind = self._values.kind(name, value, style)
+        if kind is None or (style == "prose" and not self._values.is_striking(value, gap, quoted=group != "bare")):
+            return None
+        return (start, end, kind)
+
+    def _full_name(self, match: re.Match[str], text: str) -> str | None:
+        """Returns the whole name, `spring.datasource.password`; None where the word is a part of another word."""
+        start = match.start()
+        before = _NAME_BEFORE.search(text, max(0, start - 60), start)
+        prefix = before[0] if before else ""
+        word, rest = match["word"], match["rest"]
+        if word.lower() == "key" and not prefix and self._spaced_name.search(text, max(0, start - 20), start):
+            prefix = "api_"
+        if word.lower() in self._alone:
+            joined = prefix[-1:].isalpha() and not (prefix[-1].islower() and word[0].isupper())
+            if joined and not self._within.search(f"{prefix}{word}".lower()):
+                return None
+            if rest[:1].isalpha() and not rest[0].isupper():
+                return None
+        return f"{prefix}{word}{rest}"
 
 
 def _style(match: re.Match[str], text: str, name: str, group: str) -> Style | None:
-    """How the value is written; None where nothing is assigned at all."""
+    """Returns how the value is written; None if nothing is assigned."""
     gap = match["gap"]
     before = text[max(0, match.start() - 200) : match.start()]
     line = before.rpartition("\n")[2]
@@ -151,7 +140,7 @@ def _style(match: re.Match[str], text: str, name: str, group: str) -> Style | No
 
 
 def _bare_style(match: re.Match[str], text: str, name: str, line: str) -> Style:
-    """A value without quotes is one in configuration, and an expression or a word anywhere else."""
+    """Returns how a value without quotes is written: a literal in configuration, elsewhere an expression or a word."""
     gap, code = match["gap"], _is_code(text, match)
     lead = line[: len(line) - (len(name) - len(match["word"]) - len(match["rest"]))]
     configured = not lead.strip(" \t-#+") or _SETTER.search(lead)
@@ -163,7 +152,7 @@ def _bare_style(match: re.Match[str], text: str, name: str, line: str) -> Style:
 
 
 def _unsigned_style(match: re.Match[str], before: str, name: str, group: str) -> Style | None:
-    """Without a sign between name and value: a flag, a directive, SQL, netrc, or a sentence."""
+    """Returns how a value is written that follows its name without a sign: flags, directives, SQL, netrc, sentences."""
     line = before.rpartition("\n")[2]
     if name.startswith("--") or line.endswith("--") or name == "requirepass":
         return "literal"
@@ -178,7 +167,7 @@ def _unsigned_style(match: re.Match[str], before: str, name: str, group: str) ->
 
 
 def _is_code(text: str, match: re.Match[str]) -> bool:
-    """Whether the rest of the line reads as code: a call, a semicolon at the end, a brace."""
+    """Returns whether the rest of the line reads as code: a call, a semicolon at the end, a brace."""
     line = text[match.end("gap") : match.end("gap") + 200].partition("\n")[0].rstrip()
     return (
         line.endswith((";", "{", ",", "(", ")", "[", "]", "}")) or " = " in line or line.startswith(("await ", "new "))
@@ -186,7 +175,7 @@ def _is_code(text: str, match: re.Match[str]) -> bool:
 
 
 def _bare_end(match: re.Match[str], text: str, style: Style, start: int, end: int) -> int:
-    """Where a value without quotes ends: `a=b&c` in a URL, `a=b;` in a connection string, a full stop in prose."""
+    """Returns the end of a value without quotes: `&` in a URL, `;` in a connection string, a full stop in prose."""
     value = text[start:end]
     before = text[max(0, match.start() - 61) : match.start()]
     in_query = "=" in match["gap"] and re.search(r"[?&][\w.-]*\Z", before) is not None

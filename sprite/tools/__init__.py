@@ -1,1 +1,1 @@
-"""The tools the agent gets from us, on one in-process MCP server named `sprite`."""
+"""The tools that the sprite gives the agent, on one in-process MCP server named `sprite`."""

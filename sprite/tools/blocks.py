@@ -1,4 +1,4 @@
-"""The blocks a card is made of: their shapes, and one line for the model about what is wrong (pure)."""
+"""The blocks of a card: their shapes, and one line that tells the model what is wrong (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sprite.protocol.frames import well_formed
 from sprite.protocol.shapes import Block
 
 CARD_TYPES = ("table", "document", "notes")
-#: A card has to fit a frame beside its envelope; what is larger belongs into a file.
+#: A card and its envelope have to fit a frame; larger data belongs in a file.
 MAX_CARD_BYTES = 512 * 1024
 MAX_BLOCKS = 200
 
@@ -22,14 +22,14 @@ Cell = str | int | float | bool | None
 
 
 class Heading(Struct):
-    """`level` 1 is the largest."""
+    """A heading; `level` 1 is the largest."""
 
     text: str
     level: Annotated[int, Meta(ge=1, le=4)] = 2
 
 
 class Stat(Struct):
-    """One number that matters."""
+    """One figure with its label."""
 
     label: str
     value: str | int | float
@@ -44,7 +44,7 @@ class Pair(Struct):
 
 
 class KeyValue(Struct):
-    """Lines of names and values."""
+    """A list of names with their values."""
 
     pairs: list[Pair]
 
@@ -57,14 +57,14 @@ class Table(Struct):
 
 
 class Badge(Struct):
-    """A short state."""
+    """A short status."""
 
     text: str
     variant: Literal["default", "success", "warning", "destructive"] = "default"
 
 
 class Progress(Struct):
-    """`value` in percent."""
+    """A progress bar; `value` is a percentage."""
 
     value: Annotated[float, Meta(ge=0, le=100)]
     label: str | None = None
@@ -89,7 +89,7 @@ class Document(Struct):
 
 
 class Note(Struct):
-    """A remark set apart."""
+    """A remark set apart from the rest."""
 
     content: str
 
@@ -109,18 +109,18 @@ BLOCKS: dict[str, type[Struct]] = {
 
 
 class _Given(Struct):
-    """A block as a model writes it: `data` may be left out and its fields stand beside `type`."""
+    """A block as a model writes it; without `data`, its fields are beside `type`."""
 
     type: str
     id: str | None = None
 
 
 class BlockError(ValueError):
-    """One line that tells the model what to change."""
+    """The blocks cannot be used; the message is one line that tells the model what to change."""
 
 
 def read_blocks(value: Any) -> list[Block]:
-    """Blocks from a tool call's argument, which may arrive as a JSON string. BlockError says what is wrong."""
+    """Returns the blocks of a tool call's argument, which may be a JSON string; raises BlockError if they are wrong."""
     if isinstance(value, str):
         value = read_json(value, "blocks must be a JSON list of blocks")
     if not isinstance(value, list):
@@ -134,7 +134,7 @@ def read_blocks(value: Any) -> list[Block]:
 
 
 def read_json(text: str, wanted: str) -> Any:
-    """What a model has put into a string where JSON was wanted. BlockError says what was `wanted`."""
+    """Parses JSON that a model sent as a string; raises BlockError, which names what was `wanted`."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -149,7 +149,7 @@ def _check_number(blocks: Sized) -> None:
 
 
 def check_size(blocks: list[Block]) -> None:
-    """BlockError if a card with these blocks would be too large to send."""
+    """Raises BlockError if a card with these blocks would be too large to send."""
     _check_number(blocks)
     size = len(msgspec.json.encode(blocks))
     if size > MAX_CARD_BYTES:

@@ -1,6 +1,6 @@
-"""create_card, update_card, close_card: how the agent draws.
+"""create_card, update_card, close_card: the tools with which the agent draws.
 
-A factory that closes over the store and a publish callable; each tool answers only when the card is kept and sent.
+`canvas_tools` makes them around the store and a publish callable. Each answers after the card is stored and sent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BLOCKS_SCHEMA = {
 def canvas_tools(
     workspace: WorkspaceDB, publish: Publish, current_stack: Callable[[], str | None]
 ) -> list[SdkMcpTool[Any]]:
-    """The three tools. `current_stack` names the stack the person is looking at, or None."""
+    """Returns the three tools; `current_stack` returns the id of the stack the person is looking at, or None."""
     # Two changes to one card in one turn must not overwrite each other.
     one_change = asyncio.Lock()
 
@@ -122,7 +122,7 @@ def canvas_tools(
 
 
 async def _stack(workspace: WorkspaceDB, wanted: str | None, publish: Publish) -> str:
-    """The stack a card goes to; one that had to be made for it is announced before the card."""
+    """Returns the id of the card's stack; a stack created for the card is published before it."""
     known = {stack.stack_id for stack in await workspace.stacks()}
     stack_id = await workspace.stack_for(wanted)
     if stack_id not in known and (stack := await workspace.stack(stack_id)) is not None:

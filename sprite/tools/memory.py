@@ -17,13 +17,14 @@ from sprite.memory.recall.search import (
 )
 from sprite.memory.recall.view import MemoryView
 from sprite.protocol.rows import SearchHit
+from sprite.protocol.tools import SEARCH_TOOL
 
 
 def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
-    """The one tool."""
+    """Returns the one tool, in a list."""
 
     @tool(
-        "search_memory",
+        SEARCH_TOOL,
         "Search everything ever said or learned here, in natural language: learnings and past turns, best first. "
         "Filters inside the query: type:PREFERENCE (or FACT, PATTERN, CORRECTION, ACTION, TOOL_INSTALL, TURN), "
         "since:2026-01-31, before:2026-02-28, session:ID, around:31 (the conversation around turn 31).",
@@ -45,7 +46,7 @@ def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
 
 
 def describe(found: Found) -> str:
-    """Hits as the agent reads them, with how far the learnings reach."""
+    """Returns hits as the agent reads them, and up to which turn there are learnings."""
     reach = f"Learnings exist up to turn {found.indexed_through}; {found.waiting} newer turn(s) are not curated yet."
     if not found.hits:
         return f"Nothing found. {reach}"

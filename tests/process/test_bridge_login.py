@@ -99,7 +99,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @asynccontextmanager
 async def visiting(chosen: Settings) -> AsyncIterator[Visitor]:
-    async with running(chosen) as bridge:
+    async with running(chosen, asyncio.Event().set) as bridge:
         visitor = Visitor(bridge, chosen)
         async with visitor.session:
             yield visitor

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import NAME, is_loopback
+from bridge.config import is_loopback
+from bridge.hosts.host import NAME
 from tests.bridge_harness import bridge_environment
 from tests.harness import ROOT
 

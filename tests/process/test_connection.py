@@ -714,7 +714,7 @@ async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterat
         kept = [(n, encode(WholeText("m", "x" * size), seq=n)) for n in range(1, events + 1)]
         await workspace.record(kept, [])
         feed = Feed(workspace, await workspace.last_seq())
-        await stack.enter_async_context(feed.running())
+        await stack.enter_async_context(feed.running(asyncio.Event().set))
         served: dict[str, asyncio.Task[None]] = {}
 
         async def snapshot() -> StateSync:

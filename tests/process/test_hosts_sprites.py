@@ -206,7 +206,10 @@ def test_the_same_code_makes_the_same_archive_and_other_code_another(tmp_path: P
 
 def test_the_archive_holds_the_sprite_and_nothing_of_the_bridge_or_this_machine() -> None:
     names = set(ARCHIVE.hashes)
-    assert {"sprite/__main__.py", "sprite/memory/templates/soul.md", "requirements.txt"} <= names
+    assert {"sprite/__main__.py", "sprite/memory/templates/soul.md", "sprite/prices.json", "requirements.txt"} <= names
+    rules = {f"sprite/privacy/rules/{path.name}" for path in (ROOT / "sprite" / "privacy" / "rules").iterdir()}
+    assert rules
+    assert rules <= names
     assert not any(name.startswith(("bridge", "tests")) or "__pycache__" in name for name in names)
     assert str(ROOT).encode() not in ARCHIVE.data
     assert len(ARCHIVE.data) < 1_000_000

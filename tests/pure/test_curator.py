@@ -7,7 +7,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sprite.memory.curation.answer import (
-    CURATED_FILES,
     LEARNING_TYPES,
     MAX_CONTENT_CHARS,
     MAX_UNPARSED_LINES,
@@ -16,6 +15,7 @@ from sprite.memory.curation.answer import (
     parse_response,
 )
 from sprite.memory.curation.prompt import system_prompt
+from sprite.memory.files import CURATED
 
 WORDS = st.text(st.characters(categories=["L", "N"], include_characters=" ,.'"), min_size=1, max_size=60)
 
@@ -347,7 +347,7 @@ def test_no_text_makes_the_parser_raise_and_what_it_returns_keeps_its_promises(t
         assert len(learning.content) <= MAX_CONTENT_CHARS
         assert learning.content == " ".join(learning.content.split())
     for name, content in response.files.items():
-        assert name in CURATED_FILES
+        assert name in CURATED
         assert content.strip()
         assert content.endswith("\n")
         assert not content.endswith("\n\n")
@@ -371,9 +371,7 @@ def test_no_text_makes_the_parser_raise_and_what_it_returns_keeps_its_promises(t
         ),
         max_size=6,
     ),
-    st.dictionaries(
-        st.sampled_from(CURATED_FILES), st.lists(WORDS, min_size=1).map("\n- ".join).map("# T\n- {}\n".format)
-    ),
+    st.dictionaries(st.sampled_from(CURATED), st.lists(WORDS, min_size=1).map("\n- ".join).map("# T\n- {}\n".format)),
     st.booleans(),
 )
 def test_what_is_written_in_the_format_is_read_back(

@@ -6,10 +6,10 @@ from importlib.resources import files
 import pytest
 
 from sprite.memory.curation.answer import (
-    CURATED_FILES,
     parse_response,
 )
 from sprite.memory.curation.prompt import build_prompt
+from sprite.memory.files import CURATED
 
 LIMITS = {"soul.md": 200, "os.md": 200, "tools.md": 150, "files.md": 200, "user.md": 200, "context.md": 200}
 # The contract of the wire protocol, "Blocks": each type's fields.
@@ -60,7 +60,7 @@ def test_the_system_rules_name_what_the_agent_has(word: str) -> None:
     assert word in template("os.md")
 
 
-@pytest.mark.parametrize("name", CURATED_FILES)
+@pytest.mark.parametrize("name", CURATED)
 def test_a_new_curated_file_explains_itself_and_states_nothing(name: str) -> None:
     title, explanation, *rest = template(name).splitlines()
     assert title == f"# {name.removesuffix('.md').title()}"
@@ -68,7 +68,7 @@ def test_a_new_curated_file_explains_itself_and_states_nothing(name: str) -> Non
     assert all(not line or line.startswith("## ") for line in rest)
 
 
-@pytest.mark.parametrize("name", CURATED_FILES)
+@pytest.mark.parametrize("name", CURATED)
 def test_a_template_survives_the_way_through_prompt_and_answer(name: str) -> None:
     text = template(name)
     prompt = build_prompt(files={name: text}, limits=LIMITS, open_learnings=(), turns=())

@@ -4,7 +4,14 @@ import { h } from '../dom.js';
 import { plural } from '../format.js';
 import { archivedOf } from './stacks.js';
 
-/** Shows the list until it is closed; it follows what is restored meanwhile. */
+/** @import { Card, Page, Stack } from '../types/page.js' */
+/** @import { Stacks } from './stacks.js' */
+
+/**
+ * Shows the list until it is closed; it follows what is restored meanwhile.
+ * @param {Page} page
+ * @param {Stacks} stacks
+ */
 export async function showArchived(page, stacks) {
   const body = h('div', { class: 'archive-list' });
   const draw = () => body.replaceChildren(...lists(page, stacks));
@@ -14,8 +21,13 @@ export async function showArchived(page, stacks) {
   stop();
 }
 
+/**
+ * @param {Page} page
+ * @param {Stacks} stacks
+ */
 function lists(page, stacks) {
   const archived = archivedOf(page.store.state);
+  /** @param {Stack} stack */
   const cardsOf = (stack) => [...page.store.state.cards.values()].filter((card) => card.stack_id === stack.stack_id);
   const rows = [
     ...archived.stacks.map((stack) =>
@@ -27,9 +39,18 @@ function lists(page, stacks) {
   return [h('ul', { class: 'plain' }, rows)];
 }
 
+/**
+ * @param {Stacks} stacks
+ * @param {Card} card
+ */
 const nameOf = (stacks, card) =>
   `Card on ${stacks.all.find(({ stack_id: id }) => id === card.stack_id)?.name ?? 'a stack'}`;
 
+/**
+ * @param {string} name
+ * @param {string} what
+ * @param {() => Promise<unknown>} restore
+ */
 function row(name, what, restore) {
   const button = h('button', { type: 'button', class: 'button small', 'aria-label': `Restore ${name}` }, 'Restore');
   button.addEventListener('click', async () => {

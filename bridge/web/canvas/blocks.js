@@ -8,18 +8,27 @@ import { renderMarkdown } from '../markdown.js';
 import { cellText } from './figures.js';
 import { downloadAddress, fileName } from './files.js';
 
+/** @import { Block, BlockData } from '../types/page.js' */
+
 /** A card's title is an h3; headings inside begin below it. */
 const FIRST_HEADING = 4;
 const SHOWN_JSON = 4000;
+/** @type {Record<string, string>} */
 const VARIANTS = { default: 'info', success: 'ok', warning: 'warn', destructive: 'bad' };
 
-/** Types that stand beside each other where they follow each other. */
+/**
+ * Types that stand beside each other where they follow each other.
+ * @type {ReadonlySet<string>}
+ */
 export const SIDE_BY_SIDE = new Set(['stat', 'badge']);
 
-/** The element of one block; an unknown type, or data that does not fit, is said to be there rather than left out. */
+/**
+ * The element of one block; an unknown type, or data that does not fit, is said to be there rather than left out.
+ * @param {Pick<Block, 'type' | 'data'>} block
+ */
 export function drawBlock({ type, data }) {
-  const draw = Object.hasOwn(DRAWINGS, type) ? DRAWINGS[type] : null;
-  if (draw === null) return undrawable(`A “${type}” block, which this page cannot draw yet`, data);
+  const draw = Object.hasOwn(DRAWINGS, type) ? DRAWINGS[type] : undefined;
+  if (draw === undefined) return undrawable(`A “${type}” block, which this page cannot draw yet`, data);
   try {
     return draw(data ?? {});
   } catch {
@@ -27,7 +36,11 @@ export function drawBlock({ type, data }) {
   }
 }
 
-/** What stands in a block's place when it cannot be drawn, with the data for those who want to see it. */
+/**
+ * What stands in a block's place when it cannot be drawn, with the data for those who want to see it.
+ * @param {string} words
+ * @param {unknown} data
+ */
 export function undrawable(words, data) {
   const json = JSON.stringify(data, null, 2) ?? '';
   const shown = json.length > SHOWN_JSON ? `${json.slice(0, SHOWN_JSON)}…` : json;
@@ -39,7 +52,10 @@ export function undrawable(words, data) {
   );
 }
 
-/** Text or a number; a block without what it is about does not fit. */
+/**
+ * Text or a number; a block without what it is about does not fit.
+ * @param {unknown} value
+ */
 function words(value) {
   if (value === null || value === undefined || (typeof value === 'object' && value !== null)) {
     throw new TypeError('no text');
@@ -47,13 +63,16 @@ function words(value) {
   return cellText(value);
 }
 
+/** @param {unknown} value */
 const optional = (value) => (value === null || value === undefined || value === '' ? null : words(value));
 
+/** @param {BlockData} data */
 function heading({ text, level = 2 }) {
   const depth = Math.min(4, Math.max(1, Number(level) || 2));
   return h(`h${Math.min(6, FIRST_HEADING + depth - 1)}`, { class: `block-heading level-${depth}` }, words(text));
 }
 
+/** @param {BlockData} data */
 function stat({ label, value, description }) {
   const said = optional(description);
   return h(
@@ -65,24 +84,36 @@ function stat({ label, value, description }) {
   );
 }
 
+/** @param {BlockData} data */
 function keyValue({ pairs }) {
-  const listed = Array.isArray(pairs) ? pairs : Object.entries(pairs).map(([key, value]) => ({ key, value }));
+  const listed = Array.isArray(pairs) ? pairs : pairsOf(pairs);
   const lines = listed.map(({ key, value }) =>
     h('div', null, h('dt', null, words(key)), h('dd', { class: 'tabular' }, cellText(value))),
   );
   return h('dl', { class: 'pairs' }, ...lines);
 }
 
+/**
+ * Pairs that came as one object's fields.
+ * @param {unknown} fields
+ */
+function pairsOf(fields) {
+  if (fields === null || fields === undefined) throw new TypeError('no pairs');
+  return Object.entries(fields).map(([key, value]) => ({ key, value }));
+}
+
+/** @param {BlockData} data */
 function badge({ text, variant = 'default' }) {
-  const look = Object.hasOwn(VARIANTS, variant) ? VARIANTS[variant] : VARIANTS.default;
+  const look = typeof variant === 'string' && Object.hasOwn(VARIANTS, variant) ? VARIANTS[variant] : VARIANTS.default;
   return h('span', { class: `badge ${look}` }, words(text));
 }
 
+/** @param {BlockData} data */
 function progress({ value, label }) {
   const share = Math.min(100, Math.max(0, Number(value)));
   if (!Number.isFinite(share)) throw new TypeError('no number');
   const name = optional(label) ?? 'Progress';
-  const bar = h('progress', { max: '100', value: String(share), 'aria-label': name });
+  const bar = h('progress', { max: 100, value: share, 'aria-label': name });
   const percent = `${Number(share.toFixed(1))}%`;
   return h(
     'div',
@@ -92,6 +123,7 @@ function progress({ value, label }) {
   );
 }
 
+/** @param {BlockData} data */
 function text({ content }) {
   const element = h('div', { class: 'prose' });
   element.append(renderMarkdown(words(content), { heading: FIRST_HEADING }));
@@ -100,10 +132,12 @@ function text({ content }) {
 
 const separator = () => h('hr');
 
+/** @param {BlockData} data */
 function note({ content }) {
   return h('p', { class: 'note-block' }, words(content));
 }
 
+/** @param {BlockData} data */
 function file({ path, title, excerpt }) {
   const where = words(path);
   const address = downloadAddress(where);
@@ -122,6 +156,7 @@ function file({ path, title, excerpt }) {
   );
 }
 
+/** @type {Record<string, (data: BlockData) => HTMLElement>} */
 const DRAWINGS = {
   heading,
   stat,

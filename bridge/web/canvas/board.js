@@ -10,6 +10,9 @@ import { News } from './news.js';
 import { Nudge } from './nudge.js';
 import { bounded, columnsOf, NARROW, pack, UNIT, widthOf } from './packing.js';
 
+/** @import { Card, Grip, Page, Place } from '../types/page.js' */
+/** @import { Columns, Item } from './packing.js' */
+
 /** A card that nobody has sized is no higher than this; its content scrolls. */
 const HIGHEST = 30 * UNIT;
 const LOWEST = 5 * UNIT;
@@ -20,17 +23,28 @@ const AT_ONCE = 4;
 /** A width that has not changed for so long is there to stay. */
 const CALM_MS = 120;
 
+/** @typedef {{ view: CardView, width: number }} Asked */
+
 export class Board {
+  /** @type {Page} */
   #page;
+  /** @type {(view: CardView) => void} */
   #archive;
+  /** @type {Map<string, CardView>} */
   #views = new Map();
+  /** @type {string | null} */
   #stackId = null;
+  /** @type {Columns | null} */
   #columns = null;
+  /** @type {Map<string, number>} */
   #columnOf = new Map();
+  /** @type {CardView | null} */
   #held = null;
+  /** @type {Place | null} */
   #heldFrom = null;
   #visible = false;
   #frame = 0;
+  /** @type {Set<string>} */
   #touched;
   #drag;
   #nudge;
@@ -38,11 +52,15 @@ export class Board {
   #news;
   #width = 0;
   #resizing = false;
+  /** @type {number | undefined} */
   #calming;
 
   /**
    * `archive(view)` is called when the person takes a card off the canvas; `touched` are the ids of cards that the
    * agent has just changed: each gets one highlight when it is drawn.
+   * @param {Page} page
+   * @param {(view: CardView) => void} archive
+   * @param {Set<string>} touched
    */
   constructor(page, archive, touched) {
     this.#page = page;
@@ -59,13 +77,17 @@ export class Board {
     new ResizeObserver(() => this.#resized()).observe(this.scroller);
   }
 
+  /** @param {boolean} visible */
   show(visible) {
     this.#visible = visible;
     if (visible) this.#soon();
     else this.#letGo();
   }
 
-  /** Shows another stack's cards; null shows none. */
+  /**
+   * Shows another stack's cards; null shows none.
+   * @param {string | null} stackId
+   */
   open(stackId) {
     if (stackId === this.#stackId) return;
     this.#letGo();
@@ -89,7 +111,10 @@ export class Board {
     return all.filter((card) => card.stack_id === this.#stackId && !card.archived);
   }
 
-  /** Brings a card into sight, and the keyboard to it. */
+  /**
+   * Brings a card into sight, and the keyboard to it.
+   * @param {string} cardId
+   */
   focus(cardId) {
     if (!this.#views.has(cardId)) this.#draw(Infinity);
     const view = this.#views.get(cardId);
@@ -101,13 +126,19 @@ export class Board {
 
   // --- a card in somebody's hand ---
 
+  /** @param {CardView} view */
   hold(view) {
     this.#held = view;
     this.#heldFrom = view.place;
     view.hold(true);
   }
 
-  /** A person has put a card somewhere. */
+  /**
+   * A person has put a card somewhere.
+   * @param {CardView} view
+   * @param {Place} place
+   * @param {Grip} kind
+   */
   drop(view, place, kind) {
     this.#free(view);
     const kept = bounded(place);
@@ -120,12 +151,16 @@ export class Board {
     this.#layout();
   }
 
-  /** The card goes back to where it was. */
+  /**
+   * The card goes back to where it was.
+   * @param {CardView} view
+   */
   release(view) {
     this.#free(view);
     this.#layout();
   }
 
+  /** @param {CardView} view */
   #free(view) {
     view.hold(false);
     if (this.#held === view) this.#held = null;
@@ -151,6 +186,7 @@ export class Board {
     }, CALM_MS);
   }
 
+  /** @param {boolean} resizing */
   #setResizing(resizing) {
     this.#resizing = resizing;
     this.element.classList.toggle('resizing', resizing);
@@ -166,7 +202,10 @@ export class Board {
     });
   }
 
-  /** Brings the views up to date; new ones are made until `deadline` (as performance.now), the others a frame later. */
+  /**
+   * Brings the views up to date; new ones are made until `deadline` (as performance.now), the others a frame later.
+   * @param {number} deadline
+   */
   #draw(deadline) {
     const cards = this.cards;
     this.#drop(new Set(cards.map((card) => card.card_id)));
@@ -191,9 +230,14 @@ export class Board {
     if (left) this.#soon();
     else this.#touched.clear();
     for (const view of lit) view.flash();
-    if (lit.length > 0) this.#news.tell(lit.at(-1));
+    const last = lit.at(-1);
+    if (last) this.#news.tell(last);
   }
 
+  /**
+   * @param {Card} card
+   * @param {CardView | null} behind
+   */
   #make(card, behind) {
     const view = new CardView(this.#page, card, this.#archive);
     this.#drag.attach(view);
@@ -204,6 +248,7 @@ export class Board {
     return view;
   }
 
+  /** @param {Set<string>} ids */
   #drop(ids) {
     for (const [id, view] of this.#views) {
       if (ids.has(id)) continue;
@@ -217,7 +262,10 @@ export class Board {
 
   // --- places ---
 
-  /** Says where each card stands; heights that nobody sees are measured until `deadline`, the others later. */
+  /**
+   * Says where each card stands; heights that nobody sees are measured until `deadline`, the others later.
+   * @param {number} [deadline]
+   */
   #layout(deadline = performance.now()) {
     // The sheet may be wider, where somebody with a larger screen has placed a card.
     const width = this.scroller.clientWidth - 2 * UNIT;
@@ -235,6 +283,10 @@ export class Board {
     for (const view of this.#views.values()) view.put(null);
   }
 
+  /**
+   * @param {Columns} columns
+   * @param {number} deadline
+   */
   #pack(columns, deadline) {
     if (columns.count !== this.#columns?.count) this.#columnOf.clear();
     this.#columns = columns;
@@ -246,7 +298,7 @@ export class Board {
     for (const view of views) {
       if (view === this.#held) continue;
       const first = view.place === null;
-      view.put(places.get(view.card.card_id));
+      view.put(places.get(view.card.card_id) ?? null);
       // Its first place is no movement.
       if (first) requestAnimationFrame(() => view.element.classList.add('settled'));
     }
@@ -256,12 +308,15 @@ export class Board {
   }
 
   #inOrder() {
-    return this.cards.map((card) => this.#views.get(card.card_id)).filter(Boolean);
+    return this.cards.map((card) => this.#views.get(card.card_id)).filter((view) => view !== undefined);
   }
 
   /**
    * Heights of cards that nobody has sized. New and changed ones, and those in sight, are measured now; the others keep
    * the height they had at another width until their turn comes.
+   * @param {CardView[]} views
+   * @param {Columns} columns
+   * @param {number} deadline
    */
   #measureAll(views, columns, deadline) {
     const asked = views
@@ -277,17 +332,26 @@ export class Board {
     if (at < rest.length) this.#soon();
   }
 
-  /** All widths first, then all heights, so that the page is laid out once. */
+  /**
+   * All widths first, then all heights, so that the page is laid out once.
+   * @param {Asked[]} asked
+   */
   #measure(asked) {
     for (const { view, width } of asked) view.measureBegin(width);
     for (const { view, width } of asked) view.measureEnd(width);
     for (const { view } of asked) view.measureOver();
   }
 
+  /** @param {CardView} view */
   #sizeOf(view) {
     return this.moves.of(view.card.card_id) ?? view.card.size;
   }
 
+  /**
+   * @param {CardView} view
+   * @param {Columns} columns
+   * @returns {Item}
+   */
   #item(view, columns) {
     const { card } = view;
     const natural = Math.min(HIGHEST, Math.max(LOWEST, Math.ceil(view.measured.height / UNIT) * UNIT));

@@ -10,27 +10,44 @@ import { Instead } from './instead.js';
 import { archivedOf, Stacks } from './stacks.js';
 import { Tabs } from './tabs.js';
 
-/** Builds the panel in `root`; see the page's interface for `page` and for what is returned. */
+/** @import { CanvasUpdate, Command, Page } from '../types/page.js' */
+/** @import { Board } from './board.js' */
+
+/**
+ * Builds the panel in `root`; see the page's interface for `page` and for what is returned.
+ * @param {HTMLElement} root
+ * @param {Page} page
+ */
 export function mountCanvas(root, page) {
   const canvas = new Canvas(root, page);
   return {
     shown: () => canvas.show(true),
     hidden: () => canvas.show(false),
+    /** @param {string} cardId */
     openCard: (cardId) => canvas.openCard(cardId),
-    openStack: (stackId) => canvas.stacks.choose(stackId),
   };
 }
 
 class Canvas {
+  /** @type {Page} */
   #page;
   #visible = false;
+  /** @type {Board | null} */
   #board = null;
-  /** Cards that the agent has changed and nobody has seen since. */
+  /**
+   * Cards that the agent has changed and nobody has seen since.
+   * @type {Set<string>}
+   */
   #touched = new Set();
   #tabs;
   #instead;
-  #loading;
+  /** @type {Promise<Board> | null} */
+  #loading = null;
 
+  /**
+   * @param {HTMLElement} root
+   * @param {Page} page
+   */
   constructor(root, page) {
     this.#page = page;
     this.stacks = new Stacks(page, () => this.#draw());
@@ -45,13 +62,17 @@ class Canvas {
     this.#draw();
   }
 
+  /** @param {boolean} visible */
   show(visible) {
     this.#visible = visible;
     this.#board?.show(visible);
     if (visible) this.#draw();
   }
 
-  /** Brings a card into sight, whichever stack it is on. */
+  /**
+   * Brings a card into sight, whichever stack it is on.
+   * @param {string} cardId
+   */
   async openCard(cardId) {
     const card = this.#page.store.state.cards.get(cardId);
     if (!card) {
@@ -73,7 +94,10 @@ class Canvas {
     board.focus(cardId);
   }
 
-  /** The agent, or another page, has changed a card. */
+  /**
+   * The agent, or another page, has changed a card.
+   * @param {CanvasUpdate} update
+   */
   #heard({ command, card_id: cardId, stack_id: stackId }) {
     if (command === 'close_card') return;
     const agent = this.#page.store.state.session.running_mission_id !== null;
@@ -127,6 +151,10 @@ class Canvas {
     this.#board.follow();
   }
 
+  /**
+   * @param {number} count
+   * @param {boolean} experienced
+   */
   #insteadOfCards(count, experienced) {
     const { loaded, link } = this.#page.store.state;
     if (!loaded) return link.state === 'offline' || link.state === 'unavailable' ? 'unreachable' : 'loading';
@@ -137,26 +165,34 @@ class Canvas {
   #addCommands() {
     const { commands } = this.#page;
     const active = () => this.#page.store.state.loaded && this.stacks.active !== null;
+    /**
+     * @param {string} id
+     * @param {string} title
+     * @param {() => unknown} run
+     * @param {Partial<Command>} [more]
+     */
     const command = (id, title, run, more = {}) =>
       commands.add({ id: `canvas.${id}`, title, group: 'Canvas', run, ...more });
     command('new-stack', 'New stack', () => this.stacks.create(), { keys: 'n s' });
-    command('rename-stack', 'Rename this stack', () => this.stacks.rename(this.stacks.active), { when: active });
-    command('archive-stack', 'Archive this stack', () => this.stacks.archive(this.stacks.active), { when: active });
+    command('rename-stack', 'Rename this stack', () => this.stacks.renameActive(), { when: active });
+    command('archive-stack', 'Archive this stack', () => this.stacks.archiveActive(), { when: active });
     command('next-stack', 'Next stack', () => this.#step(1), { keys: ']', when: active });
     command('previous-stack', 'Previous stack', () => this.#step(-1), { keys: '[', when: active });
     command('archived', 'Archived stacks and cards', () => void this.#showArchived());
     commands.provide('Cards', (query) => this.#cardsLike(query));
   }
 
+  /** @param {1 | -1} by */
   #step(by) {
     const stack = this.stacks.step(by);
-    if (stack === null) return;
+    if (!stack) return;
     this.#page.openPanel('canvas');
     const cards = [...this.#page.store.state.cards.values()];
     const count = cards.filter((card) => card.stack_id === stack.stack_id && !card.archived).length;
     this.#page.announce(`Stack ${stack.name}, ${plural(count, 'card')}`);
   }
 
+  /** @param {string} query */
   #cardsLike(query) {
     const wanted = query.trim().toLowerCase();
     if (wanted === '') return [];

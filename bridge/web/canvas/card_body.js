@@ -7,19 +7,37 @@ import { evenOutline } from '../outline.js';
 import { drawBlock, SIDE_BY_SIDE, undrawable } from './blocks.js';
 import { TableView } from './table.js';
 
+/** @import { Block, Page } from '../types/page.js' */
+
 /** The level of a card's title. */
 const CARD_HEADING = 3;
 
+/**
+ * @typedef {object} Drawn
+ * @property {string} json
+ * @property {number} place
+ * @property {string} type
+ * @property {HTMLElement} element
+ * @property {TableView | null} table
+ */
+
 export class CardBody {
+  /** @type {Page} */
   #page;
+  /** @type {Map<string, Drawn>} */
   #drawn = new Map();
 
+  /** @param {Page} page */
   constructor(page) {
     this.#page = page;
     this.element = h('div', { class: 'card-body scroll' });
   }
 
-  /** Draws the blocks; true if anything looks different from before. */
+  /**
+   * Draws the blocks; true if anything looks different from before.
+   * @param {Block[]} blocks
+   * @param {string} title
+   */
   update(blocks, title) {
     const before = this.#drawn;
     this.#drawn = new Map();
@@ -31,8 +49,8 @@ export class CardBody {
       const json = JSON.stringify(block);
       const same = known?.json === json;
       changed ||= !same || known.place !== place;
-      this.#drawn.set(key, { json, place, type: block.type, ...(same ? known : this.#draw(block, known, title)) });
-      this.#drawn.get(key).place = place;
+      const { element, table } = same ? known : this.#draw(block, known, title);
+      this.#drawn.set(key, { json, place, type: block.type, element, table });
       place += 1;
     }
     if (changed) {
@@ -43,6 +61,11 @@ export class CardBody {
     return changed;
   }
 
+  /**
+   * @param {Block} block
+   * @param {Drawn | undefined} known
+   * @param {string} title
+   */
   #draw(block, known, title) {
     if (block.type !== 'table') return { element: drawBlock(block), table: null };
     const table = known?.table ?? new TableView(this.#page, `Table in ${title}`);
@@ -56,17 +79,21 @@ export class CardBody {
 
   /** Stats beside stats, badges beside badges, everything else below each other. */
   #grouped() {
+    /** @type {HTMLElement[]} */
     const rows = [];
+    /** @type {HTMLElement | null} */
     let run = null;
+    let runOf = '';
     for (const { type, element } of this.#drawn.values()) {
       if (!SIDE_BY_SIDE.has(type)) {
         run = null;
         rows.push(element);
-      } else if (run?.type === type) {
-        run.group.append(element);
+      } else if (run !== null && runOf === type) {
+        run.append(element);
       } else {
-        run = { type, group: h('div', { class: `run ${type}s` }, element) };
-        rows.push(run.group);
+        run = h('div', { class: `run ${type}s` }, element);
+        runOf = type;
+        rows.push(run);
       }
     }
     return rows;

@@ -4,6 +4,9 @@ import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
 import { CardBody } from './card_body.js';
 
+/** @import { Block, Card, Page, Place } from '../types/page.js' */
+
+/** @type {Record<string, string>} */
 const ICONS = { table: 'table', document: 'document', notes: 'note' };
 const FLASH_MS = 1800;
 /** Tables with more columns than this want two columns of the board. */
@@ -16,9 +19,15 @@ export class CardView {
   #icon;
   #title;
   #named;
+  /** @type {number | undefined} */
   #flashing;
 
-  /** `archive(view)` is called when the person takes the card off the canvas. */
+  /**
+   * `archive(view)` is called when the person takes the card off the canvas.
+   * @param {Page} page
+   * @param {Card} card
+   * @param {(view: CardView) => void} archive
+   */
   constructor(page, card, archive) {
     made += 1;
     const id = `card-title-${made}`;
@@ -51,6 +60,7 @@ export class CardView {
     /** The browser skips what is far out of sight; asking about its inside would undo that. */
     this.skipped = true;
     this.element.addEventListener('contentvisibilityautostatechange', (event) => {
+      if (!(event instanceof ContentVisibilityAutoStateChangeEvent)) return;
       this.skipped = event.skipped;
       if (!event.skipped) this.markScrolling();
     });
@@ -58,13 +68,21 @@ export class CardView {
     this.#body.update(card.blocks, card.title);
   }
 
+  /**
+   * @param {string} name
+   * @param {string} look
+   * @param {string} verb
+   */
   #button(name, look, verb) {
     const button = h('button', { type: 'button', class: look }, iconElement(name, true));
     button.title = verb;
     return button;
   }
 
-  /** Draws the card as it now is; true if its content looks different (a new place alone is none). */
+  /**
+   * Draws the card as it now is; true if its content looks different (a new place alone is none).
+   * @param {Card} card
+   */
   update(card) {
     const before = this.card;
     this.card = card;
@@ -75,6 +93,7 @@ export class CardView {
     return changed;
   }
 
+  /** @param {Card} card */
   #drawFrame(card) {
     this.#title.textContent = card.title;
     this.#title.title = card.title;
@@ -85,12 +104,16 @@ export class CardView {
 
   /** How many of the board's columns the card asks for. */
   get span() {
+    /** @param {Block} block */
     const wide = ({ type, data }) =>
       type === 'table' && Array.isArray(data?.columns) && data.columns.length > WIDE_TABLE;
     return this.card.card_type === 'document' || this.card.blocks.some(wide) ? 2 : 1;
   }
 
-  /** Puts it at `{x, y, width, height}` on the board; null lets it flow. */
+  /**
+   * Puts it at `{x, y, width, height}` on the board; null lets it flow.
+   * @param {Place | null} place
+   */
   put(place) {
     const { style } = this.element;
     const before = this.place;
@@ -104,13 +127,17 @@ export class CardView {
     if (before?.height !== place.height) style.height = `${place.height}px`;
   }
 
-  /** Lets it be as high as its content, at a width; `measureEnd` reads what that came to. */
+  /**
+   * Lets it be as high as its content, at a width; `measureEnd` reads what that came to.
+   * @param {number} width
+   */
   measureBegin(width) {
     this.element.classList.add('measuring');
     this.element.style.width = `${width}px`;
     this.element.style.height = 'auto';
   }
 
+  /** @param {number} width */
   measureEnd(width) {
     this.measured = { height: this.element.offsetHeight, width };
   }
@@ -130,6 +157,7 @@ export class CardView {
     this.#flashing = setTimeout(() => classList.remove('flash'), FLASH_MS);
   }
 
+  /** @param {boolean} held */
   hold(held) {
     this.element.classList.toggle('held', held);
   }

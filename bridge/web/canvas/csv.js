@@ -9,9 +9,14 @@ import { cellText } from './figures.js';
 
 const FORMULA = /^[=@\t\r]|^[+-](?![\d.,\s]*%?$)/u;
 
-/** `{text, formulas}`: the CSV of the columns and rows, and how many cells would be run by a spreadsheet. */
+/**
+ * `{text, formulas}`: the CSV of the columns and rows, and how many cells would be run by a spreadsheet.
+ * @param {string[]} columns
+ * @param {unknown[][]} rows
+ */
 export function csvOf(columns, rows) {
   let formulas = 0;
+  /** @param {unknown} value */
   const quoted = (value) => {
     const text = exact(value);
     if (typeof value === 'string' && FORMULA.test(text)) formulas += 1;
@@ -21,7 +26,10 @@ export function csvOf(columns, rows) {
   return { text: `${lines.join('\r\n')}\r\n`, formulas };
 }
 
-/** The value itself: numbers with all their digits, true and false as a spreadsheet knows them. */
+/**
+ * The value itself: numbers with all their digits, true and false as a spreadsheet knows them.
+ * @param {unknown} value
+ */
 function exact(value) {
   return typeof value === 'number' || typeof value === 'boolean' ? String(value) : cellText(value);
 }

@@ -2,16 +2,37 @@
 
 import { LEAST, snap } from './packing.js';
 
+/** @import { Grip, Place, Point } from '../types/page.js' */
+/** @import { Board } from './board.js' */
+/** @import { CardView } from './card_view.js' */
+
 /** Less than this is a click. */
 const THRESHOLD = 4;
 /** Within so many pixels of the board's edge it scrolls along, by so many pixels a frame at most. */
 const EDGE = 48;
 const SPEED = 18;
 
+/**
+ * @typedef {object} Held
+ * @property {CardView} view
+ * @property {Grip} kind
+ * @property {HTMLElement} handle
+ * @property {AbortController} ending
+ * @property {number} pointer
+ * @property {Place} origin
+ * @property {Point} from
+ * @property {Point} at
+ * @property {boolean} moved
+ * @property {number} frame
+ */
+
 export class Drag {
+  /** @type {Board} */
   #board;
+  /** @type {Held | null} */
   #grip = null;
 
+  /** @param {Board} board */
   constructor(board) {
     this.#board = board;
   }
@@ -21,15 +42,23 @@ export class Drag {
     return this.#grip?.moved ? this.#grip.view : null;
   }
 
+  /** @param {CardView} view */
   attach(view) {
     view.head.addEventListener('pointerdown', (event) => {
       // A finger on the head scrolls the board; it drags by the button.
-      if (event.pointerType !== 'touch' && !event.target.closest('button')) this.#press(event, view, 'move', view.head);
+      const onButton = event.target instanceof Element && event.target.closest('button');
+      if (event.pointerType !== 'touch' && !onButton) this.#press(event, view, 'move', view.head);
     });
     view.mover.addEventListener('pointerdown', (event) => this.#press(event, view, 'move', view.mover));
     view.sizer.addEventListener('pointerdown', (event) => this.#press(event, view, 'resize', view.sizer));
   }
 
+  /**
+   * @param {PointerEvent} event
+   * @param {CardView} view
+   * @param {Grip} kind
+   * @param {HTMLElement} handle
+   */
   #press(event, view, kind, handle) {
     if (event.button !== 0 || this.#grip || this.#board.narrow || view.place === null) return;
     handle.setPointerCapture(event.pointerId);
@@ -47,19 +76,21 @@ export class Drag {
       moved: false,
       frame: 0,
     };
-    const on = (target, type, act) => target.addEventListener(type, act, { signal: ending.signal, capture: true });
-    on(handle, 'pointermove', (move) => this.#follow(move));
-    on(handle, 'pointerup', () => this.#drop());
-    on(handle, 'pointercancel', () => this.cancel());
-    on(handle, 'lostpointercapture', () => this.cancel());
-    on(window, 'keydown', (key) => {
+    const options = { signal: ending.signal, capture: true };
+    handle.addEventListener('pointermove', (move) => this.#follow(move), options);
+    handle.addEventListener('pointerup', () => this.#drop(), options);
+    handle.addEventListener('pointercancel', () => this.cancel(), options);
+    handle.addEventListener('lostpointercapture', () => this.cancel(), options);
+    const onEscape = (/** @type {KeyboardEvent} */ key) => {
       if (key.key !== 'Escape') return;
       key.preventDefault();
       key.stopPropagation();
       this.cancel();
-    });
+    };
+    window.addEventListener('keydown', onEscape, options);
   }
 
+  /** @param {PointerEvent} event */
   #follow(event) {
     const grip = this.#grip;
     if (!grip || event.pointerId !== grip.pointer) return;
@@ -86,11 +117,11 @@ export class Drag {
     if (this.#scrollAlong(grip.at, scroller.getBoundingClientRect())) {
       grip.frame = requestAnimationFrame(() => this.#draw());
     }
-    grip.view.put(this.#target());
+    grip.view.put(this.#target(grip));
   }
 
-  #target() {
-    const { kind, origin, from, at } = this.#grip;
+  /** @param {Held} held */
+  #target({ kind, origin, from, at }) {
     const { scroller } = this.#board;
     const across = at.x + scroller.scrollLeft - from.x;
     const down = at.y + scroller.scrollTop - from.y;
@@ -101,10 +132,19 @@ export class Drag {
     return { ...origin, x: Math.max(0, origin.x + across), y: Math.max(0, origin.y + down) };
   }
 
+  /**
+   * @param {Point} at
+   * @param {DOMRect} edges
+   */
   #scrollAlong(at, edges) {
     const { scroller } = this.#board;
     const before = scroller.scrollTop + scroller.scrollLeft;
+    /**
+     * @param {number} near
+     * @param {number} far
+     */
     const pull = (near, far) => (near < EDGE ? near - EDGE : far < EDGE ? EDGE - far : 0);
+    /** @param {number} distance */
     const step = (distance) => Math.max(-SPEED, Math.min(SPEED, distance / 3));
     scroller.scrollTop += step(pull(at.y - edges.top, edges.bottom - at.y));
     scroller.scrollLeft += step(pull(at.x - edges.left, edges.right - at.x));
@@ -117,14 +157,18 @@ export class Drag {
       this.#end();
       return;
     }
-    const place = onGrid(this.#target(), grip.kind);
+    const place = onGrid(this.#target(grip), grip.kind);
     this.#end();
     this.#swallowClick(grip.handle);
     this.#board.drop(grip.view, place, grip.kind);
   }
 
-  /** The click that ends a drag is none on the button. */
+  /**
+   * The click that ends a drag is none on the button.
+   * @param {HTMLElement} handle
+   */
   #swallowClick(handle) {
+    /** @param {Event} event */
     const swallow = (event) => event.stopImmediatePropagation();
     handle.addEventListener('click', swallow, { capture: true, once: true });
     setTimeout(() => handle.removeEventListener('click', swallow, { capture: true }));
@@ -147,7 +191,11 @@ export class Drag {
   }
 }
 
-/** What the hand has changed comes to rest on the grid; the rest stays as it was. */
+/**
+ * What the hand has changed comes to rest on the grid; the rest stays as it was.
+ * @param {Place} place
+ * @param {Grip} kind
+ */
 function onGrid({ x, y, width, height }, kind) {
   return kind === 'move'
     ? { x: snap(x), y: snap(y), width, height }

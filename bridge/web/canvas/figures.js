@@ -3,7 +3,11 @@
 const MARKS = /[\s$€£¥%,'’_+]/gu;
 const NUMBER = /^\(?[-−]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?\)?$/iu;
 
-/** A cell's text: nothing for null, yes and no, 3 rather than 3.0. */
+/**
+ * A cell's text: nothing for null, yes and no, 3 rather than 3.0.
+ * @param {unknown} value
+ * @returns {string}
+ */
 export function cellText(value) {
   if (value === null || value === undefined) return '';
   if (value === true) return 'yes';
@@ -12,7 +16,10 @@ export function cellText(value) {
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
-/** The number that a cell says, with its currency, percent and thousands marks left out, or NaN. */
+/**
+ * The number that a cell says, with its currency, percent and thousands marks left out, or NaN.
+ * @param {unknown} value
+ */
 export function numberOf(value) {
   if (typeof value === 'number') return value;
   if (typeof value !== 'string' || value.length > 40) return NaN;
@@ -29,20 +36,35 @@ const PLAIN_FIGURE = /^[-−]?[\d,]*(\.\d*)?$/u;
 const POINT = '\u2008';
 const DIGIT = '\u2007';
 
-/** How many decimals the cells of a column have at most. */
+/** @param {string} text */
+const decimalsIn = (text) => FRACTION.exec(text)?.[1]?.length ?? 0;
+
+/**
+ * How many decimals the cells of a column have at most.
+ * @param {unknown[][]} rows
+ * @param {number} column
+ */
 export function decimalsOf(rows, column) {
-  return rows.reduce((most, row) => Math.max(most, FRACTION.exec(cellText(row[column]))?.[1].length ?? 0), 0);
+  return rows.reduce((most, row) => Math.max(most, decimalsIn(cellText(row[column]))), 0);
 }
 
-/** A figure with room for the decimals it does not have, so that points stand below each other. */
+/**
+ * A figure with room for the decimals it does not have, so that points stand below each other.
+ * @param {string} text
+ * @param {number} decimals
+ */
 export function aligned(text, decimals) {
   if (decimals === 0 || text === '' || !PLAIN_FIGURE.test(text)) return text;
-  const own = FRACTION.exec(text)?.[1].length ?? 0;
+  const own = decimalsIn(text);
   const point = own === 0 && !text.endsWith('.') ? POINT : '';
   return text + point + DIGIT.repeat(decimals - own);
 }
 
-/** Whether a column is one of figures: something in it, and every filled cell a number. */
+/**
+ * Whether a column is one of figures: something in it, and every filled cell a number.
+ * @param {unknown[][]} rows
+ * @param {number} column
+ */
 export function isFigures(rows, column) {
   let filled = 0;
   for (const row of rows) {

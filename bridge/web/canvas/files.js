@@ -2,7 +2,10 @@
 
 const SHARED = /(?:^|\/)((?:documents|artifacts)\/.+)$/u;
 
-/** The address of `documents/...` or `artifacts/...`, also within a longer path; null for what is not served. */
+/**
+ * The address of `documents/...` or `artifacts/...`, also within a longer path; null for what is not served.
+ * @param {string} path
+ */
 export function downloadAddress(path) {
   const shared = SHARED.exec(String(path).replaceAll('\\', '/'))?.[1];
   if (shared === undefined) return null;
@@ -16,7 +19,10 @@ export function downloadAddress(path) {
   }
 }
 
-/** The last part of a path: what people call the file. */
+/**
+ * The last part of a path: what people call the file.
+ * @param {string} path
+ */
 export function fileName(path) {
   return String(path).split(/[/\\]/u).filter(Boolean).at(-1) ?? '';
 }

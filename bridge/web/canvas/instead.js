@@ -4,17 +4,27 @@ import { h } from '../dom.js';
 
 const FIRST_WORDS = 'Make a table of the five largest cities of Europe with their population';
 
+/** @typedef {'loading' | 'unreachable' | 'first' | 'clear'} What */
+
 export class Instead {
   #shown = '';
+  /** @type {(text: string) => void} */
   #draft;
 
-  /** `draft(text)` puts words into the message field. */
+  /**
+   * `draft(text)` puts words into the message field.
+   * @param {(text: string) => void} draft
+   */
   constructor(draft) {
     this.#draft = draft;
     this.element = h('div', { class: 'canvas-instead' });
   }
 
-  /** Shows `loading`, `unreachable`, `first` or `clear`, null for nothing; `detail` says why it is unreachable. */
+  /**
+   * Shows `loading`, `unreachable`, `first` or `clear`, null for nothing; `detail` says why it is unreachable.
+   * @param {What | null} what
+   * @param {string} [detail]
+   */
   show(what, detail = '') {
     this.element.hidden = what === null;
     const shown = `${what} ${detail}`;
@@ -23,6 +33,10 @@ export class Instead {
     this.element.replaceChildren(...(what === null ? [] : [this.#made(what, detail)]));
   }
 
+  /**
+   * @param {What} what
+   * @param {string} detail
+   */
   #made(what, detail) {
     switch (what) {
       case 'loading':
@@ -45,6 +59,11 @@ export class Instead {
   }
 }
 
+/**
+ * @param {string} title
+ * @param {string} words
+ * @param {{ label: string, run: () => void } | null} [action]
+ */
 function empty(title, words, action = null) {
   const button = action && h('button', { type: 'button', class: 'button primary', onclick: action.run }, action.label);
   return h('div', { class: 'empty' }, h('h3', null, title), h('p', null, words), button);

@@ -1,22 +1,42 @@
 // Places on their way to the server: what the person sees at once, and what happens when it is not kept.
 
+import { wordsOf } from '../problem.js';
+
+/** @import { Card, Page, Place } from '../types/page.js' */
+
+/** @typedef {{ place: Place }} Move */
+
 export class Moves {
+  /** @type {Page} */
   #page;
+  /** @type {() => void} */
   #answered;
+  /** @type {Map<string, Move>} */
   #pending = new Map();
 
-  /** `answered()` is called when the server has spoken, since the card may have to go back. */
+  /**
+   * `answered()` is called when the server has spoken, since the card may have to go back.
+   * @param {Page} page
+   * @param {() => void} answered
+   */
   constructor(page, answered) {
     this.#page = page;
     this.#answered = answered;
   }
 
-  /** The place that a card is on its way to, or undefined. Until it is answered, echoes of earlier moves are stale. */
+  /**
+   * The place that a card is on its way to, or undefined. Until it is answered, echoes of earlier moves are stale.
+   * @param {string} cardId
+   */
   of(cardId) {
     return this.#pending.get(cardId)?.place;
   }
 
-  /** Keeps a card's place on the server; other pages follow. */
+  /**
+   * Keeps a card's place on the server; other pages follow.
+   * @param {Card} card
+   * @param {Place} place
+   */
   async keep(card, place) {
     const move = { place };
     this.#pending.set(card.card_id, move);
@@ -29,7 +49,7 @@ export class Moves {
       if (this.#isNewest(card, move) && known) store.setCard({ ...known, position, size });
     } catch (problem) {
       if (this.#isNewest(card, move)) {
-        this.#page.toast({ kind: 'error', text: `“${card.title}” went back to its place: ${problem.message}` });
+        this.#page.toast({ kind: 'error', text: `“${card.title}” went back to its place: ${wordsOf(problem)}` });
       }
     }
     if (this.#isNewest(card, move)) {
@@ -38,6 +58,10 @@ export class Moves {
     }
   }
 
+  /**
+   * @param {Card} card
+   * @param {Move} move
+   */
   #isNewest(card, move) {
     return this.#pending.get(card.card_id) === move;
   }

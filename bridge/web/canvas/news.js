@@ -2,17 +2,27 @@
 
 import { h } from '../dom.js';
 
+/** @import { CardView } from './card_view.js' */
+
 const SHOWN_MS = 8000;
 /** So much of a card has to be on the screen to be seen. */
 const EDGE = 32;
 
 export class News {
+  /** @type {HTMLElement} */
   #scroller;
+  /** @type {(view: CardView) => void} */
   #show;
+  /** @type {CardView | null} */
   #view = null;
+  /** @type {number | undefined} */
   #clock;
 
-  /** `show(view)` brings a card into sight. */
+  /**
+   * `show(view)` brings a card into sight.
+   * @param {HTMLElement} scroller
+   * @param {(view: CardView) => void} show
+   */
   constructor(scroller, show) {
     this.#scroller = scroller;
     this.#show = show;
@@ -20,14 +30,17 @@ export class News {
     this.element.addEventListener('click', () => {
       const view = this.#view;
       this.hide();
-      this.#show(view);
+      if (view) this.#show(view);
     });
     scroller.addEventListener('scroll', () => this.#view !== null && this.#inSight(this.#view) && this.hide(), {
       passive: true,
     });
   }
 
-  /** Says that a card is new or has changed, unless it can be seen. */
+  /**
+   * Says that a card is new or has changed, unless it can be seen.
+   * @param {CardView} view
+   */
   tell(view) {
     if (this.#inSight(view)) return;
     this.#view = view;
@@ -42,6 +55,7 @@ export class News {
     this.element.hidden = true;
   }
 
+  /** @param {CardView} view */
   #inSight(view) {
     const card = view.element.getBoundingClientRect();
     const frame = this.#scroller.getBoundingClientRect();

@@ -2,18 +2,33 @@
 
 import { LEAST, UNIT } from './packing.js';
 
+/** @import { Grip, Page, Place } from '../types/page.js' */
+/** @import { Board } from './board.js' */
+/** @import { CardView } from './card_view.js' */
+
 const STRIDE = 4 * UNIT;
+/** @type {Record<string, [across: number, down: number]>} */
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 /** A screen reader says where the card is when the keys rest, not at each step. */
 const REST_MS = 250;
 const HOW = `Arrow keys go ${UNIT} pixels at a time, with Shift ${STRIDE}. Enter keeps the result, Escape undoes it.`;
 
+/** @typedef {{ view: CardView, kind: Grip, place: Place }} Going */
+
 export class Nudge {
+  /** @type {Page} */
   #page;
+  /** @type {Board} */
   #board;
+  /** @type {Going | null} */
   #going = null;
+  /** @type {number | undefined} */
   #saying;
 
+  /**
+   * @param {Page} page
+   * @param {Board} board
+   */
   constructor(page, board) {
     this.#page = page;
     this.#board = board;
@@ -24,11 +39,17 @@ export class Nudge {
     return this.#going?.view ?? null;
   }
 
+  /** @param {CardView} view */
   attach(view) {
     this.#listen(view, view.mover, 'move');
     this.#listen(view, view.sizer, 'resize');
   }
 
+  /**
+   * @param {CardView} view
+   * @param {HTMLButtonElement} button
+   * @param {Grip} kind
+   */
   #listen(view, button, kind) {
     button.addEventListener('keydown', (event) => this.#key(event, view, kind));
     button.addEventListener('blur', () => this.keep());
@@ -37,6 +58,11 @@ export class Nudge {
     });
   }
 
+  /**
+   * @param {KeyboardEvent} event
+   * @param {CardView} view
+   * @param {Grip} kind
+   */
   #key(event, view, kind) {
     const step = STEPS[event.key];
     if (step) {
@@ -53,12 +79,21 @@ export class Nudge {
     event.stopPropagation();
   }
 
+  /**
+   * @param {CardView} view
+   * @param {Grip} kind
+   * @param {[across: number, down: number]} step
+   * @param {number} pixels
+   */
   #step(view, kind, [across, down], pixels) {
-    if (this.#going === null) {
-      this.#going = { view, kind, place: { ...view.place } };
-      this.#board.hold(view);
-    }
-    const { place } = this.#going;
+    const going = this.#going ?? this.#begun(view, kind);
+    if (going === null) return;
+    const { place } = going;
+    /**
+     * @param {number} value
+     * @param {number} by
+     * @param {number} least
+     */
     const shifted = (value, by, least) => Math.max(least, value + by * pixels);
     if (kind === 'move') {
       place.x = shifted(place.x, across, 0);
@@ -72,6 +107,22 @@ export class Nudge {
     this.#sayAtRest(view, kind, place);
   }
 
+  /**
+   * @param {CardView} view
+   * @param {Grip} kind
+   */
+  #begun(view, kind) {
+    if (view.place === null) return null;
+    this.#going = { view, kind, place: { ...view.place } };
+    this.#board.hold(view);
+    return this.#going;
+  }
+
+  /**
+   * @param {CardView} view
+   * @param {Grip} kind
+   * @param {Place} place
+   */
   #sayAtRest(view, kind, { x, y, width, height }) {
     clearTimeout(this.#saying);
     const where = kind === 'move' ? `${x} across, ${y} down` : `${width} wide, ${height} high`;

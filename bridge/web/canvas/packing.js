@@ -5,6 +5,11 @@
  * top left; rows lie on multiples of UNIT, columns fill the width. Knows no DOM.
  */
 
+/** @import { Place } from '../types/page.js' */
+
+/** @typedef {{ count: number, width: number }} Columns */
+/** @typedef {{ id: string, span: number, height: number, placed?: Place | null }} Item */
+
 /** The grid: one step of the arrow keys. */
 export const UNIT = 16;
 export const GAP = UNIT;
@@ -16,11 +21,22 @@ export const LEAST = { width: 10 * UNIT, height: 6 * UNIT };
 /** Pixels nobody has a screen for; what a client sent is kept inside. */
 const FARTHEST = 20_000;
 
-/** Rounds to the grid. */
+/**
+ * Rounds to the grid.
+ * @param {number} pixels
+ */
 export const snap = (pixels) => Math.round(pixels / UNIT) * UNIT;
 
-/** A person's place, safe to draw: on the grid's side of the edge, no smaller than can be read. */
+/**
+ * A person's place, safe to draw: on the grid's side of the edge, no smaller than can be read.
+ * @param {Place} place
+ * @returns {Place}
+ */
 export function bounded({ x, y, width, height }) {
+  /**
+   * @param {number} value
+   * @param {number} least
+   */
   const within = (value, least) => Math.min(FARTHEST, Math.max(least, Number.isFinite(value) ? value : least));
   return {
     x: within(x, 0),
@@ -30,14 +46,23 @@ export function bounded({ x, y, width, height }) {
   };
 }
 
-/** The columns of a board: `{count, width}`, the width in whole steps of so many pixels. */
+/**
+ * The columns of a board: `{count, width}`, the width in whole steps of so many pixels.
+ * @param {number} boardWidth
+ * @param {number} [step]
+ * @returns {Columns}
+ */
 export function columnsOf(boardWidth, step = 1) {
   const count = Math.max(1, Math.floor((boardWidth + GAP) / (COLUMN + GAP)));
   const even = (boardWidth - GAP * (count - 1)) / count;
   return { count, width: Math.max(LEAST.width, Math.floor(even / step) * step) };
 }
 
-/** How wide a card that nobody has sized is: one column, or two where it asks for them and they are there. */
+/**
+ * How wide a card that nobody has sized is: one column, or two where it asks for them and they are there.
+ * @param {number} span
+ * @param {Columns} columns
+ */
 export function widthOf(span, columns) {
   const taken = Math.min(span, columns.count);
   return columns.width * taken + GAP * (taken - 1);
@@ -48,10 +73,15 @@ export function widthOf(span, columns) {
  *
  * `before` is the last result for the same columns: a card keeps its column, so that one which grows pushes down only
  * what stands below it. Returns `{places, columnOf, height}`; `columnOf` is the next call's `before`.
+ * @param {Item[]} cards
+ * @param {Columns} columns
+ * @param {Map<string, number>} [before]
  */
 export function pack(cards, columns, before = new Map()) {
+  /** @type {Map<string, Place>} */
   const places = new Map();
   const columnOf = new Map();
+  /** @type {Place[]} */
   const taken = [];
   for (const card of cards) {
     if (card.placed) {
@@ -66,13 +96,13 @@ export function pack(cards, columns, before = new Map()) {
     const last = columns.count - Math.min(card.span, columns.count);
     const kept = before.get(card.id);
     const candidates = kept !== undefined && kept <= last ? [kept] : range(last + 1);
-    let best = null;
+    let best = { x: 0, y: Infinity, width, height: card.height };
     let column = 0;
     for (const candidate of candidates) {
       const x = candidate * (columns.width + GAP);
       const y = firstFree(taken, x, width, card.height);
-      if (best === null || y < best.y) {
-        best = { x, y, width, height: card.height };
+      if (y < best.y) {
+        best = { ...best, x, y };
         column = candidate;
       }
     }
@@ -85,15 +115,24 @@ export function pack(cards, columns, before = new Map()) {
   return { places, columnOf, height, width };
 }
 
+/** @param {number} count */
 const range = (count) => Array.from({ length: count }, (_, index) => index);
 
-/** Keeps `taken` sorted from the top, so that one walk down finds the first gap. */
+/**
+ * Keeps `taken` sorted from the top, so that one walk down finds the first gap.
+ * @param {Place[]} taken
+ * @param {Place} place
+ */
 function insert(taken, place) {
-  let index = taken.length;
-  while (index > 0 && taken[index - 1].y > place.y) index -= 1;
-  taken.splice(index, 0, place);
+  taken.splice(taken.findLastIndex((other) => other.y <= place.y) + 1, 0, place);
 }
 
+/**
+ * @param {Place[]} taken
+ * @param {number} x
+ * @param {number} width
+ * @param {number} height
+ */
 function firstFree(taken, x, width, height) {
   let y = 0;
   for (const place of taken) {
@@ -104,7 +143,11 @@ function firstFree(taken, x, width, height) {
   return Math.ceil(y / UNIT) * UNIT;
 }
 
-/** Whether two places share any of the board. */
+/**
+ * Whether two places share any of the board.
+ * @param {Place} a
+ * @param {Place} b
+ */
 export function overlap(a, b) {
   return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
 }

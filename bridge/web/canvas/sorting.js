@@ -6,26 +6,58 @@ const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: 'bas
 /** Text that a plain comparison puts in the same order as a person would, at a tenth of the collator's price. */
 const PLAIN = /^[a-z ]*$/u;
 
-/** What a click on a column's head does: up, down, and back to the order the agent gave. */
+/** @typedef {{ column: number, direction: 'ascending' | 'descending' }} Sort */
+
+/**
+ * What a click on a column's head does: up, down, and back to the order the agent gave.
+ * @param {Sort | null} sort
+ * @param {number} column
+ * @returns {Sort | null}
+ */
 export function nextSort(sort, column) {
   if (sort?.column !== column) return { column, direction: 'ascending' };
   return sort.direction === 'ascending' ? { column, direction: 'descending' } : null;
 }
 
-/** Row numbers in the order of `sort` ({column, direction} or null); equal rows keep theirs, empty cells come last. */
+/**
+ * Row numbers in the order of `sort` ({column, direction} or null); equal rows keep theirs, empty cells come last.
+ * @param {unknown[][]} rows
+ * @param {Sort | null} sort
+ * @param {boolean} figures
+ */
 export function orderOf(rows, sort, figures) {
-  const order = rows.map((_, index) => index);
-  if (sort === null || sort === undefined) return order;
-  const keys = rows.map((row) => (figures ? numberOf(row[sort.column]) : cellText(row[sort.column]).toLowerCase()));
-  const empty = (key) => key === '' || Number.isNaN(key);
-  const compare = figures ? (a, b) => a - b : comparison(keys);
+  if (sort === null) return rows.map((_, index) => index);
   const sign = sort.direction === 'descending' ? -1 : 1;
-  return order.sort((a, b) => {
-    if (empty(keys[a]) || empty(keys[b])) return Number(empty(keys[a])) - Number(empty(keys[b])) || a - b;
-    return sign * compare(keys[a], keys[b]) || a - b;
-  });
+  const cells = rows.map((row) => row[sort.column]);
+  if (figures) return sorted(cells.map(numberOf), Number.isNaN, (a, b) => sign * (a - b));
+  const texts = cells.map((cell) => cellText(cell).toLowerCase());
+  const compare = comparison(texts);
+  return sorted(
+    texts,
+    (text) => text === '',
+    (a, b) => sign * compare(a, b),
+  );
 }
 
+/**
+ * @template K
+ * @param {K[]} keys
+ * @param {(key: K) => boolean} isEmpty
+ * @param {(a: K, b: K) => number} compare
+ */
+function sorted(keys, isEmpty, compare) {
+  const entries = keys.map((key, index) => ({ key, index, empty: isEmpty(key) }));
+  entries.sort((a, b) => {
+    if (a.empty || b.empty) return Number(a.empty) - Number(b.empty) || a.index - b.index;
+    return compare(a.key, b.key) || a.index - b.index;
+  });
+  return entries.map(({ index }) => index);
+}
+
+/**
+ * @param {string[]} keys
+ * @returns {(a: string, b: string) => number}
+ */
 function comparison(keys) {
   if (keys.every((key) => PLAIN.test(key))) return (a, b) => (a < b ? -1 : Number(a > b));
   return collator.compare;

@@ -1,13 +1,24 @@
 // The stacks of the canvas and what people do with them. The server's word is awaited; a stack is a tab, no more.
 
+import { wordsOf } from '../problem.js';
+
+/** @import { Card, Page, Sent, Stack, State } from '../types/page.js' */
+
 const REMEMBERED = 'sprite.stack';
 
 export class Stacks {
+  /** @type {Page} */
   #page;
+  /** @type {(stackId: string | null) => void} */
   #opened;
+  /** @type {string | null} */
   #active;
 
-  /** `opened(stackId)` is called when another stack is in front. */
+  /**
+   * `opened(stackId)` is called when another stack is in front.
+   * @param {Page} page
+   * @param {(stackId: string | null) => void} opened
+   */
   constructor(page, opened) {
     this.#page = page;
     this.#opened = opened;
@@ -30,7 +41,10 @@ export class Stacks {
     return open.find((stack) => stack.stack_id === this.#active) ?? open.at(-1) ?? null;
   }
 
-  /** Brings a stack to the front. */
+  /**
+   * Brings a stack to the front.
+   * @param {string} stackId
+   */
   choose(stackId) {
     this.#active = stackId;
     remember(stackId);
@@ -38,12 +52,16 @@ export class Stacks {
     this.#opened(stackId);
   }
 
-  /** Brings the next (1) or the one before (-1) to the front. */
+  /**
+   * Brings the next (1) or the one before (-1) to the front.
+   * @param {1 | -1} by
+   */
   step(by) {
     const { open, active } = this;
     if (open.length < 2) return null;
-    const at = open.findIndex((stack) => stack.stack_id === active.stack_id);
+    const at = open.findIndex((stack) => stack.stack_id === active?.stack_id);
     const next = open[(at + by + open.length) % open.length];
+    if (!next) return null;
     this.choose(next.stack_id);
     return next;
   }
@@ -52,11 +70,21 @@ export class Stacks {
     const name = await this.#page.prompt({ title: 'New stack', label: 'Name', confirm: 'Create', maxlength: 200 });
     if (name === null) return;
     const made = await this.#tell({ action: 'create_stack', name });
-    if (made === null) return;
-    this.#set({ stack_id: made.stack_id, name, archived: false });
-    this.choose(made.stack_id);
+    const id = made?.stack_id;
+    if (!id) return;
+    this.#set({ stack_id: id, name, archived: false });
+    this.choose(id);
   }
 
+  async renameActive() {
+    if (this.active) await this.rename(this.active);
+  }
+
+  async archiveActive() {
+    if (this.active) await this.archive(this.active);
+  }
+
+  /** @param {Stack} stack */
   async rename(stack) {
     const asked = { title: 'Rename stack', label: 'Name', value: stack.name, confirm: 'Rename', maxlength: 200 };
     const name = await this.#page.prompt(asked);
@@ -64,6 +92,7 @@ export class Stacks {
     if (await this.#tell({ action: 'rename_stack', stack_id: stack.stack_id, name })) this.#set({ ...stack, name });
   }
 
+  /** @param {Stack} stack */
   async archive(stack) {
     if (!(await this.#tell({ action: 'archive_stack', stack_id: stack.stack_id }))) return;
     this.#set({ ...stack, archived: true });
@@ -72,6 +101,7 @@ export class Stacks {
     this.#page.toast({ kind: 'success', text: `“${stack.name}” is archived, with its cards.`, action });
   }
 
+  /** @param {Stack} stack */
   async restore(stack) {
     if (!(await this.#tell({ action: 'restore_stack', stack_id: stack.stack_id }))) return false;
     this.#set({ ...stack, archived: false });
@@ -79,6 +109,7 @@ export class Stacks {
     return true;
   }
 
+  /** @param {Card} card */
   async archiveCard(card) {
     if (!(await this.#tell({ action: 'archive_card', card_id: card.card_id }))) return;
     this.#setCard(card, true);
@@ -86,36 +117,50 @@ export class Stacks {
     this.#page.toast({ kind: 'success', text: `“${card.title}” is archived.`, action });
   }
 
-  /** Puts a card back, and its stack with it where that is archived too. */
+  /**
+   * Puts a card back, and its stack with it where that is archived too.
+   * @param {Card} card
+   */
   async restoreCard(card) {
     const stack = this.all.find(({ stack_id: id }) => id === card.stack_id);
     if (stack?.archived && !(await this.restore(stack))) return;
     if (await this.#tell({ action: 'restore_card', card_id: card.card_id })) this.#setCard(card, false);
   }
 
+  /** @param {Sent['canvas_interaction']} interaction */
   async #tell(interaction) {
     try {
       return await this.#page.connection.ask('canvas_interaction', interaction);
     } catch (problem) {
-      this.#page.toast({ kind: 'error', text: `Nothing was changed: ${problem.message}` });
+      this.#page.toast({ kind: 'error', text: `Nothing was changed: ${wordsOf(problem)}` });
       return null;
     }
   }
 
-  /** What the server has just confirmed; its own message to all pages says the same. */
+  /**
+   * What the server has just confirmed; its own message to all pages says the same.
+   * @param {Stack} changed
+   */
   #set(changed) {
     const known = this.all.some((stack) => stack.stack_id === changed.stack_id);
     const merged = this.all.map((stack) => (stack.stack_id === changed.stack_id ? changed : stack));
     this.#page.store.setStacks(known ? merged : [...merged, changed]);
   }
 
+  /**
+   * @param {Card} card
+   * @param {boolean} archived
+   */
   #setCard(card, archived) {
     const known = this.#page.store.state.cards.get(card.card_id);
     if (known) this.#page.store.setCard({ ...known, archived });
   }
 }
 
-/** Stacks and single cards that are put away; the cards of an archived stack come back with it. */
+/**
+ * Stacks and single cards that are put away; the cards of an archived stack come back with it.
+ * @param {State} state
+ */
 export function archivedOf({ stacks, cards }) {
   const gone = new Set(stacks.filter((stack) => stack.archived).map((stack) => stack.stack_id));
   return {
@@ -132,6 +177,7 @@ function remembered() {
   }
 }
 
+/** @param {string} stackId */
 function remember(stackId) {
   try {
     localStorage.setItem(REMEMBERED, stackId);

@@ -10,6 +10,9 @@ import { csvOf } from './csv.js';
 import { aligned, cellText, decimalsOf, isFigures } from './figures.js';
 import { nextSort, orderOf } from './sorting.js';
 
+/** @import { BlockData, Page } from '../types/page.js' */
+/** @import { Sort } from './sorting.js' */
+
 /** Up to here every row is an element, may be as high as its text, and the browser's find sees it. */
 const ALL_ROWS = 150;
 /** A windowed row's height in pixels, the same in canvas.css. */
@@ -22,7 +25,9 @@ const NARROWEST = 5;
 const WIDEST = 32;
 
 export class TableView {
+  /** @type {Page} */
   #page;
+  /** @type {Sort | null} */
   #sort = null;
   #drawn = '';
   #frame = 0;
@@ -33,14 +38,23 @@ export class TableView {
   #scroller;
   #count;
   #copy;
-  #columns;
-  #rows;
-  #figures;
-  #decimals;
-  #windowed;
-  #order;
+  /** @type {string[]} */
+  #columns = [];
+  /** @type {unknown[][]} */
+  #rows = [];
+  /** @type {boolean[]} */
+  #figures = [];
+  /** @type {number[]} */
+  #decimals = [];
+  #windowed = false;
+  /** @type {number[]} */
+  #order = [];
 
-  /** `page` announces and says; `name` names the table for those who do not see it. */
+  /**
+   * `page` announces and says; `name` names the table for those who do not see it.
+   * @param {Page} page
+   * @param {string} name
+   */
   constructor(page, name) {
     this.#page = page;
     this.#group = h('colgroup');
@@ -58,7 +72,10 @@ export class TableView {
     this.element.append(h('div', { class: 'table-foot' }, this.#count, this.#copy));
   }
 
-  /** Shows other data; the person's order stays as long as its column does. Throws where the data is no table. */
+  /**
+   * Shows other data; the person's order stays as long as its column does. Throws where the data is no table.
+   * @param {BlockData} data
+   */
   update({ columns, rows }) {
     if (!Array.isArray(columns) || !Array.isArray(rows)) throw new TypeError('no table');
     const names = columns.map(cellText);
@@ -82,22 +99,30 @@ export class TableView {
     this.#group.replaceChildren(...(this.#windowed ? this.#columns.map((_, column) => this.#column(column)) : []));
   }
 
+  /**
+   * @param {string} name
+   * @param {number} column
+   */
   #heading(name, column) {
     const button = h('button', { type: 'button', class: 'sort' }, h('span', null, name || `Column ${column + 1}`));
     button.addEventListener('click', () => this.#sortBy(column));
     return h('th', { scope: 'col', class: this.#figures[column] ? 'figure' : '' }, button);
   }
 
-  /** The rows in sight change as one scrolls, the columns' widths must not. */
+  /**
+   * The rows in sight change as one scrolls, the columns' widths must not.
+   * @param {number} column
+   */
   #column(column) {
     const longest = this.#rows
       .slice(0, SAMPLE)
-      .reduce((most, row) => Math.max(most, cellText(row[column]).length), this.#columns[column].length + 2);
+      .reduce((most, row) => Math.max(most, cellText(row[column]).length), (this.#columns[column]?.length ?? 0) + 2);
     const element = h('col');
     element.style.width = `${Math.min(WIDEST, Math.max(NARROWEST, longest)) + 3}ch`;
     return element;
   }
 
+  /** @param {number} column */
   #sortBy(column) {
     this.#sort = nextSort(this.#sort, column);
     this.#arrange();
@@ -106,7 +131,7 @@ export class TableView {
   }
 
   #arrange() {
-    this.#order = orderOf(this.#rows, this.#sort, this.#figures[this.#sort?.column]);
+    this.#order = orderOf(this.#rows, this.#sort, this.#sort !== null && this.#figures[this.#sort.column] === true);
     [...this.#head.children].forEach((head, column) => {
       if (this.#sort?.column === column) head.setAttribute('aria-sort', this.#sort.direction);
       else head.removeAttribute('aria-sort');
@@ -131,7 +156,7 @@ export class TableView {
       return;
     }
     if (!this.#windowed) {
-      this.#body.replaceChildren(...this.#order.map((row) => this.#row(this.#rows[row])));
+      this.#body.replaceChildren(...this.#order.map((_, place) => this.#row(this.#cells(place))));
       return;
     }
     const above = Math.floor(this.#scroller.scrollTop / ROW);
@@ -143,19 +168,31 @@ export class TableView {
     this.#drawn = drawn;
     const rows = [];
     for (let index = first; index < last; index += 1) {
-      const row = this.#row(this.#rows[this.#order[index]], true);
+      const row = this.#row(this.#cells(index), true);
       row.setAttribute('aria-rowindex', String(index + 2));
       rows.push(row);
     }
     this.#body.replaceChildren(spacer(first), ...rows, spacer(total - last));
   }
 
+  /**
+   * The cells of the row that stands at a place, in the present order.
+   * @param {number} place
+   */
+  #cells(place) {
+    return this.#rows[this.#order[place] ?? -1] ?? [];
+  }
+
+  /**
+   * @param {unknown[]} cells
+   * @param {boolean} [cut]
+   */
   #row(cells, cut = false) {
     const row = document.createElement('tr');
     for (let column = 0; column < this.#columns.length; column += 1) {
       const cell = document.createElement('td');
       const text = cellText(cells[column]);
-      cell.textContent = aligned(text, this.#decimals[column]);
+      cell.textContent = aligned(text, this.#decimals[column] ?? 0);
       if (this.#figures[column]) cell.className = 'figure';
       else if (cut && text.length > WIDEST) cell.title = text;
       row.append(cell);
@@ -166,7 +203,7 @@ export class TableView {
   async #copyAll() {
     const { text, formulas } = csvOf(
       this.#columns,
-      this.#order.map((row) => this.#rows[row]),
+      this.#order.map((_, place) => this.#cells(place)),
     );
     const copied = await copyText(text);
     if (copied === false) {
@@ -179,12 +216,16 @@ export class TableView {
   }
 }
 
+/** @param {number} count */
 function formulasSaid(count) {
   const cells = count === 1 ? 'One cell looks' : `${number(count)} cells look`;
   return `${cells} like a formula, which a spreadsheet may run: paste only what you trust.`;
 }
 
-/** The height of rows that are not drawn. */
+/**
+ * The height of rows that are not drawn.
+ * @param {number} rows
+ */
 function spacer(rows) {
   const row = h('tr', { class: 'spacer', 'aria-hidden': 'true' });
   row.style.height = `${rows * ROW}px`;

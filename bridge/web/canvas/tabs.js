@@ -3,31 +3,47 @@
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
 
+/** @import { Stack } from '../types/page.js' */
+/** @import { Stacks } from './stacks.js' */
+
+/** @type {Record<string, 1 | -1>} */
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 
 export class Tabs {
+  /** @type {Stacks} */
   #stacks;
+  /** @type {Map<string, Tab>} */
   #tabs = new Map();
   #list;
   #rename;
   #archive;
   #archived;
+  /** @type {string | null} */
   #seen = null;
 
-  /** `showArchived()` opens the list of what is archived. */
+  /**
+   * `showArchived()` opens the list of what is archived.
+   * @param {HTMLElement} root
+   * @param {Stacks} stacks
+   * @param {() => void} showArchived
+   */
   constructor(root, stacks, showArchived) {
     this.#stacks = stacks;
     this.#list = h('div', { class: 'stack-tabs scroll', role: 'tablist', 'aria-label': 'Stacks' });
     this.#list.addEventListener('keydown', (event) => this.#key(event));
-    this.#rename = tool('edit', () => stacks.rename(stacks.active));
-    this.#archive = tool('archive', () => stacks.archive(stacks.active));
+    this.#rename = tool('edit', () => stacks.renameActive());
+    this.#archive = tool('archive', () => stacks.archiveActive());
     this.#archived = h('button', { type: 'button', class: 'button quiet small', onclick: showArchived });
     const create = tool('add', () => stacks.create());
     name(create, 'New stack');
     root.append(this.#list, h('div', { class: 'stack-tools' }, create, this.#rename, this.#archive, this.#archived));
   }
 
-  /** Draws the tabs; `archived` is how many stacks and cards are put away, `counts` the open cards by stack. */
+  /**
+   * Draws the tabs; `archived` is how many stacks and cards are put away, `counts` the open cards by stack.
+   * @param {number} archived
+   * @param {Map<string, number>} counts
+   */
   draw(archived, counts) {
     const { open, active } = this.#stacks;
     this.#drop(new Set(open.map((stack) => stack.stack_id)));
@@ -50,10 +66,12 @@ export class Tabs {
     }
   }
 
+  /** @returns {HTMLElement | null} */
   get #front() {
     return this.#list.querySelector('[aria-selected="true"]');
   }
 
+  /** @param {Set<string>} ids */
   #drop(ids) {
     for (const [id, tab] of this.#tabs) {
       if (ids.has(id)) continue;
@@ -62,18 +80,25 @@ export class Tabs {
     }
   }
 
+  /**
+   * @param {Stack} stack
+   * @param {boolean} selected
+   * @param {number} count
+   */
   #drawn(stack, selected, count) {
     const id = stack.stack_id;
-    const tab = this.#tabs.get(id) ?? new Tab(this.#stacks, id);
+    const tab = this.#tabs.get(id) ?? new Tab(this.#stacks, stack);
     this.#tabs.set(id, tab);
     tab.update(stack, selected, count, this.#stacks.news.has(id));
     return tab;
   }
 
+  /** @param {KeyboardEvent} event */
   #key(event) {
+    const step = ARROWS[event.key];
     if (event.key === 'F2' && this.#stacks.active) {
-      this.#stacks.rename(this.#stacks.active);
-    } else if (ARROWS[event.key] && this.#stacks.step(ARROWS[event.key])) {
+      void this.#stacks.renameActive();
+    } else if (step && this.#stacks.step(step)) {
       this.#front?.focus();
     } else {
       return;
@@ -83,10 +108,17 @@ export class Tabs {
 }
 
 class Tab {
-  #stack = null;
+  /** @type {Stack} */
+  #stack;
   #shown = '';
 
-  constructor(stacks, id) {
+  /**
+   * @param {Stacks} stacks
+   * @param {Stack} stack
+   */
+  constructor(stacks, stack) {
+    const id = stack.stack_id;
+    this.#stack = stack;
     this.element = h('button', {
       type: 'button',
       role: 'tab',
@@ -98,6 +130,12 @@ class Tab {
     });
   }
 
+  /**
+   * @param {Stack} stack
+   * @param {boolean} selected
+   * @param {number} count
+   * @param {boolean} isNew
+   */
   update(stack, selected, count, isNew) {
     this.#stack = stack;
     this.element.setAttribute('aria-selected', String(selected));
@@ -113,14 +151,26 @@ class Tab {
   }
 }
 
+/** @param {number} count */
 const cards = (count) => (count === 1 ? ' card' : ' cards');
 
-/** Words for those who hear the page. */
+/**
+ * Words for those who hear the page.
+ * @param {string} words
+ */
 const unseen = (words) => h('span', { class: 'visually-hidden' }, words);
 
+/**
+ * @param {string} icon
+ * @param {() => unknown} act
+ */
 const tool = (icon, act) =>
   h('button', { type: 'button', class: 'icon-button small', onclick: act }, iconElement(icon, true));
 
+/**
+ * @param {HTMLButtonElement} button
+ * @param {string} words
+ */
 function name(button, words) {
   button.setAttribute('aria-label', words);
   button.title = words;

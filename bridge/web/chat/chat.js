@@ -4,17 +4,24 @@
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
+import { wordsOf } from '../problem.js';
 import { Composer } from './composer.js';
 import { RunStateLine } from './run_state.js';
 import { Thread } from './thread.js';
 import { Unsent } from './unsent.js';
 
+/** @import { Page } from '../types/page.js' */
+
 const STARTERS = [
-  ['Draw a card', 'Make a table of apples 3, pears 5 and plums 12.'],
-  ['Tell it something to remember', 'My name is Ada, and I prefer tea to coffee.'],
-  ['See what it remembers', 'What do you remember about me?'],
+  { title: 'Draw a card', text: 'Make a table of apples 3, pears 5 and plums 12.' },
+  { title: 'Tell it something to remember', text: 'My name is Ada, and I prefer tea to coffee.' },
+  { title: 'See what it remembers', text: 'What do you remember about me?' },
 ];
 
+/**
+ * @param {HTMLElement} root
+ * @param {Page} page
+ */
 export function mountChat(root, page) {
   const { store, outbox, commands } = page;
   const unsent = new Unsent(page);
@@ -30,7 +37,7 @@ export function mountChat(root, page) {
   );
 
   function welcome() {
-    const examples = STARTERS.map(([title, text]) =>
+    const examples = STARTERS.map(({ title, text }) =>
       h(
         'button',
         { class: 'starter', type: 'button', onclick: () => chat.draft(text) },
@@ -74,18 +81,18 @@ export function mountChat(root, page) {
       const isOut = store.state.link.state === 'signed-out';
       if (isOut !== panel.hidden) return;
       panel.hidden = !isOut;
-      if (isOut) panel.querySelector('button').focus();
+      if (isOut) panel.querySelector('button')?.focus();
     });
     return panel;
   }
 
   function editQueued() {
-    const waiting = store.state.chat.findLast((entry) => entry.status === 'queued');
-    if (!waiting) return false;
+    const { missionId, text } = store.conversation.lastQueued ?? {};
+    if (!missionId || !text) return false;
     outbox
-      .takeBack(waiting.missionId)
-      .then(() => chat.draft(waiting.text))
-      .catch((problem) => page.toast({ kind: 'error', text: problem.message }));
+      .takeBack(missionId)
+      .then(() => chat.draft(text))
+      .catch((problem) => page.toast({ kind: 'error', text: wordsOf(problem) }));
     return true;
   }
 
@@ -101,20 +108,22 @@ export function mountChat(root, page) {
     const stop = page.toast({ text: 'Looking through the conversation for what to remember…' });
     try {
       await page.connection.ask('system', { action: 'new_session' }, { timeout: 10 * 60_000 });
-      store.conversation.notice('session', { text: 'New session' });
+      store.conversation.notice({ notice: 'session', text: 'New session' });
       store.touch('chat');
       page.announce('A new session has begun.');
       thread.follow();
       composer.focus();
     } catch (problem) {
-      page.toast({ kind: 'error', text: problem.message });
+      page.toast({ kind: 'error', text: wordsOf(problem) });
     } finally {
       stop();
     }
   }
 
   let dragDepth = 0;
+  /** @param {DragEvent} event */
   const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes('Files');
+  /** @param {boolean} on */
   const highlight = (on) => {
     dragDepth = on ? dragDepth + 1 : Math.max(0, dragDepth - 1);
     root.classList.toggle('dropping', dragDepth > 0);
@@ -122,7 +131,9 @@ export function mountChat(root, page) {
   root.addEventListener('dragenter', (event) => hasFiles(event) && highlight(true));
   root.addEventListener('dragleave', (event) => hasFiles(event) && highlight(false));
   // Dropped beside the chat a file would replace the page.
-  for (const name of ['dragover', 'drop']) addEventListener(name, (event) => hasFiles(event) && event.preventDefault());
+  for (const name of /** @type {const} */ (['dragover', 'drop'])) {
+    addEventListener(name, (event) => hasFiles(event) && event.preventDefault());
+  }
   root.addEventListener('drop', (event) => {
     dragDepth = 0;
     root.classList.remove('dropping');
@@ -174,8 +185,10 @@ export function mountChat(root, page) {
     shown: () => thread.draw(),
     hidden() {},
     focus: () => composer.focus(),
+    /** @param {string} text */
     draft: (text) => composer.draft(text),
     newSession,
+    /** @param {string} missionId */
     async openMission(missionId) {
       if (await thread.show(missionId)) return true;
       page.toast({ text: 'That message is further back than what is loaded here. Its turn is in memory.' });

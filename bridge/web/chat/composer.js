@@ -3,6 +3,9 @@
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
 
+/** @import { Page } from '../types/page.js' */
+/** @import { Uploads } from './uploads.js' */
+
 const DRAFT_KEY = 'sprite.draft';
 const KEEP_MS = 300;
 /** From here on a draft says how long it is. */
@@ -12,69 +15,74 @@ const TALLEST_PX = 260;
 
 export class Composer {
   #timer = 0;
+  /** @type {Uploads | null} */
   #uploads = null;
 
+  field = h('textarea', {
+    id: 'composer-text',
+    class: 'composer-text',
+    rows: 1,
+    placeholder: 'Message Sprite',
+    'aria-label': 'Message',
+    'aria-describedby': 'composer-note',
+    enterKeyHint: 'send',
+    spellcheck: true,
+  });
+  note = h('p', { id: 'composer-note', class: 'composer-note', role: 'alert', hidden: true });
+  picker = h('input', {
+    type: 'file',
+    multiple: true,
+    hidden: true,
+    'aria-label': 'Choose files',
+    onchange: () => {
+      void this.addFiles([...(this.picker.files ?? [])]);
+      this.picker.value = '';
+    },
+  });
+  attach = h(
+    'button',
+    {
+      class: 'icon-button',
+      type: 'button',
+      'aria-label': 'Attach files',
+      title: 'Attach files',
+      onclick: () => this.picker.click(),
+    },
+    iconElement('attach'),
+  );
+  send = h(
+    'button',
+    { class: 'icon-button send', type: 'submit', 'aria-label': 'Send', title: 'Send (Enter)' },
+    iconElement('send'),
+  );
+  element = h(
+    'form',
+    {
+      class: 'composer',
+      autocomplete: 'off',
+      onsubmit: (event) => {
+        event.preventDefault();
+        this.submit();
+      },
+    },
+    h('div', { class: 'composer-row' }, this.attach, this.picker, this.field, this.send),
+    this.note,
+  );
+
+  /**
+   * @param {Page} page
+   * @param {{ onSent: () => void, onEditQueued: () => boolean }} heard
+   */
   constructor(page, { onSent, onEditQueued }) {
     this.page = page;
     this.onSent = onSent;
     this.onEditQueued = onEditQueued;
-    this.#make();
+    this.#listen();
     this.field.value = sessionStorage.getItem(DRAFT_KEY) ?? localStorage.getItem(DRAFT_KEY) ?? '';
     this.#changed();
   }
 
-  #make() {
-    this.field = h('textarea', {
-      id: 'composer-text',
-      class: 'composer-text',
-      rows: 1,
-      placeholder: 'Message Sprite',
-      'aria-label': 'Message',
-      'aria-describedby': 'composer-note',
-      enterKeyHint: 'send',
-      spellcheck: true,
-    });
-    this.note = h('p', { id: 'composer-note', class: 'composer-note', role: 'alert', hidden: true });
-    const picker = h('input', {
-      type: 'file',
-      multiple: true,
-      hidden: true,
-      'aria-label': 'Choose files',
-      onchange: () => {
-        void this.addFiles([...picker.files]);
-        picker.value = '';
-      },
-    });
-    this.picker = picker;
-    this.attach = h(
-      'button',
-      {
-        class: 'icon-button',
-        type: 'button',
-        'aria-label': 'Attach files',
-        title: 'Attach files',
-        onclick: () => picker.click(),
-      },
-      iconElement('attach'),
-    );
-    this.send = h(
-      'button',
-      { class: 'icon-button send', type: 'submit', 'aria-label': 'Send', title: 'Send (Enter)' },
-      iconElement('send'),
-    );
-    this.element = h(
-      'form',
-      {
-        class: 'composer',
-        autocomplete: 'off',
-        onsubmit: (event) => {
-          event.preventDefault();
-          this.submit();
-        },
-      },
-      h('div', { class: 'composer-row' }, this.attach, picker, this.field, this.send),
-      this.note,
-    );
+  #listen() {
     this.field.addEventListener('input', () => this.#changed());
     this.field.addEventListener('keydown', (event) => this.#key(event));
     this.field.addEventListener('paste', (event) => {
@@ -86,7 +94,10 @@ export class Composer {
     addEventListener('pagehide', () => this.#keep());
   }
 
-  /** Puts words into the field, below what stands there already. */
+  /**
+   * Puts words into the field, below what stands there already.
+   * @param {string} text
+   */
   draft(text) {
     this.field.value = this.field.value.trim() ? `${this.field.value.trimEnd()}\n\n${text}` : text;
     this.#changed();
@@ -94,7 +105,10 @@ export class Composer {
     this.field.setSelectionRange(this.field.value.length, this.field.value.length);
   }
 
-  /** Sends files on their way, beside what is being written. */
+  /**
+   * Sends files on their way, beside what is being written.
+   * @param {File[]} files
+   */
   async addFiles(files) {
     if (!files.length) return;
     const { Uploads } = await import('./uploads.js');
@@ -125,6 +139,7 @@ export class Composer {
     return undefined;
   }
 
+  /** @param {KeyboardEvent} event */
   #key(event) {
     if (event.isComposing) return;
     // On a phone's keyboard Enter is a new line; its Send key is the button.
@@ -162,6 +177,7 @@ export class Composer {
     else this.note.hidden = true;
   }
 
+  /** @param {string} words */
   #say(words) {
     this.note.textContent = words;
     this.note.hidden = false;

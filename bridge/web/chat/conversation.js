@@ -1,41 +1,57 @@
 // The chat as a list of exchanges: what a person said and everything that followed, in one place. A fold, without DOM.
 //
-// An entry is an exchange `{kind: 'exchange', key, missionId, text, at, status, parts, error, cost, ms, version}` or a
-// notice `{kind: 'notice', key, notice, at, ...}`. A part is `{kind: 'text', text, done}`, `{kind: 'tool', ...}` or
-// `{kind: 'permission', ...}`.
-// `version` grows with each change, so that who draws compares one number.
+// An entry is an exchange or a notice; what an exchange was answered with are its parts (types/page.d.ts).
 
+/** @import { AgentEvent, ChatMessage, ChatSaid, PermissionRequest, Running, StateSync } from '../types/page.js' */
+/** @import { Decision, Entry, Exchange, ExchangeStatus, Notice, NoticeText } from '../types/page.js' */
+
+/** @type {ReadonlySet<string>} */
 export const ENDED = new Set(['complete', 'interrupted', 'error']);
+/** @type {ReadonlySet<ExchangeStatus>} */
 const WAITING = new Set(['queued', 'sent']);
-const ENDS = new Set(['complete', 'interrupted', 'error']);
 
 export class Conversation {
+  /** @type {Entry[]} */
   entries = [];
+  /** @type {Map<string, Exchange>} */
   #byMission = new Map();
   #keys = 0;
 
+  /** @param {string} missionId */
   find(missionId) {
     return this.#byMission.get(missionId);
   }
 
+  /** @returns {Exchange | undefined} */
   get running() {
-    return this.entries.findLast((entry) => entry.status === 'running');
+    return this.#exchanges.findLast((entry) => entry.status === 'running');
   }
 
-  /** The first line of chat that is shown, by which older ones are asked for; null where there is none. */
+  /** The message that was said last and still waits for its turn. */
+  get lastQueued() {
+    return this.#exchanges.findLast((entry) => entry.status === 'queued');
+  }
+
+  /**
+   * The first line of chat that is shown, by which older ones are asked for; null where there is none.
+   * @returns {number | null}
+   */
   get oldestRow() {
-    return this.entries.find((entry) => entry.rowId)?.rowId ?? null;
+    return this.#exchanges.find((entry) => entry.rowId)?.rowId ?? null;
   }
 
-  /** Starts again from the server's state; tool calls that this page has seen stay with what was said. */
+  /**
+   * Starts again from the server's state; tool calls that this page has seen stay with what was said.
+   * @param {StateSync} state
+   */
   sync({ chat, session, queued = [], running = null, permissions = [] }) {
     const before = new Map(this.#byMission);
     const notices = this.entries.filter((entry) => entry.kind === 'notice');
     this.entries.length = 0;
     this.#byMission.clear();
     for (const row of chat) this.#row(row, before);
-    for (const entry of this.entries) {
-      if (queued.includes(entry.missionId)) entry.status = 'queued';
+    for (const entry of this.#exchanges) {
+      if (queued.includes(entry.missionId ?? '')) entry.status = 'queued';
       else if (entry.status === 'sent' && entry.missionId !== session.running_mission_id) entry.status = 'interrupted';
     }
     if (running) this.#resume(running, before.get(running.mission_id));
@@ -43,15 +59,21 @@ export class Conversation {
     for (const notice of notices) this.#insertByTime(notice);
   }
 
-  /** Lines that are older than all that are shown, oldest first. */
+  /**
+   * Lines that are older than all that are shown, oldest first.
+   * @param {ChatMessage[]} rows
+   */
   prepend(rows) {
     const shown = this.entries.splice(0);
     for (const row of rows) this.#row(row, new Map());
-    for (const entry of this.entries) if (WAITING.has(entry.status)) entry.status = 'interrupted';
+    for (const entry of this.#exchanges) if (WAITING.has(entry.status)) entry.status = 'interrupted';
     this.entries.push(...shown);
   }
 
-  /** A person's message was taken, on this page or another. */
+  /**
+   * A person's message was taken, on this page or another.
+   * @param {Pick<ChatSaid, 'mission_id' | 'text' | 'at'>} said
+   */
   said({ mission_id: missionId, text, at }) {
     const known = this.#byMission.get(missionId);
     if (known) {
@@ -63,6 +85,7 @@ export class Conversation {
     return this.#add({ missionId, text, at, status: runs ? 'queued' : 'sent' });
   }
 
+  /** @param {string} missionId */
   remove(missionId) {
     const entry = this.#byMission.get(missionId);
     if (!entry) return;
@@ -70,14 +93,18 @@ export class Conversation {
     this.entries.splice(this.entries.indexOf(entry), 1);
   }
 
+  /**
+   * @param {AgentEvent} event
+   * @param {number} timestamp
+   */
   event(event, timestamp) {
     const known = event.mission_id ? this.#byMission.get(event.mission_id) : this.#byItself();
     if (event.event === 'interrupted' && (!known || WAITING.has(known.status))) {
       // It was taken back before its turn came.
-      this.remove(event.mission_id);
+      this.remove(event.mission_id ?? '');
       return;
     }
-    if (!known && ENDS.has(event.event)) return;
+    if (!known && ENDED.has(event.event)) return;
     const entry =
       known ??
       this.#add({ missionId: event.mission_id ?? null, at: timestamp / 1000, status: 'running', startedAt: timestamp });
@@ -85,18 +112,20 @@ export class Conversation {
     entry.version += 1;
   }
 
+  /** @param {PermissionRequest} request */
   permission(request) {
     if (this.#question(request.request_id)) return;
-    const entry =
-      this.#byMission.get(request.mission_id) ??
-      this.running ??
-      this.entries.findLast((each) => each.kind === 'exchange');
+    const entry = this.#byMission.get(request.mission_id ?? '') ?? this.running ?? this.#exchanges.at(-1);
     if (!entry) return;
     entry.parts.push({ kind: 'permission', key: this.#key(), decision: undefined, ...request });
     entry.version += 1;
   }
 
-  /** A question is answered: `allow`, `deny`, `always`, or null where nobody did. */
+  /**
+   * A question is answered: `allow`, `deny`, `always`, or null where nobody did.
+   * @param {string} requestId
+   * @param {Decision | null} decision
+   */
   resolved(requestId, decision) {
     const found = this.#question(requestId);
     if (!found || found.part.decision !== undefined) return;
@@ -105,25 +134,34 @@ export class Conversation {
   }
 
   openPermissions() {
-    return this.entries.flatMap((entry) =>
-      (entry.parts ?? []).filter((part) => part.kind === 'permission' && part.decision === undefined),
-    );
+    const parts = this.#exchanges.flatMap((entry) => entry.parts);
+    return parts.filter((part) => part.kind === 'permission').filter((part) => part.decision === undefined);
   }
 
-  /** A line between the exchanges; an id makes it appear once. */
-  notice(notice, { id = null, at = Date.now() / 1000, ...data } = {}) {
+  /**
+   * A line between the exchanges; an id makes it appear once.
+   * @param {NoticeText} text
+   * @param {{ id?: string | null, at?: number }} [where]
+   */
+  notice(text, { id = null, at = Date.now() / 1000 } = {}) {
     if (id !== null && this.entries.some((entry) => entry.kind === 'notice' && entry.id === id)) return;
-    this.entries.push({ kind: 'notice', key: this.#key(), notice, id, at, version: 0, ...data });
+    this.entries.push({ kind: 'notice', key: this.#key(), id, at, version: 0, ...text });
   }
 
   // --- inside ---
+
+  get #exchanges() {
+    return this.entries.filter((entry) => entry.kind === 'exchange');
+  }
 
   #key() {
     this.#keys += 1;
     return this.#keys;
   }
 
+  /** @param {Partial<Exchange> & Pick<Exchange, 'missionId' | 'at' | 'status'>} given */
   #add(given) {
+    /** @type {Exchange} */
     const entry = {
       kind: 'exchange',
       key: this.#key(),
@@ -144,25 +182,27 @@ export class Conversation {
   }
 
   #byItself() {
-    return this.entries.findLast(
-      (entry) => entry.kind === 'exchange' && !entry.missionId && entry.status === 'running',
-    );
+    return this.#exchanges.findLast((entry) => !entry.missionId && entry.status === 'running');
   }
 
+  /** @param {string} requestId */
   #question(requestId) {
-    for (const entry of this.entries) {
-      const part = entry.parts?.find(
-        (candidate) => candidate.kind === 'permission' && candidate.request_id === requestId,
-      );
+    for (const entry of this.#exchanges) {
+      const questions = entry.parts.filter((part) => part.kind === 'permission');
+      const part = questions.find((candidate) => candidate.request_id === requestId);
       if (part) return { entry, part };
     }
     return null;
   }
 
+  /**
+   * @param {ChatMessage} row
+   * @param {Map<string, Exchange>} before
+   */
   #row(row, before) {
-    const known = row.mission_id ? before.get(row.mission_id) : null;
+    const known = before.get(row.mission_id ?? '');
     const entry =
-      (row.mission_id && this.#byMission.get(row.mission_id)) ||
+      this.#byMission.get(row.mission_id ?? '') ??
       this.#add({
         missionId: row.mission_id,
         at: row.at,
@@ -183,26 +223,38 @@ export class Conversation {
     }
   }
 
+  /**
+   * @param {Running} running
+   * @param {Exchange | undefined} known
+   */
   #resume({ mission_id: missionId, events, partial }, known) {
-    const entry = this.#byMission.get(missionId) ?? this.#add({ missionId, at: Date.now() / 1000 });
-    Object.assign(entry, { status: 'running', startedAt: known?.startedAt ?? Date.now(), parts: [] });
-    const toolTimes = new Map((known?.parts ?? []).map((part) => [part.toolUseId, part]));
-    for (const event of events) this.#apply(entry, event, entry.startedAt);
-    for (const part of entry.parts) {
+    const entry = this.#byMission.get(missionId) ?? this.#add({ missionId, at: Date.now() / 1000, status: 'running' });
+    const tools = (known?.parts ?? []).filter((part) => part.kind === 'tool');
+    const toolTimes = new Map(tools.map((part) => [part.toolUseId, part]));
+    const startedAt = known?.startedAt ?? Date.now();
+    Object.assign(entry, { status: 'running', startedAt, parts: [] });
+    for (const event of events) this.#apply(entry, event, startedAt);
+    for (const part of entry.parts.filter((each) => each.kind === 'tool')) {
       const seen = toolTimes.get(part.toolUseId);
-      if (part.kind === 'tool' && seen) part.startedAt = seen.startedAt;
-      else if (part.kind === 'tool' && !part.endedAt) part.startedAt = Date.now();
+      if (seen) part.startedAt = seen.startedAt;
+      else if (!part.endedAt) part.startedAt = Date.now();
     }
     if (partial) entry.parts.push({ kind: 'text', key: this.#key(), text: partial, done: false });
     entry.version += 1;
   }
 
+  /** @param {Notice} notice */
   #insertByTime(notice) {
     const index = this.entries.findIndex((entry) => entry.at > notice.at);
     if (index < 0) this.entries.push(notice);
     else this.entries.splice(index, 0, notice);
   }
 
+  /**
+   * @param {Exchange} entry
+   * @param {AgentEvent} event
+   * @param {number} timestamp
+   */
   #apply(entry, event, timestamp) {
     const last = entry.parts.at(-1);
     const open = last?.kind === 'text' && !last.done ? last : null;
@@ -236,7 +288,8 @@ export class Conversation {
         });
         break;
       case 'tool_result': {
-        const tool = entry.parts.find((part) => part.toolUseId === event.tool_use_id);
+        const tools = entry.parts.filter((part) => part.kind === 'tool');
+        const tool = tools.find((part) => part.toolUseId === event.tool_use_id);
         if (tool)
           Object.assign(tool, { endedAt: timestamp, summary: event.summary ?? '', isError: Boolean(event.is_error) });
         break;
@@ -254,13 +307,20 @@ export class Conversation {
       case 'interrupted':
         this.#end(entry, 'interrupted', timestamp);
         break;
-      case 'error':
+      case 'error': {
         this.#end(entry, 'error', timestamp);
-        entry.error = { code: event.code, message: event.message, retryable: event.retryable !== false };
+        const { code, message, retryable } = event;
+        entry.error = { code, message, retryable: retryable !== false };
         break;
+      }
     }
   }
 
+  /**
+   * @param {Exchange} entry
+   * @param {ExchangeStatus} status
+   * @param {number} timestamp
+   */
   #end(entry, status, timestamp) {
     Object.assign(entry, { status, compacting: false });
     for (const part of entry.parts) {
@@ -269,7 +329,10 @@ export class Conversation {
     }
   }
 
-  /** It has its turn now: what still waits comes after it. */
+  /**
+   * It has its turn now: what still waits comes after it.
+   * @param {Exchange} entry
+   */
   #moveBeforeWaiting(entry) {
     const index = this.entries.indexOf(entry);
     const target = this.entries.findIndex((other) => other.kind === 'exchange' && WAITING.has(other.status));

@@ -3,9 +3,12 @@
 import { copyText, h } from '../dom.js';
 import { duration, iso, money, when } from '../format.js';
 import { iconElement } from '../icons.js';
+import { codeOf, wordsOf } from '../problem.js';
 import { Question } from './question.js';
 import { TextPart } from './text_part.js';
 import { ToolRow } from './tool_row.js';
+
+/** @import { Exchange, Page, Part, View } from '../types/page.js' */
 
 /** A longer message of the person's is folded. */
 const FOLD_CHARS = 1400;
@@ -13,13 +16,19 @@ const STATES = { queued: 'Waits for its turn', sent: 'Sent' };
 
 export class ExchangeView {
   #version = -1;
+  /** @type {string | null} */
   #text = null;
+  /** @type {Map<number, View<Part>>} */
   #parts = new Map();
   #said = h('div', { class: 'said' });
   #body = h('div', { class: 'reply-body' });
   #foot = h('div', { class: 'reply-foot' });
   #footShown = '';
 
+  /**
+   * @param {Exchange} entry
+   * @param {Page} page
+   */
   constructor(entry, page) {
     this.entry = entry;
     this.page = page;
@@ -32,6 +41,7 @@ export class ExchangeView {
     );
   }
 
+  /** @param {Exchange} entry */
   update(entry) {
     this.entry = entry;
     if (entry.version === this.#version) return;
@@ -44,6 +54,7 @@ export class ExchangeView {
     this.reply.hidden = entry.parts.length === 0 && this.#foot.childElementCount === 0;
   }
 
+  /** @param {Exchange} entry */
   #drawSaid(entry) {
     const shown = `${entry.text}|${entry.status in STATES ? entry.status : ''}`;
     if (this.#text === shown) return;
@@ -74,17 +85,21 @@ export class ExchangeView {
     );
   }
 
+  /** @param {Exchange} entry */
   #queueTools(entry) {
-    if (entry.status !== 'queued') return [];
+    const { missionId, text } = entry;
+    if (entry.status !== 'queued' || missionId === null) return [];
+    /** @param {boolean} edit */
     const takeBack = async (edit) => {
       try {
-        await this.page.outbox.takeBack(entry.missionId);
-        if (edit) this.page.draft(entry.text);
+        await this.page.outbox.takeBack(missionId);
+        if (edit) this.page.draft(text ?? '');
         else this.page.announce('Message removed.');
       } catch (problem) {
         this.page.toast({
           kind: 'error',
-          text: problem.code === 'not_running' ? 'It is being worked on already. Stop it instead.' : problem.message,
+          text:
+            codeOf(problem) === 'not_running' ? 'It is being worked on already. Stop it instead.' : wordsOf(problem),
         });
       }
     };
@@ -103,6 +118,7 @@ export class ExchangeView {
     ];
   }
 
+  /** @param {Exchange} entry */
   #drawParts(entry) {
     const keys = new Set(entry.parts.map((part) => part.key));
     for (const [key, view] of this.#parts) {
@@ -114,12 +130,7 @@ export class ExchangeView {
     for (const part of entry.parts) {
       let view = this.#parts.get(part.key);
       if (!view) {
-        view =
-          part.kind === 'tool'
-            ? new ToolRow(part, this.page)
-            : part.kind === 'permission'
-              ? new Question(part, this.page)
-              : new TextPart();
+        view = this.#made(part);
         this.#parts.set(part.key, view);
         if (at) at.after(view.element);
         else this.#body.prepend(view.element);
@@ -129,6 +140,16 @@ export class ExchangeView {
     }
   }
 
+  /**
+   * @param {Part} part
+   * @returns {View<Part>}
+   */
+  #made(part) {
+    if (part.kind === 'tool') return new ToolRow(part, this.page);
+    return part.kind === 'permission' ? new Question(part, this.page) : new TextPart();
+  }
+
+  /** @param {Exchange} entry */
   #drawFoot(entry) {
     const shown = [entry.status, entry.error?.message, entry.ms, entry.compacting].join('|');
     if (shown === this.#footShown) return;
@@ -155,23 +176,29 @@ export class ExchangeView {
     this.#foot.replaceChildren(...pieces);
   }
 
+  /**
+   * @param {Exchange} entry
+   * @param {string} label
+   */
   #again(entry, label) {
-    if (!entry.text) return null;
+    const { text } = entry;
+    if (!text) return null;
     // Sent as it is it would fail again.
     if (entry.error?.retryable === false)
       return h(
         'button',
-        { class: 'button small', type: 'button', onclick: () => this.page.draft(entry.text) },
+        { class: 'button small', type: 'button', onclick: () => this.page.draft(text) },
         iconElement('edit', true),
         'Change it',
       );
     const again = () => {
-      const problem = this.page.outbox.submit(entry.text, this.page.stackId());
+      const problem = this.page.outbox.submit(text, this.page.stackId());
       if (problem) this.page.toast({ kind: 'error', text: problem });
     };
     return h('button', { class: 'button small', type: 'button', onclick: again }, iconElement('retry', true), label);
   }
 
+  /** @param {Exchange} entry */
   #meta(entry) {
     const said = () =>
       entry.parts
@@ -182,7 +209,7 @@ export class ExchangeView {
     const figures = [
       when(entry.at),
       entry.ms !== null && entry.ms >= 1000 && duration(entry.ms),
-      entry.cost > 0 && !this.page.isOffline() && money(entry.cost),
+      entry.cost !== null && entry.cost > 0 && !this.page.isOffline() && money(entry.cost),
     ].filter(Boolean);
     return h(
       'div',
@@ -203,7 +230,10 @@ export class ExchangeView {
   }
 }
 
-/** What the agent's client says of a refusal begins with a number that helps nobody. */
+/**
+ * What the agent's client says of a refusal begins with a number that helps nobody.
+ * @param {Exchange['error']} error
+ */
 function problemWords(error) {
   if (!error?.message) return 'It could not be finished.';
   return error.message.replace(/^API Error: \d{3} ?/, 'The model’s service answered: ');

@@ -4,11 +4,17 @@ import { h } from '../dom.js';
 import { plural } from '../format.js';
 import { iconElement } from '../icons.js';
 
+/** @import { Notice, Page } from '../types/page.js' */
+
 const MOST = 5;
 /** So few are shown at once; more open when asked. */
 const FEW = 3;
 
 export class NoticeView {
+  /**
+   * @param {Notice} entry
+   * @param {Page} page
+   */
   constructor(entry, page) {
     this.element = entry.notice === 'learned' ? learned(entry, page) : h('p', { class: 'notice rule' }, entry.text);
     this.element.dataset.notice = entry.notice;
@@ -17,6 +23,10 @@ export class NoticeView {
   update() {}
 }
 
+/**
+ * @param {Extract<Notice, { notice: 'learned' }>} learned
+ * @param {Page} page
+ */
 function learned({ learnings, files }, page) {
   const rows = learnings
     .slice(0, MOST)
@@ -55,4 +65,5 @@ function learned({ learnings, files }, page) {
   );
 }
 
+/** @param {string} type */
 const typeName = (type = '') => type.toLowerCase().replaceAll('_', ' ');

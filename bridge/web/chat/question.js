@@ -2,8 +2,12 @@
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
+import { codeOf, wordsOf } from '../problem.js';
 import { inputText, shortName, wants } from './tools.js';
 
+/** @import { Decision, Page, PermissionPart } from '../types/page.js' */
+
+/** @type {Record<string, string>} */
 const ANSWERS = {
   allow: 'Allowed',
   always: 'Allowed from now on',
@@ -12,13 +16,21 @@ const ANSWERS = {
 };
 
 export class Question {
+  /** @type {PermissionPart['decision']} */
   #decision;
+  /** @type {HTMLButtonElement[]} */
+  #choices;
   #buttons = h('div', { class: 'row question-buttons' });
 
+  /**
+   * @param {PermissionPart} part
+   * @param {Page} page
+   */
   constructor(part, page) {
     const id = `question-${part.key}`;
+    /** @param {Decision} decision */
     const answer = (decision) => void this.#answer(part, page, decision);
-    this.#buttons.append(
+    this.#choices = [
       h('button', { class: 'button primary small', type: 'button', onclick: () => answer('allow') }, 'Allow once'),
       h(
         'button',
@@ -26,7 +38,8 @@ export class Question {
         `Always allow ${shortName(part.tool)}`,
       ),
       h('button', { class: 'button small danger', type: 'button', onclick: () => answer('deny') }, 'Don’t allow'),
-    );
+    ];
+    this.#buttons.append(...this.#choices);
     this.state = h('p', { class: 'muted small-text', hidden: true });
     this.element = h(
       'div',
@@ -42,6 +55,7 @@ export class Question {
     );
   }
 
+  /** @param {PermissionPart} part */
   update(part) {
     if (this.#decision === part.decision) return;
     this.#decision = part.decision;
@@ -49,22 +63,27 @@ export class Question {
     this.element.classList.toggle('answered', !isOpen);
     this.#buttons.hidden = !isOpen;
     this.state.hidden = isOpen;
-    this.state.textContent = isOpen ? '' : ANSWERS[part.decision];
+    this.state.textContent = isOpen ? '' : (ANSWERS[String(part.decision)] ?? '');
   }
 
+  /**
+   * @param {PermissionPart} part
+   * @param {Page} page
+   * @param {Decision} decision
+   */
   async #answer(part, page, decision) {
-    for (const button of this.#buttons.children) button.disabled = true;
+    for (const button of this.#choices) button.disabled = true;
     try {
       await page.connection.ask('permission', { request_id: part.request_id, decision });
       page.store.conversation.resolved(part.request_id, decision);
       page.store.state.permissions = page.store.conversation.openPermissions();
       page.store.touch('chat', 'permissions');
     } catch (problem) {
-      if (problem.code === 'not_found') page.store.conversation.resolved(part.request_id, null);
-      else page.toast({ kind: 'error', text: problem.message });
+      if (codeOf(problem) === 'not_found') page.store.conversation.resolved(part.request_id, null);
+      else page.toast({ kind: 'error', text: wordsOf(problem) });
       page.store.touch('chat', 'permissions');
     } finally {
-      for (const button of this.#buttons.children) button.disabled = false;
+      for (const button of this.#choices) button.disabled = false;
     }
   }
 }

@@ -4,8 +4,12 @@
 import { h } from '../dom.js';
 import { clock } from '../format.js';
 import { iconElement } from '../icons.js';
+import { codeOf, wordsOf } from '../problem.js';
 import { doing } from './tools.js';
 
+/** @import { Link, Page, State } from '../types/page.js' */
+
+/** @type {Record<Exclude<Link['state'], 'ready'>, string>} */
 const LINK = {
   connecting: 'Connecting to your agent',
   waking: 'Waking your agent’s computer',
@@ -14,13 +18,21 @@ const LINK = {
   offline: 'Reconnecting',
   'signed-out': 'Signed out',
 };
+/** @typedef {'link' | 'ask' | 'busy' | 'idle' | 'bad'} Kind */
+/** @typedef {{ kind: Kind, words: string, since?: number | null, retry?: boolean }} RunState */
+
 /** Said where no model answers, but rules. */
 const OFFLINE = 'Offline model: a stand-in answers, by rules';
 const TICK_MS = 1000;
 /** A connection that is back within this is not worth a word. */
 const PATIENCE_MS = 700;
 
-/** What is going on, from the state alone: `{kind, words, since}`; kinds: link, ask, busy, idle, bad. */
+/**
+ * What is going on, from the state alone: `{kind, words, since}`; kinds: link, ask, busy, idle, bad.
+ * @param {State} state
+ * @param {string | null} stopping
+ * @returns {RunState}
+ */
 export function runState({ link, loaded, chat, permissions, session }, stopping) {
   if (link.state === 'unavailable') return { kind: 'bad', words: link.detail || LINK.unavailable, retry: true };
   if (link.state === 'signed-out') return { kind: 'bad', words: 'Signed out' };
@@ -31,29 +43,28 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
       since: link.since,
       retry: true,
     };
-  if (link.state !== 'ready')
-    return { kind: 'link', words: link.detail || LINK[link.state] || LINK.connecting, since: link.since };
+  if (link.state !== 'ready') return { kind: 'link', words: link.detail || LINK[link.state], since: link.since };
   if (!loaded) return { kind: 'link', words: 'Opening the conversation', since: link.since };
-  const running = chat.findLast((entry) => entry.status === 'running');
-  if (permissions.length) return { kind: 'ask', words: 'Waiting for your answer', running: running ?? null };
+  const running = chat.filter((entry) => entry.kind === 'exchange').findLast((entry) => entry.status === 'running');
+  if (permissions.length) return { kind: 'ask', words: 'Waiting for your answer' };
   if (!running)
-    return session.running_mission_id
-      ? { kind: 'busy', words: 'Working', running: null }
-      : { kind: 'idle', words: link.detail };
-  if (stopping) return { kind: 'busy', words: 'Stopping', running };
-  const tool = running.parts.findLast((part) => part.kind === 'tool' && !part.endedAt);
-  if (tool) return { kind: 'busy', words: capital(doing(tool.name)), since: tool.startedAt, running };
-  if (running.compacting) return { kind: 'busy', words: 'Summing up the older part of the conversation', running };
+    return session.running_mission_id ? { kind: 'busy', words: 'Working' } : { kind: 'idle', words: link.detail };
+  if (stopping) return { kind: 'busy', words: 'Stopping' };
+  const tool = running.parts.filter((part) => part.kind === 'tool').findLast((part) => !part.endedAt);
+  if (tool) return { kind: 'busy', words: capital(doing(tool.name)), since: tool.startedAt };
+  if (running.compacting) return { kind: 'busy', words: 'Summing up the older part of the conversation' };
   const last = running.parts.at(-1);
-  if (last?.kind === 'text' && !last.done) return { kind: 'busy', words: 'Writing', running };
-  return { kind: 'busy', words: 'Thinking', since: last?.endedAt ?? running.startedAt, running };
+  if (last?.kind === 'text' && !last.done) return { kind: 'busy', words: 'Writing' };
+  return { kind: 'busy', words: 'Thinking', since: (last?.kind === 'tool' && last.endedAt) || running.startedAt };
 }
 
 export class RunStateLine {
+  /** @type {string | null} */
   #stopping = null;
   #timer = 0;
   #shown = '';
 
+  /** @param {Page} page */
   constructor(page) {
     this.page = page;
     this.dot = h('span', { class: 'run-dot', 'aria-hidden': 'true' });
@@ -115,13 +126,16 @@ export class RunStateLine {
       await this.page.connection.ask('interrupt', { mission_id: id });
     } catch (problem) {
       this.#stopping = null;
-      if (problem.code !== 'not_running')
-        this.page.toast({ kind: 'error', text: `It could not be stopped: ${problem.message}` });
+      if (codeOf(problem) !== 'not_running')
+        this.page.toast({ kind: 'error', text: `It could not be stopped: ${wordsOf(problem)}` });
       this.draw();
     }
   }
 
-  /** A screen reader hears beginnings and ends, not every word in between. */
+  /**
+   * A screen reader hears beginnings and ends, not every word in between.
+   * @param {RunState} now
+   */
   #say(now) {
     const kind = now.kind === 'busy' ? 'busy' : `${now.kind} ${now.words}`;
     if (kind === this.#shown) return;
@@ -134,4 +148,5 @@ export class RunStateLine {
   }
 }
 
-const capital = (words) => words[0].toUpperCase() + words.slice(1);
+/** @param {string} words */
+const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);

@@ -2,6 +2,11 @@
 
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
+import { wordsOf } from '../problem.js';
+
+/** @import { Entry, Page, View } from '../types/page.js' */
+/** @import { ExchangeView } from './exchange.js' */
+/** @import { NoticeView } from './notice.js' */
 
 /** So many entries are in the document at first, a few screens full; and so many more each time, none of them felt. */
 const FIRST = 30;
@@ -11,40 +16,30 @@ const NEAR_PX = 32;
 const HISTORY_ROWS = 200;
 const FLASH_MS = 1600;
 
+/** @typedef {{ exchange: typeof ExchangeView, notice: typeof NoticeView }} Drawers */
+
 export class Thread {
+  /** @type {Map<number, View<Entry>>} */
   #views = new Map();
   #shown = FIRST;
   #follows = true;
   #lastTop = 0;
   #loading = false;
   #atStart = false;
-  /** The modules that draw entries: markdown is most of the page's weight, and an empty conversation needs none. */
+  /**
+   * The modules that draw entries: markdown is most of the page's weight, and an empty conversation needs none.
+   * @type {Drawers | null}
+   */
   #drawers = null;
+  /** @type {Promise<void> | null} */
   #loadingDrawers = null;
 
+  /**
+   * @param {Page} page
+   * @param {{ empty: HTMLElement, unsent: HTMLElement }} around
+   */
   constructor(page, { empty, unsent }) {
     this.page = page;
-    this.#make(empty, unsent);
-    this.scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
-    // Who opens a row wants to read it, not to be taken to the end.
-    this.list.addEventListener(
-      'toggle',
-      (event) => {
-        if (event.target.open && event.isTrusted && this.scroller.contains(document.activeElement))
-          this.#follows = false;
-      },
-      true,
-    );
-    // What grows by itself (a block laid out late, a row that opens) must not push the end out of sight.
-    new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.content);
-    new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.scroller);
-    new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && this.#earlierFor(true), {
-      root: this.scroller,
-      rootMargin: '400px 0px 0px',
-    }).observe(this.earlier);
-  }
-
-  #make(empty, unsent) {
     this.earlier = h(
       'button',
       {
@@ -69,6 +64,23 @@ export class Thread {
       'Jump to latest',
     );
     this.element = h('div', { class: 'thread-frame' }, this.scroller, this.jump);
+    this.scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
+    // Who opens a row wants to read it, not to be taken to the end.
+    this.list.addEventListener(
+      'toggle',
+      (event) => {
+        const opened = event.target instanceof HTMLDetailsElement && event.target.open;
+        if (opened && event.isTrusted && this.scroller.contains(document.activeElement)) this.#follows = false;
+      },
+      true,
+    );
+    // What grows by itself (a block laid out late, a row that opens) must not push the end out of sight.
+    new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.content);
+    new ResizeObserver(() => this.#follows && this.#toEnd()).observe(this.scroller);
+    new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && this.#earlierFor(true), {
+      root: this.scroller,
+      rootMargin: '400px 0px 0px',
+    }).observe(this.earlier);
   }
 
   get entries() {
@@ -97,6 +109,7 @@ export class Thread {
     return this.#loadingDrawers;
   }
 
+  /** @param {Drawers} drawers */
   #draw(drawers) {
     const entries = this.entries;
     const from = Math.max(0, entries.length - this.#shown);
@@ -107,13 +120,15 @@ export class Thread {
       view.element.remove();
       this.#views.delete(key);
     }
+    /** @type {HTMLElement | null} */
     let at = null;
     for (const entry of visible) {
       let view = this.#views.get(entry.key);
       if (!view) {
-        view = new drawers[entry.kind](entry, this.page);
+        view = this.#made(entry, drawers);
         this.#views.set(entry.key, view);
       }
+      /** @type {Element | null} */
       const next = at ? at.nextElementSibling : this.list.firstElementChild;
       if (next !== view.element) {
         if (at) at.after(view.element);
@@ -129,6 +144,16 @@ export class Thread {
     else this.jump.hidden = false;
   }
 
+  /**
+   * @param {Entry} entry
+   * @param {Drawers} drawers
+   * @returns {View<Entry>}
+   */
+  #made(entry, drawers) {
+    if (entry.kind === 'exchange') return new drawers.exchange(entry, this.page);
+    return new drawers.notice(entry, this.page);
+  }
+
   jumpToEnd() {
     this.#follows = true;
     this.#toEnd();
@@ -141,15 +166,20 @@ export class Thread {
     this.#toEnd();
   }
 
-  /** Shows the exchange of a mission; false where it is not among what is loaded. */
+  /**
+   * Shows the exchange of a mission; false where it is not among what is loaded.
+   * @param {string} missionId
+   */
   async show(missionId) {
     await this.#load();
-    const index = this.entries.findIndex((entry) => entry.missionId === missionId);
-    if (index < 0) return false;
+    const index = this.entries.findIndex((entry) => entry.kind === 'exchange' && entry.missionId === missionId);
+    const entry = this.entries[index];
+    if (!entry) return false;
     this.#follows = false;
     this.#shown = Math.max(this.#shown, this.entries.length - index + 5);
     this.draw();
-    const { element } = this.#views.get(this.entries[index].key);
+    const element = this.#views.get(entry.key)?.element;
+    if (!element) return false;
     element.scrollIntoView({ block: 'start' });
     element.focus({ preventScroll: true });
     element.classList.add('flash');
@@ -174,7 +204,10 @@ export class Thread {
     this.jump.hidden = this.#follows || isAtEnd;
   }
 
-  /** More of what came before: from memory first, then from the sprite. Only scrolling there does it by itself. */
+  /**
+   * More of what came before: from memory first, then from the sprite. Only scrolling there does it by itself.
+   * @param {boolean} isScroll
+   */
   async #earlierFor(isScroll) {
     if (this.#loading || this.earlier.hidden || (isScroll && this.#follows)) return;
     this.#loading = true;
@@ -186,7 +219,7 @@ export class Thread {
       this.scroller.scrollTop = this.scroller.scrollHeight - before;
       this.#lastTop = this.scroller.scrollTop;
     } catch (problem) {
-      if (!isScroll) this.page.toast({ kind: 'error', text: problem.message });
+      if (!isScroll) this.page.toast({ kind: 'error', text: wordsOf(problem) });
     } finally {
       this.#loading = false;
     }

@@ -5,6 +5,9 @@ import { duration } from '../format.js';
 import { iconElement } from '../icons.js';
 import { describeCall, inputText, shortName } from './tools.js';
 
+/** @import { Page, ToolPart } from '../types/page.js' */
+
+/** @type {Record<string, string>} */
 const ICONS = {
   Bash: 'tool',
   search_memory: 'brain',
@@ -20,13 +23,18 @@ const CARD_TOOLS = new Set(['create_card', 'update_card']);
 const WORTH_SAYING_MS = 1000;
 
 export class ToolRow {
-  #part = null;
+  #shown = '';
   #opened = false;
   #state = h('span', { class: 'tool-state muted' });
   #body = h('div', { class: 'tool-body' });
 
+  /**
+   * @param {ToolPart} part
+   * @param {Page} page
+   */
   constructor(part, page) {
     const { words, detail } = describeCall(part.name, part.input);
+    this.part = part;
     this.page = page;
     const row = h(
       'summary',
@@ -46,10 +54,11 @@ export class ToolRow {
     });
   }
 
+  /** @param {ToolPart} part */
   update(part) {
     const shown = `${part.endedAt}|${part.isError}|${part.stopped}|${part.summary}`;
-    if (this.#part === shown) return;
-    this.#part = shown;
+    if (this.#shown === shown) return;
+    this.#shown = shown;
     this.part = part;
     const [state, words] = part.stopped
       ? ['stopped', 'stopped']
@@ -67,6 +76,7 @@ export class ToolRow {
 
   #fill() {
     const { part } = this;
+    /** @type {HTMLElement[]} */
     const pieces = [
       h('h4', null, 'Input'),
       h(
@@ -97,7 +107,8 @@ export class ToolRow {
     const { input } = this.part;
     const cards = this.page.store.state.cards;
     return (
-      cards.get(input.card_id) ?? [...cards.values()].findLast((card) => card.title === input.title && !card.archived)
+      cards.get(String(input.card_id)) ??
+      [...cards.values()].findLast((card) => card.title === input.title && !card.archived)
     );
   }
 }

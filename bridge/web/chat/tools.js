@@ -1,5 +1,8 @@
 // A tool call in words: what it did, with what, and what of it is worth a line.
 
+/** @import { ToolInput } from '../types/page.js' */
+
+/** @type {Record<string, [words: string, field: string | null]>} */
 const CALLS = {
   Bash: ['Ran a command', 'command'],
   Read: ['Read a file', 'file_path'],
@@ -20,6 +23,7 @@ const CALLS = {
   update_card: ['Changed a card', 'title'],
   close_card: ['Closed a card', null],
 };
+/** @type {Record<string, string>} */
 const DOING = {
   Bash: 'running a command',
   Read: 'reading a file',
@@ -37,6 +41,7 @@ const DOING = {
   update_card: 'changing a card',
   close_card: 'closing a card',
 };
+/** @type {Record<string, string>} */
 const WANTS = {
   Bash: 'run a command',
   Write: 'write a file',
@@ -48,25 +53,38 @@ const WANTS = {
   Read: 'read a file',
 };
 
-/** A tool's own name, without the server that offers it: `mcp__sprite__create_card` is `create_card`. */
-export const shortName = (name) => name.split('__').at(-1);
+/**
+ * A tool's own name, without the server that offers it: `mcp__sprite__create_card` is `create_card`.
+ * @param {string} name
+ * @returns {string}
+ */
+export const shortName = (name) => name.split('__').at(-1) ?? name;
 
-/** What a call did, and its most telling argument. */
-export function describeCall(name, input = {}) {
+/**
+ * What a call did, and its most telling argument.
+ * @param {string} name
+ * @param {ToolInput} input
+ */
+export function describeCall(name, input) {
   const short = shortName(name);
-  const [words, field] = CALLS[short] ?? [
-    `Used ${short.replaceAll('_', ' ')}`,
-    Object.keys(input).find((key) => typeof input[key] === 'string'),
-  ];
+  const known = CALLS[short];
+  const field = known ? known[1] : Object.keys(input).find((key) => typeof input[key] === 'string');
   const detail = field && typeof input[field] === 'string' ? input[field] : '';
-  return { words, detail: detail.split('\n', 1)[0].slice(0, 300) };
+  const [line = ''] = detail.split('\n', 1);
+  return { words: known ? known[0] : `Used ${short.replaceAll('_', ' ')}`, detail: line.slice(0, 300) };
 }
 
+/** @param {string} name */
 export const doing = (name) => DOING[shortName(name)] ?? `using ${shortName(name).replaceAll('_', ' ')}`;
+/** @param {string} name */
 export const wants = (name) => WANTS[shortName(name)] ?? `use ${shortName(name).replaceAll('_', ' ')}`;
 
-/** A call's input as text to read: a command as it is, anything else as its fields. */
-export function inputText(name, input = {}) {
+/**
+ * A call's input as text to read: a command as it is, anything else as its fields.
+ * @param {string} name
+ * @param {ToolInput} input
+ */
+export function inputText(name, input) {
   if (shortName(name) === 'Bash' && typeof input.command === 'string') return input.command;
   const entries = Object.entries(input);
   if (entries.every(([, value]) => typeof value !== 'object' || value === null))

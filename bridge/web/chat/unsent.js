@@ -3,10 +3,13 @@
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
 
+/** @import { Link, OutboxItem, Page } from '../types/page.js' */
+
 export class Unsent {
   #shown = '';
   element = h('div', { class: 'unsent' });
 
+  /** @param {Page} page */
   constructor(page) {
     this.page = page;
   }
@@ -20,6 +23,10 @@ export class Unsent {
     this.element.replaceChildren(...items.map((item) => this.#item(item, link)));
   }
 
+  /**
+   * @param {OutboxItem} item
+   * @param {Link} link
+   */
   #item(item, link) {
     const { outbox } = this.page;
     const edit = () => {
@@ -32,6 +39,10 @@ export class Unsent {
       : link.state === 'ready'
         ? 'Sending'
         : 'Will be sent when your agent is reachable';
+    /**
+     * @param {string} label
+     * @param {() => void} run
+     */
     const button = (label, run) => h('button', { class: 'button quiet small', type: 'button', onclick: run }, label);
     return h(
       'article',

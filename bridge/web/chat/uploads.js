@@ -5,12 +5,33 @@ import { makeId } from '../connection.js';
 import { h } from '../dom.js';
 import { bytes } from '../format.js';
 import { iconElement } from '../icons.js';
+import { codeOf, wordsOf } from '../problem.js';
+
+/** @import { Page } from '../types/page.js' */
 
 const CHUNK_MS = 60_000;
 
+/**
+ * @typedef {object} Item
+ * @property {File} file
+ * @property {number} sent  bytes that have arrived
+ * @property {string | null} path  where it arrived
+ * @property {'waiting' | 'sending' | 'done' | 'failed'} state
+ * @property {string | null} problem
+ * @property {boolean} mayRetry
+ * @property {AbortController} abort
+ * @property {HTMLElement} element
+ * @property {string} shown
+ */
+
 export class Uploads {
+  /** @type {Item[]} */
   #items = [];
 
+  /**
+   * @param {Page} page
+   * @param {() => void} onChange
+   */
   constructor(page, onChange) {
     this.page = page;
     this.onChange = onChange;
@@ -19,7 +40,7 @@ export class Uploads {
 
   /** Paths of what has arrived, as the agent finds it. */
   get paths() {
-    return this.#items.filter((item) => item.path).map((item) => item.path);
+    return this.#items.map((item) => item.path).filter((path) => path !== null);
   }
 
   get isBusy() {
@@ -32,17 +53,21 @@ export class Uploads {
     this.#drawAll();
   }
 
+  /** @param {File[]} files */
   add(files) {
     for (const file of files) {
       const limit = this.page.store.state.limits.upload_bytes;
+      /** @type {Item} */
       const item = {
-        id: makeId(),
         file,
         sent: 0,
         path: null,
         state: 'waiting',
         problem: null,
+        mayRetry: true,
         abort: new AbortController(),
+        element: h('li', { class: 'upload' }),
+        shown: '',
       };
       this.#items.push(item);
       if (file.size > limit) this.#fail(item, `${bytes(file.size)}: a file may have ${bytes(limit)}.`, false);
@@ -51,12 +76,14 @@ export class Uploads {
     this.#drawAll();
   }
 
+  /** @param {Item} item */
   remove(item) {
     item.abort.abort();
     this.#items.splice(this.#items.indexOf(item), 1);
     this.#drawAll();
   }
 
+  /** @param {Item} item */
   async #send(item) {
     item.state = 'sending';
     item.problem = null;
@@ -75,18 +102,23 @@ export class Uploads {
           signal: item.abort.signal,
         });
         item.sent = Math.min(item.file.size, (index + 1) * size);
-        if (last) item.path = ack.path;
+        if (last) item.path = ack.path ?? null;
         this.#draw(item);
       }
       item.state = 'done';
       this.page.announce(`${item.file.name} was uploaded.`);
     } catch (problem) {
-      if (problem.code === 'aborted') return;
-      this.#fail(item, problem instanceof DOMException ? 'The file could not be read.' : problem.message, true);
+      if (codeOf(problem) === 'aborted') return;
+      this.#fail(item, problem instanceof DOMException ? 'The file could not be read.' : wordsOf(problem), true);
     }
     this.#drawAll();
   }
 
+  /**
+   * @param {Item} item
+   * @param {string} words
+   * @param {boolean} mayRetry
+   */
   #fail(item, words, mayRetry) {
     Object.assign(item, { state: 'failed', problem: words, mayRetry });
     this.page.announce(`${item.file.name}: ${words}`);
@@ -100,8 +132,8 @@ export class Uploads {
     this.onChange();
   }
 
+  /** @param {Item} item */
   #draw(item) {
-    item.element ??= h('li', { class: 'upload' });
     const percent = item.file.size ? Math.round((100 * item.sent) / item.file.size) : 100;
     const state = { waiting: 'waiting', sending: `${percent} %`, done: bytes(item.file.size), failed: item.problem }[
       item.state
@@ -146,6 +178,7 @@ export class Uploads {
     );
   }
 
+  /** @param {Item} item */
   async #retry(item) {
     item.abort = new AbortController();
     const sending = this.#send(item);
@@ -154,11 +187,18 @@ export class Uploads {
   }
 }
 
-/** A blob's bytes as base64, made by the browser beside the main thread. */
+/**
+ * A blob's bytes as base64, made by the browser beside the main thread.
+ * @param {Blob} blob
+ * @returns {Promise<string>}
+ */
 function base64(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(',') + 1));
+    reader.onload = () => {
+      const address = String(reader.result);
+      resolve(address.slice(address.indexOf(',') + 1));
+    };
     reader.onerror = () => reject(reader.error);
     reader.readAsDataURL(blob);
   });

@@ -5,14 +5,24 @@ import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { nothingYet, View } from './view.js';
 
+/** @import { ActionRow, MemoryActs, MemoryClient, Page } from '../types/page.js' */
+
+/** @type {Record<string, string>} */
 const DONE = { completed: 'Completed', dismissed: 'Dismissed' };
 
 export class Actions extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {ActionRow[]} */
   #all = [];
+  /** @type {Set<number>} */
   #busy = new Set();
 
-  /** `acts`: openLearning(id), draft(text). */
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
@@ -22,6 +32,10 @@ export class Actions extends View {
     this.#all = await this.client.actions();
   }
 
+  /**
+   * @param {ActionRow} action
+   * @param {string} status
+   */
   async #resolve(action, status) {
     this.#busy.add(action.id);
     this.draw();
@@ -72,6 +86,7 @@ export class Actions extends View {
     `;
   }
 
+  /** @param {ActionRow} action */
   #open(action) {
     const busy = this.#busy.has(action.id);
     return html`<li class="action">
@@ -97,6 +112,7 @@ export class Actions extends View {
     </li>`;
   }
 
+  /** @param {ActionRow} action */
   #closed(action) {
     return html`<li class="action">
       <div class="grow gone">${this.#words(action)}</div>
@@ -113,14 +129,16 @@ export class Actions extends View {
     </li>`;
   }
 
+  /** @param {ActionRow} action */
   #words(action) {
+    const source = action.source_learning_id;
     return html`<p>${action.content}</p>
       <p class="small-text muted">
         <time datetime=${iso(action.created_at)}>${ago(action.created_at)}</time>${
-          action.source_learning_id === null
+          source === null
             ? nothing
             : html` ·
-                <button type="button" class="link" @click=${() => this.#acts.openLearning(action.source_learning_id)}>
+                <button type="button" class="link" @click=${() => this.#acts.openLearning(source)}>
                   where it comes from
                 </button>`
         }

@@ -1,5 +1,7 @@
 // What memory is asked, each question by name. Every one rejects with a Problem whose message is for people.
 
+/** @import { AskOptions, ForgetTarget, Page, Sent } from '../types/page.js' */
+
 /** Rows of one page of a list. */
 export const PAGE = 50;
 const HITS = 20;
@@ -8,40 +10,80 @@ const FLUSH_MS = 150_000;
 /** A forget waits for the turn under way to end. */
 const FORGET_MS = 180_000;
 
+/** @param {Pick<Page, 'connection'>} page */
 export function createClient({ connection }) {
-  const ask = (op, fields = {}, options = {}) => connection.ask('memory', { op, ...fields }, options);
-  const below = (before) => (before === null ? {} : { before });
+  /**
+   * @template {Sent['memory']} const R
+   * @param {R} request
+   * @param {AskOptions} [options]
+   */
+  const ask = (request, options) => connection.ask('memory', request, options);
 
   return {
-    files: async () => (await ask('files')).files,
-    /** `{name, content, version}`, as it is or as it was in a version. */
-    file: (name, version) => ask('file', version === undefined ? { name } : { name, version }),
-    /** Every version, newest first. */
-    history: async (name) => (await ask('history', { name })).history.reverse(),
-    /** Saves over `version`, the one that was opened. Code `conflict`: the file has changed since. */
-    edit: (name, content, version) => ask('edit', { name, content, version }),
+    files: async () => (await ask({ op: 'files' })).files,
+    /**
+     * A file as it is, or as it was in a version.
+     * @param {string} name
+     * @param {number} [version]
+     */
+    file: (name, version) => ask(version === undefined ? { op: 'file', name } : { op: 'file', name, version }),
+    /**
+     * Every version, newest first.
+     * @param {string} name
+     */
+    history: async (name) => (await ask({ op: 'history', name })).history.reverse(),
+    /**
+     * Saves over `version`, the one that was opened. Code `conflict`: the file has changed since.
+     * @param {string} name
+     * @param {string} content
+     * @param {number} version
+     */
+    edit: (name, content, version) => ask({ op: 'edit', name, content, version }),
+    /** @param {number | null} [before] */
     learnings: async (before = null) =>
-      (await ask('learnings', { newest: true, limit: PAGE, ...below(before) })).learnings,
+      (await ask({ op: 'learnings', newest: true, limit: PAGE, ...below(before) })).learnings,
+    /** @param {number} id */
     learning: async (id) => {
-      const [found] = (await ask('learnings', { after: id - 1, limit: 1 })).learnings;
+      const [found] = (await ask({ op: 'learnings', after: id - 1, limit: 1 })).learnings;
       return found?.id === id ? found : null;
     },
-    /** What one curation changed, or null. */
+    /**
+     * What one curation changed, or null.
+     * @param {number} id
+     */
     curation: async (id) => {
-      const [found] = (await ask('curations', { before: id + 1, limit: 1 })).curations;
+      const [found] = (await ask({ op: 'curations', before: id + 1, limit: 1 })).curations;
       return found?.id === id ? found : null;
     },
-    curations: async (before = null) => (await ask('curations', { limit: PAGE, ...below(before) })).curations,
-    turns: async (before = null) => (await ask('observations', { limit: PAGE, ...below(before) })).observations,
-    turn: async (id) => (await ask('turn', { id })).turn,
-    actions: async () => (await ask('actions')).actions,
-    resolve: async (id, status) => (await ask('resolve_action', { id, status })).actions,
-    health: async () => (await ask('health')).health,
-    /** `{hits, indexed_through, waiting}`, in the order the agent gets them. */
-    search: (query, signal) => ask('search', { query, limit: HITS }, { signal }),
-    /** What a forget would touch; `target` is one of {text}, {turn}, {session}, {learning}. */
-    preview: async (target) => (await ask('forget', { ...target, preview: true })).forgotten,
-    forget: async (target) => (await ask('forget', { ...target, yes: true }, { timeout: FORGET_MS })).forgotten,
+    /** @param {number | null} [before] */
+    curations: async (before = null) => (await ask({ op: 'curations', limit: PAGE, ...below(before) })).curations,
+    /** @param {number | null} [before] */
+    turns: async (before = null) => (await ask({ op: 'observations', limit: PAGE, ...below(before) })).observations,
+    /** @param {number} id */
+    turn: async (id) => (await ask({ op: 'turn', id })).turn,
+    actions: async () => (await ask({ op: 'actions' })).actions,
+    /**
+     * @param {number} id
+     * @param {string} status
+     */
+    resolve: async (id, status) => (await ask({ op: 'resolve_action', id, status })).actions,
+    health: async () => (await ask({ op: 'health' })).health,
+    /**
+     * Hits in the order the agent gets them.
+     * @param {string} query
+     * @param {AbortSignal} [signal]
+     */
+    search: (query, signal) => ask({ op: 'search', query, limit: HITS }, { signal }),
+    /**
+     * What a forget would touch.
+     * @param {ForgetTarget} target
+     */
+    preview: async (target) => (await ask({ op: 'forget', ...target, preview: true })).forgotten,
+    /** @param {ForgetTarget} target */
+    forget: async (target) => (await ask({ op: 'forget', ...target, yes: true }, { timeout: FORGET_MS })).forgotten,
     flush: () => connection.ask('system', { action: 'flush' }, { timeout: FLUSH_MS }),
   };
 }
+
+/** @param {number | null} before */
+const below = (before) => (before === null ? {} : { before });

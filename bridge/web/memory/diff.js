@@ -5,13 +5,24 @@ import { plural } from '../format.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
+/** @import { TemplateResult } from 'lit-html' */
+
+/** @typedef {'same' | 'removed' | 'added'} Kind */
+/** @typedef {{ kind: Kind, parts: { text: string, changed: boolean }[] }} Line */
+/** @typedef {{ far: boolean, lines: Line[] }} Stretch */
+/** @typedef {Pick<typeof import('../vendor/jsdiff/diff/line.js'), 'diffLines'>} Lines */
+/** @typedef {Pick<typeof import('../vendor/jsdiff/diff/word.js'), 'diffWordsWithSpace'>} Words */
+/** @typedef {Lines & Words} Library */
+
 /** Unchanged lines shown around a change. */
 const AROUND = 3;
 /** Longer lines are compared as a whole. */
 const LONGEST_LINE = 2000;
 
+/** @type {Promise<Library> | null} */
 let loading = null;
 
+/** @returns {Promise<Library>} */
 const library = () =>
   (loading ??= Promise.all([import('../vendor/jsdiff/diff/line.js'), import('../vendor/jsdiff/diff/word.js')])
     .then(([{ diffLines }, { diffWordsWithSpace }]) => ({ diffLines, diffWordsWithSpace }))
@@ -20,13 +31,20 @@ const library = () =>
       throw error;
     }));
 
-/** `[{kind: 'same'|'removed'|'added', parts: [{text, changed}]}]`, a line each. */
+/**
+ * What differs, a line each.
+ * @param {string} before
+ * @param {string} after
+ * @returns {Promise<Line[]>}
+ */
 export async function diffOf(before, after) {
   const { diffLines, diffWordsWithSpace } = await library();
   const changes = diffLines(ended(before), ended(after));
+  /** @type {Line[]} */
   const lines = [];
   for (let at = 0; at < changes.length; at += 1) {
-    const [change, next] = [changes[at], changes[at + 1]];
+    const [change, next] = changes.slice(at, at + 2);
+    if (!change) break;
     if (change.removed && next?.added) {
       lines.push(...replaced(linesOf(change.value), linesOf(next.value), diffWordsWithSpace));
       at += 1;
@@ -38,41 +56,67 @@ export async function diffOf(before, after) {
   return lines;
 }
 
-/** A last line without its end is no other line. */
+/**
+ * A last line without its end is no other line.
+ * @param {string} text
+ */
 const ended = (text) => (text === '' || text.endsWith('\n') ? text : `${text}\n`);
 
+/** @param {string} text */
 const linesOf = (text) => text.replace(/\n$/u, '').split('\n');
 
+/**
+ * @param {Kind} kind
+ * @param {string} text
+ * @returns {Line}
+ */
 const whole = (kind, text) => ({ kind, parts: [{ text, changed: false }] });
 
-/** Lines that came in the place of others: the first for the first, with what differs inside. */
+/**
+ * Lines that came in the place of others: the first for the first, with what differs inside.
+ * @param {string[]} removed
+ * @param {string[]} added
+ * @param {Library['diffWordsWithSpace']} words
+ * @returns {Line[]}
+ */
 function replaced(removed, added, words) {
-  const pairs = Math.min(removed.length, added.length);
+  /** @type {{ removed: Line[], added: Line[] }} */
   const out = { removed: [], added: [] };
-  for (let at = 0; at < pairs; at += 1) {
-    const [before, after] = [removed[at], added[at]];
-    const parts = before.length + after.length > LONGEST_LINE ? null : words(before, after);
-    const alike = parts?.some((part) => !part.added && !part.removed && part.value.trim() !== '');
-    const side = (own, other) =>
-      parts.filter((part) => !part[other]).map((part) => ({ text: part.value, changed: Boolean(part[own]) }));
-    out.removed.push(alike ? { kind: 'removed', parts: side('removed', 'added') } : whole('removed', before));
-    out.added.push(alike ? { kind: 'added', parts: side('added', 'removed') } : whole('added', after));
-  }
+  const pairs = Math.min(removed.length, added.length);
+  removed.slice(0, pairs).forEach((before, at) => {
+    const after = added[at] ?? '';
+    const parts = before.length + after.length > LONGEST_LINE ? [] : words(before, after);
+    const alike = parts.some((part) => !part.added && !part.removed && part.value.trim() !== '');
+    /** @type {(own: 'removed' | 'added', other: 'removed' | 'added') => Line} */
+    const side = (own, other) => ({
+      kind: own,
+      parts: parts.filter((part) => !part[other]).map((part) => ({ text: part.value, changed: part[own] })),
+    });
+    out.removed.push(alike ? side('removed', 'added') : whole('removed', before));
+    out.added.push(alike ? side('added', 'removed') : whole('added', after));
+  });
   out.removed.push(...removed.slice(pairs).map((text) => whole('removed', text)));
   out.added.push(...added.slice(pairs).map((text) => whole('added', text)));
   return [...out.removed, ...out.added];
 }
 
-/** The lines as an element; long stretches without a change are folded away, and open on a click. */
+/**
+ * The lines as an element; long stretches without a change are folded away, and open on a click.
+ * @param {Line[]} lines
+ * @param {string} name
+ */
 export function diffElement(lines, name) {
   const element = elementOf(html`<div class="diff mono scroll" role="region" tabindex="0" aria-label=${name}></div>`);
   const all = stretchesOf(lines);
+  /** @type {Set<Stretch>} */
   const unfolded = new Set();
-  const draw = () => render(all.length === 1 && all[0].far ? NONE : all.map(part), element);
+  const draw = () => render(all.every((stretch) => stretch.far) ? NONE : all.map(part), element);
+  /** @param {Stretch} stretch */
   const unfold = (stretch) => {
     unfolded.add(stretch);
     draw();
   };
+  /** @param {Stretch} stretch */
   const part = (stretch) =>
     stretch.far && !unfolded.has(stretch)
       ? html`<button type="button" class="diff-fold" @click=${() => unfold(stretch)}>
@@ -85,25 +129,32 @@ export function diffElement(lines, name) {
 
 const NONE = html`<p class="muted">No difference.</p>`;
 
-/** Lines in a row that are all near a change, or all far from one. */
+/**
+ * Lines in a row that are all near a change, or all far from one.
+ * @param {Line[]} lines
+ */
 function stretchesOf(lines) {
+  /** @type {Stretch[]} */
   const stretches = [];
   lines.forEach((line, at) => {
     const far = lines.slice(Math.max(0, at - AROUND), at + AROUND + 1).every((other) => other.kind === 'same');
-    if (stretches.at(-1)?.far !== far) stretches.push({ far, lines: [] });
-    stretches.at(-1).lines.push(line);
+    const last = stretches.at(-1);
+    if (last?.far === far) last.lines.push(line);
+    else stretches.push({ far, lines: [line] });
   });
   return stretches;
 }
 
 const SIGNS = { same: ' ', removed: '−', added: '+' };
 const SAID = { same: '', removed: 'Removed: ', added: 'Added: ' };
+/** @type {Record<Kind, (content: TemplateResult) => TemplateResult>} */
 const ELEMENTS = {
   same: (content) => html`<div class="diff-line same">${content}</div>`,
   removed: (content) => html`<del class="diff-line removed">${content}</del>`,
   added: (content) => html`<ins class="diff-line added">${content}</ins>`,
 };
 
+/** @param {Line} line */
 function lineOf({ kind, parts }) {
   const said = SAID[kind] ? html`<span class="visually-hidden">${SAID[kind]}</span>` : nothing;
   const words = parts.map(({ text, changed }) => (changed ? html`<mark>${text}</mark>` : text));

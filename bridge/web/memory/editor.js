@@ -1,26 +1,41 @@
 // Editing one curated file: what is typed is never lost, and never overwrites what somebody else wrote unseen.
 
 import { bytes, number } from '../format.js';
-import { elementOf } from '../template.js';
+import { codeOf, wordsOf } from '../problem.js';
+import { elementOf, typedIn } from '../template.js';
 import { live } from '../vendor/lit-html/directives/live.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
 import { lineCount } from './labels.js';
 
+/** @import { MemoryClient, MemoryFile, Page } from '../types/page.js' */
+
 /** Most bytes of a curated file, as the writer's own limit has it. */
 const MOST_BYTES = 16_000;
 const KEPT = 'sprite.edit.';
 
+/** @typedef {{ text: string, version: number }} Draft */
+
 /** Drafts live as long as the tab: on disk, no forget could reach them. */
 const drafts = {
+  /** @param {string} name */
   get: (name) => parsed(sessionStorage.getItem(KEPT + name)),
+  /**
+   * @param {string} name
+   * @param {Draft} draft
+   */
   keep: (name, draft) => sessionStorage.setItem(KEPT + name, JSON.stringify(draft)),
+  /** @param {string} name */
   drop: (name) => sessionStorage.removeItem(KEPT + name),
 };
 
+/**
+ * @param {string | null} json
+ * @returns {Draft | null}
+ */
 function parsed(json) {
   try {
-    const draft = JSON.parse(json);
+    const draft = JSON.parse(json ?? 'null');
     return typeof draft?.text === 'string' ? draft : null;
   } catch {
     return null;
@@ -32,22 +47,40 @@ export function dropDrafts() {
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(KEPT)) sessionStorage.removeItem(key);
 }
 
-/** Whether something typed for a file waits to be saved. */
+/**
+ * Whether something typed for a file waits to be saved.
+ * @param {string} name
+ */
 export const hasDraft = (name) => drafts.get(name) !== null;
 
 export class Editor {
+  /** @type {Page} */
   #page;
+  /** @type {MemoryClient} */
   #client;
+  /** @type {(saved: MemoryFile | null) => void} */
   #done;
+  /** @type {MemoryFile & { limit: number }} */
   #file;
+  /** @type {string} */
   #text;
+  /** @type {number} */
   #base;
+  /** @type {MemoryFile | null} */
   #theirs;
+  /** @type {HTMLElement | null} */
   #comparison = null;
   #busy = false;
+  /** @type {string | null} */
   #problem = null;
 
-  /** `file` is as opened; `done(saved)` is called at the end, with the new file or null. */
+  /**
+   * `file` is as opened; `done(saved)` is called at the end, with the new file or null.
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryFile & { limit: number }} file
+   * @param {(saved: MemoryFile | null) => void} done
+   */
   constructor(page, client, file, done) {
     this.#page = page;
     this.#client = client;
@@ -81,6 +114,7 @@ export class Editor {
     }
   }
 
+  /** @param {MemoryFile} theirs */
   #conflict(theirs) {
     this.#theirs = theirs;
     this.#comparison = null;
@@ -88,6 +122,7 @@ export class Editor {
     this.#draw();
   }
 
+  /** @param {string} text */
   #type(text) {
     this.#text = text;
     drafts.keep(this.#file.name, { text, version: this.#base });
@@ -109,8 +144,8 @@ export class Editor {
       this.#done(saved);
       return;
     } catch (problem) {
-      if (problem.code === 'conflict') await this.#fetchTheirs();
-      else this.#problem = problem.message;
+      if (codeOf(problem) === 'conflict') await this.#fetchTheirs();
+      else this.#problem = wordsOf(problem);
     }
     this.#busy = false;
     this.#draw();
@@ -120,12 +155,13 @@ export class Editor {
     try {
       this.#conflict(await this.#client.file(this.#file.name));
     } catch (problem) {
-      this.#problem = problem.message;
+      this.#problem = wordsOf(problem);
     }
   }
 
   async #compare() {
     const theirs = this.#theirs;
+    if (theirs === null) return;
     try {
       const lines = await diffOf(theirs.content, this.#text);
       this.#comparison = diffElement(lines, 'From the file as it is now to what you typed');
@@ -137,6 +173,7 @@ export class Editor {
 
   /** The person has seen what is there now, and their text shall come in its place. */
   #keepMine() {
+    if (this.#theirs === null) return;
     this.#base = this.#theirs.version;
     this.#theirs = null;
     this.#comparison = null;
@@ -177,15 +214,15 @@ export class Editor {
     const over = lines > this.#file.limit || size > MOST_BYTES;
     render(
       html`
-        ${this.#theirs ? this.#choice() : nothing}
+        ${this.#theirs ? this.#choice(this.#theirs) : nothing}
         <textarea
           class="input mono"
           spellcheck="true"
           aria-label="Content of ${this.#file.name}"
           aria-describedby="editor-size"
           .value=${live(this.#text)}
-          @input=${(event) => this.#type(event.target.value)}
-          @keydown=${(event) => this.#key(event)}
+          @input=${(/** @type {InputEvent} */ event) => this.#type(typedIn(event))}
+          @keydown=${(/** @type {KeyboardEvent} */ event) => this.#key(event)}
         ></textarea>
         ${
           this.#problem
@@ -215,10 +252,11 @@ export class Editor {
     );
   }
 
-  #choice() {
+  /** @param {MemoryFile} theirs */
+  #choice(theirs) {
     return html`<div class="memory-banner warn conflict" role="alert">
       <p class="grow">
-        <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${this.#theirs.version}
+        <strong>${this.#file.name} has changed while you were writing</strong> (it is at version ${theirs.version}
         now). What you typed is still here. What shall stand?
       </p>
       <div class="row">
@@ -232,6 +270,7 @@ export class Editor {
     </div>`;
   }
 
+  /** @param {KeyboardEvent} event */
   #key(event) {
     if (event.key === 's' && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();

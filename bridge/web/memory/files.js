@@ -4,6 +4,7 @@ import { ago, iso } from '../format.js';
 import { icon } from '../icons.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
+import { wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { Editor, hasDraft } from './editor.js';
@@ -12,69 +13,89 @@ import { FILES } from './labels.js';
 import { Versions } from './versions.js';
 import { LOADING, unreachable, View } from './view.js';
 
+/** @import { FileState, MemoryActs, MemoryClient, MemoryFile, Page } from '../types/page.js' */
+
 const FIRST = 'user.md';
 
 export class Files extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {FileState[]} */
   #files = [];
+  /** @type {string} */
   #name;
+  /** @type {(MemoryFile & { element: HTMLElement }) | null} */
   #file = null;
+  /** @type {string | null} */
   #fileProblem = null;
-  /** 'read', 'edit' or 'versions'. */
-  #mode;
-  #part = null;
+  /**
+   * What stands in the place of the file while it is not just read: one of the two, or neither.
+   * @type {Editor | null}
+   */
+  #editor = null;
+  /** @type {Versions | null} */
+  #versions = null;
   /** On a narrow panel the list and the file take turns. */
   #inFile = false;
   #asked = 0;
 
-  /** `acts`: openTurn(id). */
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
     this.#name = FIRST;
-    this.#mode = 'read';
   }
 
   async load() {
-    const [files] = await Promise.all([this.client.files(), this.#mode === 'read' ? this.#fetch() : null]);
+    const [files] = await Promise.all([this.client.files(), this.#isRead ? this.#fetch() : null]);
     this.#files = files;
   }
 
-  /** Everything is told anew, say after a forget or a long absence. */
   forgetRows() {
-    if (this.#mode === 'edit') void this.#part.changedMeanwhile();
+    if (this.#editor) void this.#editor.changedMeanwhile();
     else this.stopEditing();
     this.invalidate();
   }
 
   /** Back to reading, with the file fetched anew. */
   stopEditing() {
-    this.#mode = 'read';
-    this.#part = null;
+    this.#close();
     this.#file = null;
     this.invalidate();
   }
 
-  /** Files that have been written by somebody. */
+  /**
+   * Files that have been written by somebody.
+   * @param {string[]} names
+   */
   changed(names) {
-    if (names.includes(this.#name) && this.#mode === 'edit') void this.#part.changedMeanwhile();
+    if (names.includes(this.#name)) void this.#editor?.changedMeanwhile();
     this.invalidate();
   }
 
-  /** Opens a file, at a version if one is named. */
+  /**
+   * Opens a file, at a version if one is named.
+   * @param {string} name
+   * @param {number | null} [version]
+   */
   async open(name, version = null) {
     if (!Object.hasOwn(FILES, name)) return;
     this.#inFile = true;
-    if (name !== this.#name || this.#mode !== 'edit') {
+    if (name !== this.#name || this.#editor === null) {
       this.#name = name;
       this.#file = null;
-      this.#mode = 'read';
-      this.#part = null;
+      this.#close();
       await this.refresh();
       if (version !== null && this.#file) this.#openVersions(version);
     }
     this.draw();
-    this.element.querySelector('.memory-file h3')?.focus();
+    /** @type {HTMLElement | null} */
+    const title = this.element.querySelector('.memory-file h3');
+    title?.focus();
   }
 
   async #fetch() {
@@ -86,11 +107,15 @@ export class Files extends View {
       if (asked === this.#asked) this.#file = { ...file, element: this.#grown(file, prose(file.content)) };
       this.#fileProblem = null;
     } catch (problem) {
-      if (asked === this.#asked) this.#fileProblem = problem;
+      if (asked === this.#asked) this.#fileProblem = wordsOf(problem);
     }
   }
 
-  /** Lights what the file now says and did not say a moment ago. */
+  /**
+   * Lights what the file now says and did not say a moment ago.
+   * @param {MemoryFile} file
+   * @param {HTMLElement} element
+   */
   #grown(file, element) {
     if (this.#file?.name !== file.name || this.#file.content === file.content) return element;
     const before = new Set(pieces(this.#file.element).map((piece) => piece.textContent));
@@ -102,26 +127,43 @@ export class Files extends View {
     return this.#files.find((file) => file.name === this.#name);
   }
 
+  get #isRead() {
+    return this.#editor === null && this.#versions === null;
+  }
+
+  /** Back to the file itself. */
+  #close() {
+    this.#editor = null;
+    this.#versions = null;
+  }
+
   #edit() {
+    if (!this.#file || !this.#state) return;
     const file = { ...this.#file, limit: this.#state.limit };
-    this.#part = new Editor(this.page, this.client, file, (saved) => this.#read(saved));
-    this.#mode = 'edit';
+    this.#close();
+    this.#editor = new Editor(this.page, this.client, file, (saved) => this.#read(saved));
     this.draw();
-    this.#part.focus();
+    this.#editor.focus();
   }
 
+  /** @param {number | null} [version] */
   #openVersions(version = null) {
-    const acts = { openTurn: this.#acts.openTurn, restored: (saved) => this.#read(saved) };
-    this.#part = new Versions(this.page, this.client, this.#file, acts, version);
-    this.#mode = 'versions';
+    if (!this.#file) return;
+    /** @param {MemoryFile} saved */
+    const restored = (saved) => this.#read(saved);
+    this.#close();
+    const acts = { openTurn: this.#acts.openTurn, restored };
+    this.#versions = new Versions(this.page, this.client, this.#file, acts, version);
     this.draw();
   }
 
-  /** Back to reading, with the file as it was saved. */
+  /**
+   * Back to reading, with the file as it was saved.
+   * @param {MemoryFile | null} [saved]
+   */
   #read(saved = null) {
     if (saved) this.#file = { ...saved, element: this.#grown(saved, prose(saved.content)) };
-    this.#mode = 'read';
-    this.#part = null;
+    this.#close();
     this.invalidate();
     this.draw();
   }
@@ -133,6 +175,7 @@ export class Files extends View {
     </div>`;
   }
 
+  /** @param {FileState} file */
   #item(file) {
     return html`<button
       type="button"
@@ -151,6 +194,7 @@ export class Files extends View {
     </button>`;
   }
 
+  /** @param {string} name */
   #choose(name) {
     this.#inFile = true;
     if (name === this.#name) {
@@ -160,8 +204,7 @@ export class Files extends View {
     // What was typed in another file waits there as a draft.
     this.#name = name;
     this.#file = null;
-    this.#mode = 'read';
-    this.#part = null;
+    this.#close();
     void this.refresh();
   }
 
@@ -187,13 +230,13 @@ export class Files extends View {
         <h3 tabindex="-1">${this.#name}</h3>
         <span class="grow"></span>
         ${
-          this.#file && curated && this.#mode === 'read'
+          this.#file && curated && this.#isRead
             ? html`<button type="button" class="button small" @click=${() => this.#edit()}>
                 ${icon('edit', true)}${hasDraft(this.#name) ? 'Go on editing' : 'Edit'}
               </button>`
             : nothing
         }
-        ${this.#file && curated && this.#mode !== 'edit' ? this.#versionsButton() : nothing}
+        ${this.#file && curated && this.#editor === null ? this.#versionsButton() : nothing}
       </header>
       ${
         curated || !state
@@ -207,7 +250,7 @@ export class Files extends View {
   }
 
   #versionsButton() {
-    const there = this.#mode === 'versions';
+    const there = this.#versions !== null;
     const turn = () => (there ? this.#read() : this.#openVersions());
     return html`<button type="button" class="button small quiet" @click=${turn}>
       ${there ? 'Back to the file' : html`${icon('history', true)}Versions`}
@@ -215,17 +258,21 @@ export class Files extends View {
   }
 
   #content() {
-    if (this.#mode !== 'read') return this.#part.element;
+    const part = this.#editor ?? this.#versions;
+    if (part) return part.element;
     if (this.#file)
       return this.#file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this.#file.element;
     return this.#fileProblem === null ? LOADING : unreachable(this.#fileProblem, () => void this.refresh());
   }
 }
 
+/** @param {FileState} file */
 const changedAgo = ({ updated_at: at }) => (at ? html` · <time datetime=${iso(at)}>${ago(at)}</time>` : nothing);
 
+/** @param {HTMLElement} element */
 const pieces = (element) => [...element.querySelectorAll('p, li, td, pre')];
 
+/** @param {string} content */
 function prose(content) {
   const text = renderMarkdown(content, { heading: 4 });
   const element = elementOf(html`<div class="prose memory-prose">${text}</div>`);

@@ -1,14 +1,21 @@
 // Forgetting, in the order a person can follow: what shall go, every place it stands in, and then what remains.
 
 import { plural } from '../format.js';
+import { codeOf, wordsOf } from '../problem.js';
 import { html } from '../vendor/lit-html/lit-html.js';
 import { touched } from './labels.js';
+
+/** @import { ForgetTarget, Forgotten, MemoryClient, Page } from '../types/page.js' */
 
 /** More turns than this need a second word. */
 const MANY = 10;
 const LISTED = 30;
 
-/** Asks for words, then goes on as `forget`; true if they are forgotten. */
+/**
+ * Asks for words, then goes on as `forget`; true if they are forgotten.
+ * @param {Page} page
+ * @param {MemoryClient} client
+ */
 export async function forgetWords(page, client) {
   const text = await page.prompt({
     title: 'What shall be forgotten?',
@@ -19,7 +26,13 @@ export async function forgetWords(page, client) {
   return text !== null && forget(page, client, { text }, `“${text}”`);
 }
 
-/** Shows what a forget would touch, does it if the person wants so, and says what remains; true if it is forgotten. */
+/**
+ * Shows what a forget would touch, does it if the person wants so, and says what remains; true if it is forgotten.
+ * @param {Page} page
+ * @param {MemoryClient} client
+ * @param {ForgetTarget} target
+ * @param {string} what
+ */
 export async function forget(page, client, target, what) {
   const preview = await look(page, client, target, what);
   if (preview === null || !(await agreed(page, preview, what))) return false;
@@ -32,23 +45,34 @@ export async function forget(page, client, target, what) {
     return true;
   } catch (problem) {
     done();
-    page.toast({ kind: 'error', text: `Not forgotten: ${problem.message} It can be asked for again at any time.` });
+    page.toast({ kind: 'error', text: `Not forgotten: ${wordsOf(problem)} It can be asked for again at any time.` });
     return false;
   }
 }
 
+/**
+ * @param {Page} page
+ * @param {MemoryClient} client
+ * @param {ForgetTarget} target
+ * @param {string} what
+ */
 async function look(page, client, target, what) {
   try {
     return await client.preview(target);
   } catch (problem) {
-    const nowhere = problem.code === 'not_found';
+    const nowhere = codeOf(problem) === 'not_found';
     page.toast(
-      nowhere ? { kind: 'info', text: `${what} stands nowhere in memory.` } : { kind: 'error', text: problem.message },
+      nowhere ? { kind: 'info', text: `${what} stands nowhere in memory.` } : { kind: 'error', text: wordsOf(problem) },
     );
     return null;
   }
 }
 
+/**
+ * @param {Page} page
+ * @param {Forgotten} preview
+ * @param {string} what
+ */
 async function agreed(page, preview, what) {
   const many = preview.turns.length > MANY;
   const title = 'Forget this for good?';
@@ -63,6 +87,10 @@ async function agreed(page, preview, what) {
   });
 }
 
+/**
+ * @param {Forgotten} preview
+ * @param {string} what
+ */
 function previewOf(preview, what) {
   const turns = preview.turns.slice(0, LISTED);
   return html`<div class="forget-preview">
@@ -83,13 +111,20 @@ function previewOf(preview, what) {
   </div>`;
 }
 
-const remaining = ({ remains = [] }) =>
+/** @param {Forgotten} forgotten */
+const remaining = ({ remains }) =>
   remains.length
     ? html`<p class="memory-banner warn">
         It also stands in ${remains.join(' and ')}, which memory never writes: change that file yourself.
       </p>`
     : null;
 
+/**
+ * @param {Page} page
+ * @param {MemoryClient} client
+ * @param {ForgetTarget} target
+ * @param {Forgotten} gone
+ */
 async function say(page, client, target, gone) {
   const left = await leftOf(client, target);
   const places = touched(gone).map((place) => place.what);
@@ -109,13 +144,17 @@ async function say(page, client, target, gone) {
   await page.dialog({ title: 'Forgotten', body, actions: [{ label: 'Close', value: null, primary: true }] });
 }
 
-/** Looked for again, since a promise is good and a look is better. */
+/**
+ * Looked for again, since a promise is good and a look is better.
+ * @param {MemoryClient} client
+ * @param {ForgetTarget} target
+ */
 async function leftOf(client, target) {
   if (target.text === undefined) return null;
   try {
     const left = await client.preview(target);
     return `Looked again: the words still stand in ${plural(left.turns.length, 'turn')}.`;
   } catch (problem) {
-    return problem.code === 'not_found' ? 'Looked again: the words stand nowhere in memory any more.' : null;
+    return codeOf(problem) === 'not_found' ? 'Looked again: the words stand nowhere in memory any more.' : null;
   }
 }

@@ -3,12 +3,18 @@
 import { number } from '../format.js';
 import { html } from '../vendor/lit-html/lit-html.js';
 
+/** @import { FileState } from '../types/page.js' */
+
 /** From here on, a file is nearly full. */
 const NEARLY = 0.85;
 
-/** `38 of 200 lines`, counted as the writer counts them. */
+/**
+ * `38 of 200 lines`, counted as the writer counts them.
+ * @param {Pick<FileState, 'lines' | 'limit'>} file
+ */
 export const linesOf = ({ lines, limit }) => `${number(lines)} of ${number(limit)} lines`;
 
+/** @param {FileState} file */
 export function gauge(file) {
   const share = Math.min(1, file.lines / file.limit);
   const look = share >= 1 ? 'full' : share >= NEARLY ? 'nearly' : '';

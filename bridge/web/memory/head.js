@@ -2,19 +2,46 @@
 
 import { number, plural } from '../format.js';
 import { icon } from '../icons.js';
-import { elementOf } from '../template.js';
+import { elementOf, typedIn } from '../template.js';
 import { live } from '../vendor/lit-html/directives/live.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 
+/** @import { MemoryState } from '../types/page.js' */
+
 /** The views in their order, as people call them. */
 export const TABS = { files: 'Files', learnings: 'Learned', timeline: 'Timeline', actions: 'To do', health: 'Health' };
+/** @type {Record<string, 1 | -1>} */
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 
-export class Head {
-  #acts;
-  #shown = null;
+/** @type {Tab[]} */
+export const ORDER = ['files', 'learnings', 'timeline', 'actions', 'health'];
 
-  /** `acts`: type(query), choose(tab), flush(), results() which brings the keyboard to the first result. */
+/** @typedef {keyof typeof TABS} Tab */
+/**
+ * @typedef {object} Shown
+ * @property {Tab | null} tab  the view in front; null where results are
+ * @property {string} query
+ * @property {number} unseen  new learnings that nobody has looked at
+ * @property {boolean} flushing
+ * @property {MemoryState | null} memory
+ */
+/**
+ * @typedef {object} HeadActs
+ * @property {(query: string) => void} type
+ * @property {(tab: Tab) => void} choose
+ * @property {() => void} flush
+ * @property {() => void} results  brings the keyboard to the first result
+ */
+
+export class Head {
+  /** @type {HeadActs} */
+  #acts;
+  /** @type {Shown} */
+  #shown = { tab: null, query: '', unseen: 0, flushing: false, memory: null };
+
+  /**
+   * @param {HeadActs} acts
+   */
   constructor(acts) {
     this.#acts = acts;
     this.element = elementOf(html`<div class="memory-head"></div>`);
@@ -26,7 +53,7 @@ export class Head {
     field?.select();
   }
 
-  /** Draws the view in front (`tab`, null: results), what is searched for, and how many learnings are new. */
+  /** @param {Shown} shown */
   draw(shown) {
     this.#shown = shown;
     render(
@@ -41,13 +68,13 @@ export class Head {
             autocomplete="off"
             maxlength="400"
             .value=${live(shown.query)}
-            @input=${(event) => this.#acts.type(event.target.value)}
-            @keydown=${(event) => this.#searchKey(event)}
+            @input=${(/** @type {InputEvent} */ event) => this.#acts.type(typedIn(event))}
+            @keydown=${this.#searchKey}
           />
         </div>
         <div class="memory-sub">
-          <div class="segmented" role="tablist" aria-label="Memory" @keydown=${(event) => this.#tabKey(event)}>
-            ${Object.keys(TABS).map((tab) => this.#tab(tab))}
+          <div class="segmented" role="tablist" aria-label="Memory" @keydown=${this.#tabKey}>
+            ${ORDER.map((tab) => this.#tab(tab))}
           </div>
           ${shown.memory === null ? nothing : this.#standing(shown.memory)}
         </div>
@@ -56,9 +83,10 @@ export class Head {
     );
   }
 
+  /** @param {Tab} tab */
   #tab(tab) {
     const { tab: front, unseen } = this.#shown;
-    const reachable = tab === (front ?? Object.keys(TABS)[0]);
+    const reachable = tab === (front ?? ORDER[0]);
     return html`<button
       type="button"
       role="tab"
@@ -75,6 +103,7 @@ export class Head {
     </button>`;
   }
 
+  /** @param {MemoryState} memory */
   #standing({ learnings, turns, waiting }) {
     const { flushing } = this.#shown;
     return html`<p class="memory-standing small-text muted">
@@ -98,7 +127,8 @@ export class Head {
     </p>`;
   }
 
-  #searchKey(event) {
+  /** @param {KeyboardEvent} event */
+  #searchKey = (event) => {
     if (event.key === 'Escape' && this.#shown.query !== '') {
       event.preventDefault();
       event.stopPropagation();
@@ -107,15 +137,18 @@ export class Head {
       event.preventDefault();
       this.#acts.results();
     }
-  }
+  };
 
-  #tabKey(event) {
+  /** @param {KeyboardEvent} event */
+  #tabKey = (event) => {
     const step = ARROWS[event.key];
     if (!step) return;
     event.preventDefault();
-    const tabs = Object.keys(TABS);
-    const at = Math.max(0, tabs.indexOf(this.#shown.tab));
-    this.#acts.choose(tabs[(at + step + tabs.length) % tabs.length]);
-    this.element.querySelector('[aria-selected="true"]')?.focus();
-  }
+    const at = this.#shown.tab === null ? 0 : ORDER.indexOf(this.#shown.tab);
+    const next = ORDER[(at + step + ORDER.length) % ORDER.length];
+    if (next) this.#acts.choose(next);
+    /** @type {HTMLElement | null} */
+    const front = this.element.querySelector('[aria-selected="true"]');
+    front?.focus();
+  };
 }

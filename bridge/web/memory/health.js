@@ -2,13 +2,22 @@
 
 import { ago, money, number, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { View } from './view.js';
+import { LOADING, View } from './view.js';
+
+/** @import * as Types from '../types/page.js' */
+/** @import { MemoryActs, MemoryClient, Page } from '../types/page.js' */
 
 export class Health extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {Types.Health | null} */
   #health = null;
 
-  /** `acts`: flush(), forgetWords(). */
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
@@ -20,6 +29,7 @@ export class Health extends View {
 
   template() {
     const health = this.#health;
+    if (health === null) return LOADING;
     return html`
       ${
         health.last_error
@@ -104,11 +114,18 @@ export class Health extends View {
   }
 }
 
+/** @param {Types.Health} health */
 const readAndWritten = ({ tokens_read: read, tokens_written: written }) =>
   `${number(read)} read, ${number(written)} written`;
 
+/** @param {Types.Health} health */
 const cap = ({ daily_cap_usd: most }) => (most ? `of ${money(most)} a day` : null);
 
+/**
+ * @param {string} name
+ * @param {string} value
+ * @param {string | null} [more]
+ */
 const figure = (name, value, more = null) =>
   html`<div class="figure-of">
     <dt>${name}</dt>
@@ -116,6 +133,11 @@ const figure = (name, value, more = null) =>
     ${more === null ? nothing : html`<dd class="small-text muted">${more}</dd>`}
   </div>`;
 
+/**
+ * @param {string} caption
+ * @param {string[]} head
+ * @param {string[][]} rows
+ */
 const table = (caption, head, rows) =>
   rows.length === 0
     ? nothing

@@ -2,7 +2,12 @@
 
 import { plural } from '../format.js';
 
-/** Types of learnings, in the order in which a person looks for them. */
+/** @import { Forgotten } from '../types/page.js' */
+
+/**
+ * Types of learnings, in the order in which a person looks for them.
+ * @type {Record<string, string>}
+ */
 export const TYPES = {
   FACT: 'Fact',
   PREFERENCE: 'Preference',
@@ -12,6 +17,7 @@ export const TYPES = {
   TOOL_INSTALL: 'Tool',
 };
 
+/** @type {Record<string, string>} */
 export const ORIGINS = {
   user: 'you said it',
   assistant: 'the agent said it',
@@ -21,6 +27,7 @@ export const ORIGINS = {
   none: 'no evidence found',
 };
 
+/** @type {Record<string, string>} */
 export const FILES = {
   'soul.md': 'Who the agent is',
   'os.md': 'How it works on its computer',
@@ -30,6 +37,7 @@ export const FILES = {
   'context.md': 'What you are working on',
 };
 
+/** @type {Record<string, string | null>} */
 export const OUTCOMES = {
   complete: null,
   interrupted: 'interrupted',
@@ -38,26 +46,39 @@ export const OUTCOMES = {
   crashed: 'cut off by a crash',
 };
 
-/** A tool's name without the machinery's prefix. */
+/**
+ * A tool's name without the machinery's prefix.
+ * @param {unknown} name
+ */
 export const toolName = (name) => String(name).replace(/^mcp__[^_]+(?:_[^_]+)*?__/u, '');
 
-/** `turn 7`, `turns 3 to 9`. */
+/**
+ * `turn 7`, `turns 3 to 9`.
+ * @param {number | null} first
+ * @param {number | null} last
+ */
 export const turnRange = (first, last) => (first === last ? `turn ${first}` : `turns ${first} to ${last}`);
 
-/** Lines as the writer's own limit counts them. */
+/**
+ * Lines as the writer's own limit counts them.
+ * @param {string} content
+ */
 export function lineCount(content) {
   return content.trim() === '' ? 0 : content.replace(/\n+$/u, '').split('\n').length;
 }
 
-/** What a forget touches, as lines for a list. */
+/**
+ * What a forget touches, as lines for a list.
+ * @param {Forgotten} forgotten
+ */
 export function touched({ turns, learnings, curations, lines, cards }) {
-  return [
+  /** @type {[count: number, what: string, where: string][]} */
+  const places = [
     [turns.length, plural(turns.length, 'turn'), 'in the log of your conversations, the chat and search included'],
     [learnings, plural(learnings, 'learning'), 'drawn from them'],
     [lines, plural(lines, 'line'), 'in memory files and answers of the curator, in all their versions'],
     [curations, plural(curations, 'entry', 'entries'), 'in the history of memory'],
     [cards, plural(cards, 'card'), 'on the canvas'],
-  ]
-    .filter(([count]) => count > 0)
-    .map(([, what, where]) => ({ what, where }));
+  ];
+  return places.filter(([count]) => count > 0).map(([, what, where]) => ({ what, where }));
 }

@@ -5,9 +5,17 @@ import { icon } from '../icons.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { ORIGINS, TYPES } from './labels.js';
 
-/** `acts`: openTurn(id, quote), openLearning(id), forget(row). */
+/** @import { LearningRow, MemoryActs } from '../types/page.js' */
+
+/**
+ * `acts`: openTurn(id, quote), openLearning(id), forget(row).
+ * @param {LearningRow} row
+ * @param {MemoryActs} acts
+ * @param {{ fresh?: boolean }} [how]
+ */
 export function learningRow(row, acts, { fresh = false } = {}) {
-  const gone = row.superseded_by !== null;
+  const heir = row.superseded_by;
+  const gone = heir !== null;
   return html`<article
     class="learning ${gone ? 'gone' : ''} ${fresh ? 'fresh' : ''}"
     id="learning-${row.id}"
@@ -39,8 +47,8 @@ export function learningRow(row, acts, { fresh = false } = {}) {
       ${
         gone
           ? html` · replaced by
-              <button type="button" class="link" @click=${() => acts.openLearning(row.superseded_by)}>
-                learning ${row.superseded_by}
+              <button type="button" class="link" @click=${() => acts.openLearning(heir)}>
+                learning ${heir}
               </button>`
           : nothing
       }
@@ -48,6 +56,10 @@ export function learningRow(row, acts, { fresh = false } = {}) {
   </article>`;
 }
 
+/**
+ * @param {LearningRow} row
+ * @param {MemoryActs} acts
+ */
 function evidence({ source_observation_id: turn, evidence: quote }, { openTurn }) {
   if (turn === null) return nothing;
   const open = () => openTurn(turn, quote);

@@ -8,17 +8,27 @@ import { learningRow } from './learning_row.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
 
+/** @import { CurationRow, LearningRow, MemoryActs, MemoryClient, Page } from '../types/page.js' */
+
 /** A highlight lasts so long. */
 const FRESH_MS = 20_000;
 
 export class Learnings extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {Rows<LearningRow>} */
   #rows;
+  /** @type {Set<number>} */
   #fresh = new Set();
+  /** @type {string | null} */
   #type = null;
   #busy = false;
 
-  /** `acts`: openTurn, forget, openLearning, draft. */
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
@@ -33,7 +43,10 @@ export class Learnings extends View {
     this.invalidate();
   }
 
-  /** Rows that have just been learned; what they replaced has changed with them. */
+  /**
+   * Rows that have just been learned; what they replaced has changed with them.
+   * @param {LearningRow[]} rows
+   */
   learned(rows) {
     for (const row of rows) {
       this.#fresh.add(row.id);
@@ -51,7 +64,10 @@ export class Learnings extends View {
     this.#rows.renew(await this.client.learnings());
   }
 
-  /** Brings one learning into sight, also one that is pages away. */
+  /**
+   * Brings one learning into sight, also one that is pages away.
+   * @param {number} id
+   */
   async open(id) {
     if (!this.loaded) await this.refresh();
     if (!this.#rows.get(id)) {
@@ -64,20 +80,25 @@ export class Learnings extends View {
     }
     this.#type = null;
     this.draw();
+    /** @type {HTMLElement | null} */
     const element = this.element.querySelector(`#learning-${id}`);
     element?.scrollIntoView({ block: 'center' });
     element?.focus({ preventScroll: true });
   }
 
-  /** Brings the newest of what one curation taught into sight. */
+  /**
+   * Brings the newest of what one curation taught into sight.
+   * @param {CurationRow} curation
+   */
   async openOf(curation) {
     if (!this.loaded) await this.refresh();
     const found = () => this.#rows.list.find((row) => row.curation_id === curation.id);
     // Learnings are numbered in the order of the curations that gave them.
-    while (!found() && this.#rows.more && this.#rows.list.at(-1)?.curation_id > curation.id) {
+    while (!found() && this.#rows.more && (this.#rows.list.at(-1)?.curation_id ?? 0) > curation.id) {
       if (!(await this.#older())) return;
     }
-    if (found()) await this.open(found().id);
+    const row = found();
+    if (row) await this.open(row.id);
   }
 
   async #older() {
@@ -125,6 +146,10 @@ export class Learnings extends View {
     `;
   }
 
+  /**
+   * @param {string | null} type
+   * @param {string} name
+   */
   #chip(type, name) {
     const choose = () => {
       this.#type = type;

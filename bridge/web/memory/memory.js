@@ -2,14 +2,16 @@
 //
 // Everything here is made with lit templates: lists and forms that are drawn anew as a whole from what memory answered.
 
+import { ENDED } from '../chat/conversation.js';
 import { plural } from '../format.js';
+import { wordsOf } from '../problem.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { Actions } from './actions.js';
 import { createClient } from './client.js';
 import { dropDrafts } from './editor.js';
 import { Files } from './files.js';
 import { forget, forgetWords } from './forget.js';
-import { Head, TABS } from './head.js';
+import { Head, ORDER, TABS } from './head.js';
 import { Health } from './health.js';
 import { TYPES } from './labels.js';
 import { Learnings } from './learnings.js';
@@ -17,42 +19,61 @@ import { Search } from './search.js';
 import { Timeline } from './timeline.js';
 import { showTurn } from './turn.js';
 
-const ENDS = new Set(['complete', 'interrupted', 'error']);
+/** @import { CurationRow, ForgetTarget, MemoryActs, MemoryClient, MemoryUpdate, Page } from '../types/page.js' */
+/** @import { Tab } from './head.js' */
+
 /** A turn is in the log a moment after its end is told. */
 const LOGGED_MS = 400;
 const LEAST_QUERY = 3;
 const PALETTE_HITS = 5;
 
-/** Builds the panel in `root`; see the page's interface for `page` and for what is returned. */
+/**
+ * Builds the panel in `root`; see the page's interface for `page` and for what is returned.
+ * @param {HTMLElement} root
+ * @param {Page} page
+ */
 export function mountMemory(root, page) {
   const memory = new Memory(root, page);
   return {
     shown: () => memory.show(true),
     hidden: () => memory.show(false),
+    /** @param {number} id */
     openTurn: (id) => memory.openTurn(id),
+    /** @param {string} name */
     openFile: (name) => memory.openFile(name),
+    /** @param {number} id */
     openLearning: (id) => memory.openLearning(id),
+    /** @param {string} query */
     search: (query) => memory.search(query),
   };
 }
 
 class Memory {
+  /** @type {Page} */
   #page;
+  /** @type {MemoryClient} */
   #client;
   #visible = false;
-  #tab;
+  /** @type {Tab} */
+  #tab = 'files';
   #query = '';
   #flushing = false;
   /** Learnings that came while nobody looked at them. */
   #unseen = 0;
+  /** @type {Search} */
   #search;
   #views;
+  /** @type {Head} */
   #head;
 
+  /**
+   * @param {HTMLElement} root
+   * @param {Page} page
+   */
   constructor(root, page) {
     this.#page = page;
     this.#client = createClient(page);
-    this.#tab = 'files';
+    /** @type {MemoryActs} */
     const acts = {
       openTurn: (id, quote = null) => this.openTurn(id, quote),
       openFile: (name, version) => this.openFile(name, version),
@@ -63,20 +84,19 @@ class Memory {
       flush: () => this.#flush(),
       draft: (text) => page.draft(text),
     };
-    const made = (Part) => new Part(page, this.#client, acts);
-    this.#search = made(Search);
+    this.#search = new Search(page, this.#client, acts);
     this.#views = {
-      files: made(Files),
-      learnings: made(Learnings),
-      timeline: made(Timeline),
-      actions: made(Actions),
-      health: made(Health),
+      files: new Files(page, this.#client, acts),
+      learnings: new Learnings(page, this.#client, acts),
+      timeline: new Timeline(page, this.#client, acts),
+      actions: new Actions(page, this.#client, acts),
+      health: new Health(page, this.#client, acts),
     };
     this.#head = new Head({
       type: (query) => this.#type(query),
       choose: (tab) => this.#choose(tab),
       flush: () => void this.#flush(),
-      results: () => this.#search.element.querySelector('.hit-main')?.focus(),
+      results: () => this.#search.focus(),
     });
     root.classList.add('memory');
     render(
@@ -97,25 +117,29 @@ class Memory {
     store.subscribe(['memory', 'link', 'loaded'], () => this.#drawHead());
     store.listen('memory_update', (update) => this.#changed(update));
     store.listen('agent_event', (event) => {
-      if (!ENDS.has(event.event)) return;
+      if (!ENDED.has(event.event)) return;
       this.#views.timeline.invalidate(LOGGED_MS);
       this.#views.health.invalidate(LOGGED_MS);
       if (this.#query !== '') this.#search.invalidate(LOGGED_MS);
     });
     // Told anew, after a forget or a long absence: what is shown here may be what is gone.
     store.listen('state_sync', () => {
-      for (const view of Object.values(this.#views)) (view.forgetRows ?? view.invalidate).call(view);
+      for (const view of Object.values(this.#views)) view.forgetRows();
       if (this.#query !== '') this.#search.invalidate();
     });
   }
 
+  /** @param {boolean} visible */
   show(visible) {
     this.#visible = visible;
     this.#drawHead();
     this.#apply();
   }
 
-  /** Memory has changed, by a curation, an edit, or somebody on another page. */
+  /**
+   * Memory has changed, by a curation, an edit, or somebody on another page.
+   * @param {MemoryUpdate} update
+   */
   #changed({ files, learnings }) {
     const views = this.#views;
     views.files.changed(files);
@@ -132,6 +156,10 @@ class Memory {
 
   // --- opening ---
 
+  /**
+   * @param {number} id
+   * @param {string | null} [quote]
+   */
   async openTurn(id, quote = null) {
     const unwanted = await showTurn(this.#page, this.#client, id, quote);
     if (unwanted === null) return;
@@ -141,27 +169,40 @@ class Memory {
     );
   }
 
+  /**
+   * @param {string} name
+   * @param {number | null} [version]
+   */
   async openFile(name, version = null) {
     this.#choose('files');
     await this.#views.files.open(name, version);
   }
 
+  /** @param {number} id */
   async openLearning(id) {
     this.#choose('learnings');
     await this.#views.learnings.open(id);
   }
 
+  /** @param {CurationRow} curation */
   async #openLearningsOf(curation) {
     this.#choose('learnings');
     await this.#views.learnings.openOf(curation);
   }
 
-  /** Puts the keyboard into the search, with words if there are any. */
+  /**
+   * Puts the keyboard into the search, with words if there are any.
+   * @param {string} [query]
+   */
   search(query = '') {
     if (query) this.#type(query);
     this.#head.focus();
   }
 
+  /**
+   * @param {ForgetTarget} target
+   * @param {string} what
+   */
   async #forget(target, what) {
     if (await forget(this.#page, this.#client, target, what)) this.#dropDrafts();
   }
@@ -186,13 +227,14 @@ class Memory {
       if (memory.waiting > 0 && problem) this.#page.toast({ kind: 'error', text: `Nothing was learned: ${problem}` });
       else this.#sayLearned(memory.learnings - before);
     } catch (problem) {
-      this.#page.toast({ kind: 'error', text: `Nothing was learned: ${problem.message}` });
+      this.#page.toast({ kind: 'error', text: `Nothing was learned: ${wordsOf(problem)}` });
     }
     this.#flushing = false;
     this.#views.health.invalidate();
     this.#drawHead();
   }
 
+  /** @param {number} count */
   #sayLearned(count) {
     if (count <= 0) {
       this.#page.toast({ kind: 'info', text: 'There was nothing new to learn.' });
@@ -208,10 +250,12 @@ class Memory {
 
   // --- views ---
 
+  /** @param {Tab} tab */
   #looksAt(tab) {
     return this.#visible && this.#tab === tab && this.#query === '';
   }
 
+  /** @param {Tab} tab */
   #choose(tab) {
     this.#tab = tab;
     if (this.#query !== '') this.#type('');
@@ -232,6 +276,7 @@ class Memory {
     }
   }
 
+  /** @param {string} query */
   #type(query) {
     this.#query = query;
     if (query.trim() === '') this.#query = '';
@@ -252,12 +297,12 @@ class Memory {
 
   #addCommands() {
     const { commands } = this.#page;
-    for (const [tab, name] of Object.entries(TABS)) {
+    for (const tab of ORDER) {
       const run = () => {
         this.#page.openPanel('memory');
         this.#choose(tab);
       };
-      commands.add({ id: `memory.${tab}`, title: `Memory: ${name}`, group: 'Memory', run });
+      commands.add({ id: `memory.${tab}`, title: `Memory: ${TABS[tab]}`, group: 'Memory', run });
     }
     commands.provide('Memory', (query) => this.#hitsLike(query));
     commands.add({
@@ -274,11 +319,12 @@ class Memory {
     });
   }
 
+  /** @param {string} query */
   async #hitsLike(query) {
     if (query.trim().length < LEAST_QUERY) return [];
-    const { hits } = await this.#client.search(query.trim()).catch(() => ({ hits: [] }));
-    return hits.slice(0, PALETTE_HITS).map((hit) => ({
-      title: hit.text.split('\n')[0],
+    const found = await this.#client.search(query.trim()).catch(() => null);
+    return (found?.hits ?? []).slice(0, PALETTE_HITS).map((hit) => ({
+      title: hit.text.split('\n')[0] ?? '',
       hint: hit.kind === 'turn' ? `Turn ${hit.id}` : (TYPES[hit.type] ?? hit.type),
       run: () => {
         this.#page.openPanel('memory');

@@ -1,18 +1,27 @@
 // A list that grows at both ends: live rows at its top, older pages at its foot, each row once. Pure.
 
+/** @template {{ id: number }} R */
 export class Rows {
   #page;
-  #byId;
+  /** @type {Map<number, R>} */
+  #byId = new Map();
+  /**
+   * The lowest id that paging has reached, null before the first page.
+   * @type {number | null}
+   */
+  cursor = null;
+  more = true;
 
-  /** `page` is how many rows a full page has: a shorter one is the last. */
+  /**
+   * `page` is how many rows a full page has: a shorter one is the last.
+   * @param {number} page
+   */
   constructor(page) {
     this.#page = page;
-    this.clear();
   }
 
   clear() {
-    this.#byId = new Map();
-    /** The lowest id that paging has reached, null before the first page. */
+    this.#byId.clear();
     this.cursor = null;
     this.more = true;
   }
@@ -26,11 +35,15 @@ export class Rows {
     return [...this.#byId.values()].sort((a, b) => b.id - a.id);
   }
 
+  /** @param {number} id */
   get(id) {
     return this.#byId.get(id);
   }
 
-  /** Takes the newest page; returns the ids that were not known. Older rows go where the page does not reach them. */
+  /**
+   * Takes the newest page; returns the ids that were not known. Older rows go where the page does not reach them.
+   * @param {R[]} rows
+   */
   renew(rows) {
     const highest = Math.max(0, ...this.#byId.keys());
     const lowest = Math.min(...rows.map((row) => row.id));
@@ -41,17 +54,24 @@ export class Rows {
     return fresh;
   }
 
-  /** Takes the page below the cursor. */
+  /**
+   * Takes the page below the cursor.
+   * @param {R[]} rows
+   */
   append(rows) {
     this.put(rows);
     this.#reached(rows);
   }
 
-  /** Takes single rows, wherever they belong. */
+  /**
+   * Takes single rows, wherever they belong.
+   * @param {R[]} rows
+   */
   put(rows) {
     for (const row of rows) this.#byId.set(row.id, row);
   }
 
+  /** @param {R[]} rows */
   #reached(rows) {
     this.more = rows.length === this.#page;
     if (rows.length > 0) this.cursor = Math.min(this.cursor ?? Infinity, ...rows.map((row) => row.id));

@@ -5,23 +5,43 @@ import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { TYPES } from './labels.js';
 import { nothingYet, View } from './view.js';
 
+/** @import { MemoryActs, MemoryClient, Page, SearchHit, SearchResult } from '../types/page.js' */
+
 const PAUSE_MS = 180;
 
 export class Search extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {AbortController | null} */
   #asked = null;
   #query = '';
+  /** @type {(SearchResult & { query: string }) | null} */
   #found = null;
+  /** @type {number | undefined} */
   #pause;
 
-  /** `acts`: openTurn(id, quote), openLearning(id), flush(). */
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
     this.loaded = true;
   }
 
-  /** Searches for what is typed so far. */
+  /** Brings the keyboard to the first result. */
+  focus() {
+    /** @type {HTMLElement | null} */
+    const first = this.element.querySelector('.hit-main');
+    first?.focus();
+  }
+
+  /**
+   * Searches for what is typed so far.
+   * @param {string} query
+   */
   type(query) {
     this.#query = query.trim();
     clearTimeout(this.#pause);
@@ -65,6 +85,7 @@ export class Search extends View {
     `;
   }
 
+  /** @param {SearchHit} hit */
   #hit(hit) {
     const learning = hit.kind === 'learning';
     const gone = hit.superseded_by !== undefined;
@@ -92,6 +113,7 @@ export class Search extends View {
     </li>`;
   }
 
+  /** @param {SearchResult} found */
   #waiting({ waiting }) {
     if (waiting === 0) return nothing;
     return html`<div class="memory-banner" role="note">

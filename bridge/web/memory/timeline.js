@@ -10,23 +10,38 @@ import { byDay, merged, wanting } from './merged.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
 
+/** @import { CurationRow, Forgotten, LearningRow, MemoryActs, MemoryClient, Page, TurnRow } from '../types/page.js' */
+/** @import { Entry, Listed } from './merged.js' */
+
 const FRESH_MS = 20_000;
 const TOOLS_NAMED = 4;
 const LESSONS = 4;
 const FIRST_OF_SESSION = 1;
 const dayName = new Intl.DateTimeFormat(undefined, { weekday: 'long', day: 'numeric', month: 'long', year: 'numeric' });
+/** @param {number} at */
 const dayOf = (at) => dayName.format(new Date(at * 1000));
 
 export class Timeline extends View {
+  /** @type {MemoryActs} */
   #acts;
+  /** @type {Rows<TurnRow>} */
   #turns;
+  /** @type {Rows<CurationRow>} */
   #curations;
-  /** What a curation taught, as far as it is among the newest learnings. */
+  /**
+   * What a curation taught, as far as it is among the newest learnings.
+   * @type {Map<number, LearningRow[]>}
+   */
   #taught = new Map();
+  /** @type {Set<string>} */
   #fresh = new Set();
   #busy = false;
 
-  /** `acts`: openTurn(id), openFile(name, version), openLearningsOf(curation), draft(text). */
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryActs} acts
+   */
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
@@ -56,6 +71,7 @@ export class Timeline extends View {
     if (this.loaded) this.#light(news);
   }
 
+  /** @param {string[]} keys */
   #light(keys) {
     for (const key of keys) this.#fresh.add(key);
     setTimeout(() => {
@@ -75,8 +91,9 @@ export class Timeline extends View {
     this.draw();
   }
 
+  /** @returns {[Listed<TurnRow>, Listed<CurationRow>]} */
   #lists() {
-    return [this.#turns, this.#curations].map((rows) => ({ rows: rows.list, more: rows.more }));
+    return [listed(this.#turns), listed(this.#curations)];
   }
 
   template() {
@@ -116,14 +133,17 @@ export class Timeline extends View {
     `;
   }
 
-  #entry({ kind, row }) {
-    const idle = kind === 'curation' && row.kind === 'batch' && row.learnings === 0 && row.files.length === 0;
+  /** @param {Entry} entry */
+  #entry(entry) {
+    const { kind, row } = entry;
+    const idle = entry.kind === 'curation' && isIdle(entry.row);
     const look = `${kind} ${idle ? 'nothing' : ''} ${this.#fresh.has(`${kind}-${row.id}`) ? 'fresh' : ''}`;
     return html`<li class=${look} data-row="${kind}-${row.id}">
-      ${kind === 'turn' ? this.#turn(row) : this.#curation(row)}
+      ${entry.kind === 'turn' ? this.#turn(entry.row) : this.#curation(entry.row)}
     </li>`;
   }
 
+  /** @param {TurnRow} row */
   #turn(row) {
     const outcome = OUTCOMES[row.outcome];
     const asked = row.trigger === 'task' ? 'Went on by itself' : row.user_message;
@@ -143,6 +163,7 @@ export class Timeline extends View {
     </button>`;
   }
 
+  /** @param {CurationRow} row */
   #lessons(row) {
     const rows = (this.#taught.get(row.id) ?? []).slice(0, LESSONS).reverse();
     return rows.length === 0
@@ -152,13 +173,14 @@ export class Timeline extends View {
         </ul>`;
   }
 
+  /** @param {CurationRow} row */
   #curation(row) {
     return html`<div class="timeline-main ${row.active ? '' : 'gone'}">
       <span class="timeline-icon">${icon(ICONS[row.kind] ?? 'brain', true)}</span>
       <div class="timeline-words">
         <span><strong>${headline(row)}</strong></span>
         ${
-          row.kind === 'forget' && Array.isArray(row.detail.turns)
+          row.kind === 'forget' && isForgotten(row.detail)
             ? html`<span class="muted"
                 >${touched(row.detail)
                   .map(({ what }) => what)
@@ -201,14 +223,36 @@ export class Timeline extends View {
   }
 }
 
+/**
+ * @template {{ id: number }} R
+ * @param {Rows<R>} rows
+ */
+const listed = (rows) => ({ rows: rows.list, more: rows.more });
+
+/**
+ * Whether the detail of a forget says what it touched.
+ * @param {object} detail
+ * @returns {detail is Forgotten}
+ */
+const isForgotten = (detail) => 'turns' in detail && Array.isArray(detail.turns);
+
+/**
+ * Whether there was nothing to learn.
+ * @param {CurationRow} row
+ */
+const isIdle = (row) => row.kind === 'batch' && row.learnings === 0 && row.files.length === 0;
+
+/** @param {LearningRow[]} learnings */
 function grouped(learnings) {
   const by = new Map();
   for (const row of learnings) by.set(row.curation_id, [...(by.get(row.curation_id) ?? []), row]);
   return by;
 }
 
+/** @type {Record<string, string>} */
 const ICONS = { batch: 'brain', edit: 'edit', forget: 'forget' };
 
+/** @param {string[]} tools */
 function toolsOf(tools) {
   if (tools.length === 0) return nothing;
   const names = [...new Set(tools.map(toolName))];
@@ -216,7 +260,10 @@ function toolsOf(tools) {
   return html` · used ${names.slice(0, TOOLS_NAMED).join(', ')}${more}`;
 }
 
-/** What happened, in a few words. */
+/**
+ * What happened, in a few words.
+ * @param {CurationRow} curation
+ */
 export function headline({ kind, learnings, files, first_turn: first, last_turn: last, detail, active }) {
   if (kind === 'forget') return 'Something was forgotten';
   if (kind === 'edit') {

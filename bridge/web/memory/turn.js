@@ -4,18 +4,33 @@
 import { iso, when } from '../format.js';
 import { renderMarkdown } from '../markdown.js';
 import { evenOutline } from '../outline.js';
+import { wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { OUTCOMES, toolName } from './labels.js';
 
+/** @import { LoggedTurn, MemoryClient, Page } from '../types/page.js' */
+/** @import { TemplateResult } from 'lit-html' */
+
 const MARK = 'evidence';
 
-/** Opens a turn; `quote` is marked in it. Resolves with what the person wants forgotten, or null. */
+/**
+ * Opens a turn; `quote` is marked in it. Resolves with what the person wants forgotten, or null.
+ * @param {Page} page
+ * @param {MemoryClient} client
+ * @param {number} id
+ * @param {string | null} [quote]
+ */
 export async function showTurn(page, client, id, quote = null) {
   const body = elementOf(html`<div class="turn-view"></div>`);
   let shown = id;
+  /** @type {string | null} */
   let session = null;
 
+  /**
+   * @param {number} turnId
+   * @param {string | null} [words]
+   */
   async function open(turnId, words = null) {
     shown = turnId;
     const around = { previous: () => open(turnId - 1), next: () => open(turnId + 1) };
@@ -27,7 +42,7 @@ export async function showTurn(page, client, id, quote = null) {
       render(head(turnId, around, content(turn)), body);
       mark(body, words);
     } catch (problem) {
-      if (shown === turnId) render(head(turnId, around, html`<p class="bad-words">${problem.message}</p>`), body);
+      if (shown === turnId) render(head(turnId, around, html`<p class="bad-words">${wordsOf(problem)}</p>`), body);
     }
   }
 
@@ -47,6 +62,11 @@ export async function showTurn(page, client, id, quote = null) {
   return answer === 'turn' ? { turn: shown } : null;
 }
 
+/**
+ * @param {number} id
+ * @param {{ previous: () => void, next: () => void }} around
+ * @param {TemplateResult} content
+ */
 const head = (id, { previous, next }, content) =>
   html`<div class="turn-head">
       <h3>Turn ${id}</h3>
@@ -56,6 +76,7 @@ const head = (id, { previous, next }, content) =>
     </div>
     ${content}`;
 
+/** @param {LoggedTurn} turn */
 function content(turn) {
   const outcome = OUTCOMES[turn.outcome];
   return html`
@@ -79,19 +100,29 @@ function content(turn) {
   `;
 }
 
+/**
+ * @param {string} who
+ * @param {unknown} what
+ */
 const said = (who, what) =>
   html`<section class="turn-part">
     <h4>${who}</h4>
     ${what}
   </section>`;
 
+/** @param {string} text */
 function prose(text) {
   const element = elementOf(html`<div class="prose">${renderMarkdown(text, { heading: 5 })}</div>`);
   evenOutline(element, 4);
   return element;
 }
 
-function call({ name, input, result, is_error: failed }) {
+/**
+ * A tool call; another program may have written it.
+ * @param {unknown} made
+ */
+function call(made) {
+  const { name, input, result, is_error: failed } = /** @type {Record<string, unknown>} */ (Object(made));
   return html`<details class="turn-call">
     <summary>${toolName(name)}${failed ? html` <span class="badge bad">failed</span>` : nothing}</summary>
     ${block(`What ${toolName(name)} was given`, input)}
@@ -99,31 +130,47 @@ function call({ name, input, result, is_error: failed }) {
   </details>`;
 }
 
+/**
+ * @param {string} label
+ * @param {unknown} value
+ */
 const block = (label, value) =>
   html`<pre class="mono scroll" tabindex="0" role="region" aria-label=${label}>${shown(value)}</pre>`;
 
+/** @param {unknown} value */
 const shown = (value) => (typeof value === 'string' ? value : JSON.stringify(value, null, 2));
 
-/** Marks where the quote stands, whatever elements it runs through, and brings it into sight. */
+/**
+ * Marks where the quote stands, whatever elements it runs through, and brings it into sight.
+ * @param {HTMLElement} root
+ * @param {string | null} quote
+ */
 function mark(root, quote) {
   CSS.highlights?.delete(MARK);
   const range = quote ? rangeOf(root, quote) : null;
   if (range === null) return;
-  range.startContainer.parentElement.closest('details')?.setAttribute('open', '');
+  const place = range.startContainer.parentElement;
+  place?.closest('details')?.setAttribute('open', '');
   CSS.highlights?.set(MARK, new Highlight(range));
-  range.startContainer.parentElement.scrollIntoView({ block: 'center' });
+  place?.scrollIntoView({ block: 'center' });
 }
 
-/** Where a quote stands in an element's text, however its spaces and letters' case were written; null if nowhere. */
+/**
+ * Where a quote stands in an element's text, however its spaces and letters' case were written; null if nowhere.
+ * @param {Node} root
+ * @param {string} quote
+ */
 export function rangeOf(root, quote) {
   const wanted = quote.replace(/\s+/gu, '').toLowerCase();
   if (wanted === '') return null;
+  /** @type {{ node: Text, offset: number }[]} */
   const places = [];
   let text = '';
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
-  for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+  while (walker.nextNode()) {
+    const node = /** @type {Text} */ (walker.currentNode);
     for (let offset = 0; offset < node.data.length; offset += 1) {
-      const letter = node.data[offset];
+      const letter = node.data.charAt(offset);
       if (/\s/u.test(letter)) continue;
       const lower = letter.toLowerCase();
       text += lower.length === 1 ? lower : letter;
@@ -131,9 +178,9 @@ export function rangeOf(root, quote) {
     }
   }
   const at = text.indexOf(wanted);
-  if (at === -1) return null;
   const first = places[at];
   const last = places[at + wanted.length - 1];
+  if (!first || !last) return null;
   const range = document.createRange();
   range.setStart(first.node, first.offset);
   range.setEnd(last.node, last.offset + 1);

@@ -1,23 +1,50 @@
 // The versions of one file: who made each and why, what it changed, and the way back to it.
 
 import { iso, plural, when } from '../format.js';
+import { codeOf, wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { diffElement, diffOf } from './diff.js';
 import { turnRange } from './labels.js';
 
+/** @import { CurationRow, MemoryClient, MemoryFile, Page, VersionRow } from '../types/page.js' */
+
+/** @typedef {{ openTurn: (id: number) => unknown, restored: (file: MemoryFile) => void }} VersionActs */
+/**
+ * @typedef {object} Shown
+ * @property {VersionRow} entry
+ * @property {HTMLElement | null} diff  what it changed
+ * @property {CurationRow | null} curation  what made it
+ * @property {string | null} content
+ */
+
 export class Versions {
+  /** @type {Page} */
   #page;
+  /** @type {MemoryClient} */
   #client;
+  /** @type {MemoryFile} */
   #current;
+  /** @type {VersionActs} */
   #acts;
+  /** @type {number | null} */
   #wanted;
+  /** @type {VersionRow[] | null} */
   #history = null;
+  /** @type {Shown | null} */
   #shown = null;
+  /** @type {string | null} */
   #problem = null;
   #busy = false;
 
-  /** `current` is the file as it is; `acts`: openTurn(id), restored(file). Shows `version`, else the newest. */
+  /**
+   * `current` is the file as it is; `acts`: openTurn(id), restored(file). Shows `version`, else the newest.
+   * @param {Page} page
+   * @param {MemoryClient} client
+   * @param {MemoryFile} current
+   * @param {VersionActs} acts
+   * @param {number | null} [version]
+   */
   constructor(page, client, current, acts, version = null) {
     this.#page = page;
     this.#client = client;
@@ -35,20 +62,24 @@ export class Versions {
       const wanted = this.#history.find(({ version }) => version === this.#wanted) ?? this.#history[0];
       if (wanted) await this.#show(wanted);
     } catch (problem) {
-      this.#problem = problem.message;
+      this.#problem = wordsOf(problem);
     }
     this.#draw();
   }
 
-  /** Shows what a version changed, with the event that made it. */
+  /**
+   * Shows what a version changed, with the event that made it.
+   * @param {VersionRow} entry
+   */
   async #show(entry) {
+    /** @type {Shown} */
     const shown = { entry, diff: null, curation: null, content: null };
     this.#shown = shown;
     this.#problem = null;
     this.#draw();
     try {
       const { name } = this.#current;
-      const before = this.#history.find(({ version }) => version === entry.version - 1);
+      const before = this.#history?.find(({ version }) => version === entry.version - 1);
       const [after, old, curation] = await Promise.all([
         this.#client.file(name, entry.version),
         before ? this.#client.file(name, before.version) : { content: '' },
@@ -58,13 +89,14 @@ export class Versions {
       shown.curation = curation;
       shown.diff = diffElement(await diffOf(old.content, after.content), `What version ${entry.version} changed`);
     } catch (problem) {
-      this.#problem = problem.message;
+      this.#problem = wordsOf(problem);
     }
     if (this.#shown === shown) this.#draw();
   }
 
-  async #restore() {
-    const { entry, content } = this.#shown;
+  /** @param {Shown} shown */
+  async #restore({ entry, content }) {
+    if (content === null) return;
     this.#busy = true;
     this.#draw();
     try {
@@ -77,10 +109,10 @@ export class Versions {
       return;
     } catch (problem) {
       this.#problem =
-        problem.code === 'conflict'
+        codeOf(problem) === 'conflict'
           ? 'The file has changed meanwhile: look at its newest version first.'
-          : `Not restored: ${problem.message}`;
-      if (problem.code === 'conflict')
+          : `Not restored: ${wordsOf(problem)}`;
+      if (codeOf(problem) === 'conflict')
         this.#current = await this.#client.file(this.#current.name).catch(() => this.#current);
     }
     this.#busy = false;
@@ -99,9 +131,10 @@ export class Versions {
     return html`<ol class="plain version-list" aria-label="Versions">
         ${this.#history.map((entry) => this.#item(entry))}
       </ol>
-      <div class="version-shown">${this.#shown ? this.#version() : nothing}</div>`;
+      <div class="version-shown">${this.#shown ? this.#version(this.#shown) : nothing}</div>`;
   }
 
+  /** @param {VersionRow} entry */
   #item(entry) {
     const shown = this.#shown?.entry.version === entry.version;
     return html`<li>
@@ -118,19 +151,20 @@ export class Versions {
     </li>`;
   }
 
-  #version() {
-    const { entry, diff, content } = this.#shown;
+  /** @param {Shown} shown */
+  #version(shown) {
+    const { entry, diff, content } = shown;
     const past = entry.version !== this.#current.version;
     return html`
       <div class="version-head">
-        <p class="grow">${this.#why()}</p>
+        <p class="grow">${this.#why(shown)}</p>
         ${
           past
             ? html`<button
                 type="button"
                 class="button small"
                 ?disabled=${this.#busy || content === null}
-                @click=${() => this.#restore()}
+                @click=${() => this.#restore(shown)}
               >
                 Restore version ${entry.version}
               </button>`
@@ -142,18 +176,19 @@ export class Versions {
     `;
   }
 
-  #why() {
-    const { entry, curation } = this.#shown;
+  /** @param {Shown} shown */
+  #why({ entry, curation }) {
     if (entry.source === 'person')
       return curation?.detail.source === 'disk' ? 'You edited the file on disk.' : 'You wrote it here.';
     if (curation === null) return 'Written by the curator.';
     const { first_turn: first, last_turn: last, learnings } = curation;
     const learnt = learnings ? `, with ${plural(learnings, 'learning')}` : '';
-    if (first === null) return `Written by the curator${learnt}.`;
+    if (first === null || last === null) return `Written by the curator${learnt}.`;
     return html`Written by the curator after
       <button type="button" class="link" @click=${() => this.#acts.openTurn(last)}>${turnRange(first, last)}</button
       >${learnt}.`;
   }
 }
 
+/** @type {Record<string, string>} */
 const WHO = { curator: 'Curator', person: 'You' };

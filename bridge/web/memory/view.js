@@ -1,24 +1,46 @@
 // A part of the memory panel: loads when it is first seen, renews when memory changed, and says how it stands.
 
+import { wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
+
+/** @import { MemoryClient, Page } from '../types/page.js' */
+/** @import { TemplateResult } from 'lit-html' */
 
 export class View {
   #stale = true;
   #round = 0;
+  /** @type {number | undefined} */
   #timer;
 
-  /** Subclasses give `load()`, which fetches what `template()` draws. */
+  /**
+   * @param {Page} page
+   * @param {MemoryClient} client
+   */
   constructor(page, client) {
     this.page = page;
     this.client = client;
     this.element = elementOf(html`<div class="memory-view scroll" hidden></div>`);
     this.visible = false;
     this.loaded = false;
+    /** @type {string | null} */
     this.problem = null;
     page.store.subscribe('link', () => {
       if (this.problem !== null && page.connection.ready) this.invalidate();
     });
+  }
+
+  /** Fetches what `template()` draws; each view has its own. */
+  async load() {}
+
+  /** @returns {TemplateResult} */
+  template() {
+    return LOADING;
+  }
+
+  /** Everything is told anew, say after a forget or a long absence: nothing that was fetched before is believed. */
+  forgetRows() {
+    this.invalidate();
   }
 
   show() {
@@ -33,7 +55,10 @@ export class View {
     this.element.hidden = true;
   }
 
-  /** What is shown is no longer true: fetched anew, at once if somebody looks, after `delay` milliseconds. */
+  /**
+   * What is shown is no longer true: fetched anew, at once if somebody looks, after `delay` milliseconds.
+   * @param {number} [delay]
+   */
   invalidate(delay = 0) {
     this.#stale = true;
     clearTimeout(this.#timer);
@@ -52,7 +77,7 @@ export class View {
       this.loaded = true;
     } catch (problem) {
       if (round !== this.#round) return;
-      this.problem = problem;
+      this.problem = wordsOf(problem);
       this.#stale = true;
     }
     this.draw();
@@ -67,12 +92,18 @@ export class View {
     return html`${this.problem === null ? null : outdated(this.problem, () => void this.refresh())}${this.template()}`;
   }
 
-  /** Runs what a person asked for; a failure is said, and null returned. */
+  /**
+   * Runs what a person asked for; a failure is said, and null returned.
+   * @template T
+   * @param {string} what
+   * @param {() => Promise<T>} act
+   * @returns {Promise<T | null>}
+   */
   async attempt(what, act) {
     try {
       return await act();
     } catch (problem) {
-      this.page.toast({ kind: 'error', text: `${what}: ${problem.message}` });
+      this.page.toast({ kind: 'error', text: `${what}: ${wordsOf(problem)}` });
       return null;
     }
   }
@@ -85,20 +116,33 @@ export const LOADING = html`<div class="memory-loading" role="status" aria-label
   <div class="skeleton"></div>
 </div>`;
 
+/**
+ * @param {string} problem
+ * @param {() => void} retry
+ */
 export const unreachable = (problem, retry) =>
   html`<div class="empty">
     <h3>Memory cannot be reached</h3>
-    <p>${problem.message} Nothing is lost: memory lives with your sprite, not on this page.</p>
+    <p>${problem} Nothing is lost: memory lives with your sprite, not on this page.</p>
     <button type="button" class="button" @click=${retry}>Try again</button>
   </div>`;
 
+/**
+ * @param {string} problem
+ * @param {() => void} retry
+ */
 const outdated = (problem, retry) =>
   html`<div class="memory-banner warn" role="status">
-    <p class="grow">This may be out of date. ${problem.message}</p>
+    <p class="grow">This may be out of date. ${problem}</p>
     <button type="button" class="button small" @click=${retry}>Try again</button>
   </div>`;
 
-/** An empty list that teaches one thing to do. */
+/**
+ * An empty list that teaches one thing to do.
+ * @param {string} title
+ * @param {string} words
+ * @param {{ label: string, run: () => void } | null} [button]
+ */
 export const nothingYet = (title, words, button = null) =>
   html`<div class="empty">
     <h3>${title}</h3>

@@ -2,21 +2,26 @@
 
 import { isTyping } from '../dom.js';
 
+/** @import { Command, Provide } from '../types/page.js' */
+
 /** A sequence such as `g m` must be finished within this time. */
 const SEQUENCE_MS = 1200;
 const APPLE = /Mac|iPhone|iPad/.test(navigator.platform);
 
 export function createCommands() {
+  /** @type {Map<string, Command>} */
   const commands = new Map();
+  /** @type {Set<{ group: string, provide: Provide }>} */
   const providers = new Set();
   let started = '';
   let startedAt = 0;
 
+  /** @param {KeyboardEvent} event */
   function press(event) {
     if (event.defaultPrevented || event.isComposing) return;
     const key = name(event);
     const typing = isTyping(event.target);
-    const modal = document.querySelector('dialog[open]');
+    const modal = document.querySelector('dialog[open]') !== null;
     const sequence = Date.now() - startedAt < SEQUENCE_MS && started ? `${started} ${key}` : key;
     started = '';
     for (const command of commands.values()) {
@@ -40,14 +45,21 @@ export function createCommands() {
   document.addEventListener('keydown', press);
 
   return {
-    /** Registers `{id, title, group, keys, hint, when, run}`; returns how to take it away. */
+    /**
+     * Registers `{id, title, group, keys, hint, when, run}`; returns how to take it away.
+     * @param {Command} command
+     */
     add(command) {
       commands.set(command.id, command);
       return () => commands.delete(command.id);
     },
-    /** Registers rows made for a query: `fn(query) -> [{title, hint, run}]` or a promise of it. */
-    provide(group, fn) {
-      const provider = { group, fn };
+    /**
+     * Registers rows made for a query: `fn(query) -> [{title, hint, run}]` or a promise of it.
+     * @param {string} group
+     * @param {Provide} provide
+     */
+    provide(group, provide) {
+      const provider = { group, provide };
       providers.add(provider);
       return () => providers.delete(provider);
     },
@@ -57,13 +69,17 @@ export function createCommands() {
   };
 }
 
+/** @param {KeyboardEvent} event */
 function name(event) {
   const modified = (APPLE ? event.metaKey : event.ctrlKey) ? 'Mod+' : event.altKey ? 'Alt+' : '';
   const shift = event.shiftKey && event.key.length > 1 ? 'Shift+' : '';
   return modified + shift + (event.key.length === 1 ? event.key.toLowerCase() : event.key);
 }
 
-/** Keys as they are printed on this machine's keyboard: `Mod+K` as two caps. */
+/**
+ * Keys as they are printed on this machine's keyboard: `Mod+K` as two caps.
+ * @param {string} keys
+ */
 export const caps = (keys) =>
   keys
     .split(/[ +]/)

@@ -1,30 +1,41 @@
 // Native dialogs that answer: a choice, a yes or no, one line of text. The browser keeps and restores the focus.
 
 import { elementOf } from '../template.js';
-import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { html, render } from '../vendor/lit-html/lit-html.js';
+
+/** @import { Confirm, Dialog, DialogAction, Prompt } from '../types/page.js' */
 
 let count = 0;
 
-/** Shows a dialog; resolves with the chosen action's value, or null when it was closed. */
+/**
+ * Shows a dialog; resolves with the chosen action's value, or null when it was closed.
+ * @template T
+ * @param {Dialog<T>} question
+ * @returns {Promise<T | null>}
+ */
 export function dialog({ title, body = null, actions, wide = false }) {
   count += 1;
   const id = `dialog-${count}`;
   return new Promise((resolve) => {
+    /** @type {T | null} */
     let answer = null;
+    /** @param {T | null} value */
     const close = (value) => {
       answer = value;
       element.close();
     };
     const main = actions.find((action) => action.primary);
+    /** @param {Event} event */
     const submit = (event) => {
       event.preventDefault();
-      close(typeof main?.value === 'function' ? main.value() : (main?.value ?? null));
+      close(main ? answerOf(main) : null);
     };
+    /** @type {HTMLDialogElement} */
     const element = elementOf(
       html`<dialog
         class=${wide ? 'wide' : ''}
         aria-labelledby=${id}
-        @click=${(event) => event.target === element && element.close()}
+        @click=${(/** @type {Event} */ event) => event.target === element && element.close()}
         @close=${() => {
           element.remove();
           resolve(answer);
@@ -32,22 +43,37 @@ export function dialog({ title, body = null, actions, wide = false }) {
       >
         <form class="dialog-form" method="dialog" @submit=${submit}>
           <div class="dialog-head"><h2 id=${id}>${title}</h2></div>
-          <div class="dialog-body">${typeof body === 'string' ? html`<p>${body}</p>` : (body ?? nothing)}</div>
-          <div class="dialog-foot">${actions.map((action) => buttonOf(action, () => close(action.value)))}</div>
+          <div class="dialog-body"></div>
+          <div class="dialog-foot">${actions.map((action) => buttonOf(action, () => close(answerOf(action))))}</div>
         </form>
       </dialog>`,
     );
+    const content = /** @type {HTMLElement} */ (element.querySelector('.dialog-body'));
+    render(typeof body === 'string' ? html`<p>${body}</p>` : body, content);
     document.body.append(element);
     element.showModal();
     // Enter must not do what cannot be undone.
-    const buttons = element.querySelectorAll('.dialog-foot button');
+    const buttons = [...element.querySelectorAll('.dialog-foot button')].filter((each) => each instanceof HTMLElement);
     const safe = buttons[actions.findLastIndex((action) => !action.danger)];
-    const field = element.querySelector('.dialog-body :is(input, textarea, select)');
-    (field ?? safe ?? buttons[buttons.length - 1])?.focus();
+    /** @type {HTMLElement | null} */
+    const field = content.querySelector('input, textarea, select');
+    (field ?? safe ?? buttons.at(-1))?.focus();
   });
 }
 
-/** The primary button answers by submitting, as Enter in a field does. */
+/**
+ * What an action answers with. A value that is a function is one that has to be asked.
+ * @template T
+ * @param {DialogAction<T>} action
+ * @returns {T | null}
+ */
+const answerOf = ({ value }) => (value instanceof Function ? value() : value);
+
+/**
+ * The primary button answers by submitting, as Enter in a field does.
+ * @param {{ label: string, primary?: boolean, danger?: boolean }} look
+ * @param {() => void} act
+ */
 function buttonOf({ label, primary = false, danger = false }, act) {
   const look = `button${primary ? ' primary' : ''}${danger ? ' danger' : ''}`;
   return primary
@@ -55,7 +81,10 @@ function buttonOf({ label, primary = false, danger = false }, act) {
     : html`<button class=${look} type="button" @click=${act}>${label}</button>`;
 }
 
-/** Asks yes or no. */
+/**
+ * Asks yes or no.
+ * @param {Confirm} question
+ */
 export async function confirm({ title, body = null, confirm: label = 'OK', danger = false }) {
   const actions = [
     { label: 'Cancel', value: false },
@@ -64,7 +93,10 @@ export async function confirm({ title, body = null, confirm: label = 'OK', dange
   return (await dialog({ title, body, actions })) === true;
 }
 
-/** Asks for one line of text; null when it was left empty or closed. */
+/**
+ * Asks for one line of text; null when it was left empty or closed.
+ * @param {Prompt} question
+ */
 export async function prompt({ title, label, value = '', confirm: action = 'Save', maxlength = 200 }) {
   const body = elementOf(
     html`<label class="field">
@@ -77,7 +109,7 @@ export async function prompt({ title, label, value = '', confirm: action = 'Save
     body,
     actions: [
       { label: 'Cancel', value: null },
-      { label: action, primary: true, value: () => body.querySelector('input').value.trim() },
+      { label: action, primary: true, value: () => body.querySelector('input')?.value.trim() ?? null },
     ],
   });
   return answer || null;

@@ -4,26 +4,45 @@
 import { elementOf } from '../template.js';
 import { html } from '../vendor/lit-html/lit-html.js';
 
+/** @import { Announce, Panel, PanelName } from '../types/page.js' */
+
 const NARROW = '(max-width: 719.98px)';
 const SPLIT_KEY = 'sprite.split';
 const SIDE_KEY = 'sprite.side';
 const STEP = 24;
 const LEAST = 320;
 
+/**
+ * @typedef {object} Parts
+ * @property {HTMLElement} root
+ * @property {Record<PanelName, HTMLElement>} panels
+ * @property {Record<PanelName, HTMLElement[]>} tabs
+ * @property {HTMLElement} divider
+ * @property {Announce} announce
+ */
+
+/** @type {PanelName[]} */
+const NAMES = ['chat', 'canvas', 'memory'];
+
+/** @param {Parts} parts */
 export function createLayout({ root, panels, tabs, divider, announce }) {
   const narrow = matchMedia(NARROW);
+  /** @type {Record<PanelName, Panel>} */
   const hooks = { chat: {}, canvas: {}, memory: {} };
+  /** @type {Set<PanelName>} */
   const shown = new Set();
+  /** @type {PanelName} */
   let side = localStorage.getItem(SIDE_KEY) === 'memory' ? 'memory' : 'canvas';
+  /** @type {PanelName} */
   let single = 'chat';
   let split = Number(localStorage.getItem(SPLIT_KEY)) || 0.44;
 
   function apply() {
     const visible = narrow.matches ? [single] : ['chat', side];
-    root.dataset.narrow = narrow.matches;
-    for (const [name, panel] of Object.entries(panels)) {
+    root.dataset.narrow = String(narrow.matches);
+    for (const name of NAMES) {
       const now = visible.includes(name);
-      panel.hidden = !now;
+      panels[name].hidden = !now;
       for (const tab of tabs[name]) {
         tab.setAttribute('aria-selected', String(now));
         tab.tabIndex = now ? 0 : -1;
@@ -50,6 +69,7 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
     divider.setAttribute('aria-valuetext', `Chat ${Math.round(split * 100)} percent wide`);
   }
 
+  /** @param {number} pixels */
   function moveTo(pixels) {
     split = pixels / root.clientWidth;
     place();
@@ -85,16 +105,16 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
     keep();
   });
 
-  for (const [name, buttons] of Object.entries(tabs)) {
-    for (const tab of buttons) {
+  for (const name of NAMES) {
+    for (const tab of tabs[name]) {
       tab.addEventListener('click', () => layout.open(name));
       tab.addEventListener('keydown', (event) => {
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         if (!step) return;
-        const all = [...tab.parentElement.querySelectorAll('[role=tab]')];
+        const all = /** @type {HTMLElement[]} */ ([...(tab.parentElement?.querySelectorAll('[role=tab]') ?? [])]);
         const next = all[(all.indexOf(tab) + step + all.length) % all.length];
-        next.click();
-        next.focus();
+        next?.click();
+        next?.focus();
       });
     }
   }
@@ -102,7 +122,11 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
   addEventListener('resize', place);
 
   const layout = {
-    /** Shows a panel, because a person asked for it. */
+    /**
+     * Shows a panel, because a person asked for it.
+     * @param {PanelName} name
+     * @param {{ focus?: boolean }} [how]
+     */
     open(name, { focus = false } = {}) {
       if (name !== 'chat') {
         side = name;
@@ -112,13 +136,21 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
       apply();
       if (focus) layout.focus(name);
     },
+    /** @param {PanelName} name */
     isShown: (name) => shown.has(name),
-    /** What a panel's module wants to hear: `{shown, hidden, focus}`. */
+    /**
+     * What a panel's module wants to hear: `{shown, hidden, focus}`.
+     * @param {PanelName} name
+     * @param {Panel} module
+     */
     attach(name, module) {
       hooks[name] = module;
       if (shown.has(name)) module.shown?.();
     },
-    /** Puts a dot on the tab of a panel that is not shown. */
+    /**
+     * Puts a dot on the tab of a panel that is not shown.
+     * @param {PanelName} name
+     */
     unread(name) {
       if (shown.has(name)) return;
       for (const tab of tabs[name]) {
@@ -127,17 +159,22 @@ export function createLayout({ root, panels, tabs, divider, announce }) {
         tab.append(elementOf(html`<span class="visually-hidden"> (new)</span>`));
       }
     },
+    /** @param {PanelName} name */
     focus(name) {
       if (hooks[name].focus) hooks[name].focus();
       else panels[name].focus();
     },
-    /** F6: the next region, and Shift-F6 the one before. */
+    /**
+     * F6: the next region, and Shift-F6 the one before.
+     * @param {number} step
+     */
     cycle(step) {
-      const order = ['chat', 'canvas', 'memory'].filter((name) => shown.has(name));
+      const order = NAMES.filter((name) => shown.has(name));
       const here = order.findIndex((name) => panels[name].contains(document.activeElement));
       const next = order[(here + step + order.length) % order.length];
+      if (!next) return;
       layout.focus(next);
-      announce(panels[next].getAttribute('aria-label'));
+      announce(panels[next].getAttribute('aria-label') ?? '');
     },
     start: apply,
   };

@@ -4,13 +4,20 @@ import { elementOf } from '../template.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 
+/** @import { Command, Commands, Row } from '../types/page.js' */
+
 const MOST = 40;
 
+/** @typedef {Row & { group: string }} Grouped */
+
+/** @param {Commands} commands */
 export function createPalette(commands) {
+  /** @type {Grouped[]} */
   let rows = [];
   let chosen = 0;
   let asked = 0;
 
+  /** @type {HTMLDialogElement} */
   const element = elementOf(
     html`<dialog class="palette" aria-label="Command palette">
       <input
@@ -28,13 +35,13 @@ export function createPalette(commands) {
       <div class="palette-list scroll" id="palette-list" role="listbox" aria-label="Commands" tabindex="-1"></div>
     </dialog>`,
   );
-  const input = element.querySelector('input');
-  const list = element.querySelector('.palette-list');
+  const input = /** @type {HTMLInputElement} */ (element.querySelector('input'));
+  const list = /** @type {HTMLElement} */ (element.querySelector('.palette-list'));
   document.body.append(element);
 
   function draw() {
     chosen = Math.min(chosen, Math.max(0, rows.length - 1));
-    const groups = Map.groupBy ? [...Map.groupBy(rows, (row) => row.group)] : grouped(rows);
+    const groups = grouped(rows);
     // A group may come in parts (commands, then what was found); the arrows follow what is seen.
     rows = groups.flatMap(([, members]) => members);
     let index = 0;
@@ -55,8 +62,13 @@ export function createPalette(commands) {
     list.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest' });
   }
 
+  /** @param {string} cap */
   const keyCap = (cap) => html`<kbd>${cap}</kbd>`;
 
+  /**
+   * @param {Row} row
+   * @param {number} index
+   */
   const option = (row, index) =>
     html` <div
       class="palette-row"
@@ -67,7 +79,7 @@ export function createPalette(commands) {
     >
       <span class="grow cut">${row.title}</span>
       ${row.hint ? html`<span class="muted small-text cut">${row.hint}</span>` : ''}
-      ${row.keys ? html`<span class="keys">${caps([row.keys].flat()[0]).map(keyCap)}</span>` : ''}
+      ${row.keys ? html`<span class="keys">${caps(firstOf(row.keys)).map(keyCap)}</span>` : ''}
     </div>`;
 
   async function fill() {
@@ -78,14 +90,15 @@ export function createPalette(commands) {
     rows = ordered(known).slice(0, MOST);
     chosen = 0;
     draw();
-    for (const { group, fn } of commands.providers) {
-      const found = await Promise.resolve(fn(query)).catch(() => []);
+    for (const { group, provide } of commands.providers) {
+      const found = await Promise.resolve(provide(query)).catch(() => []);
       if (mine !== asked || !element.open) return;
       rows = [...rows, ...found.map((row) => ({ group, ...row }))].slice(0, 2 * MOST);
       draw();
     }
   }
 
+  /** @param {Row} row */
   function run(row) {
     element.close();
     row.run();
@@ -94,6 +107,7 @@ export function createPalette(commands) {
   input.addEventListener('input', () => void fill());
   element.addEventListener('click', (event) => event.target === element && element.close());
   input.addEventListener('keydown', (event) => {
+    const row = rows[chosen];
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
     if (step && rows.length) {
       event.preventDefault();
@@ -102,13 +116,14 @@ export function createPalette(commands) {
           ? (chosen + step + rows.length) % rows.length
           : Math.max(0, Math.min(rows.length - 1, chosen + step));
       draw();
-    } else if (event.key === 'Enter' && rows[chosen] && !event.isComposing) {
+    } else if (event.key === 'Enter' && row && !event.isComposing) {
       event.preventDefault();
-      run(rows[chosen]);
+      run(row);
     }
   });
 
   return {
+    /** @param {string} [query] */
     open(query = '') {
       if (element.open) return;
       input.value = query;
@@ -119,7 +134,14 @@ export function createPalette(commands) {
   };
 }
 
-/** Whether every word of the query begins, or is in, a word of the text. */
+/** @param {string | string[]} keys */
+const firstOf = (keys) => [keys].flat()[0] ?? '';
+
+/**
+ * Whether every word of the query begins, or is in, a word of the text.
+ * @param {string} text
+ * @param {string} query
+ */
 function fits(text, query) {
   const where = text.toLowerCase();
   return query
@@ -128,12 +150,19 @@ function fits(text, query) {
     .every((word) => where.includes(word));
 }
 
-/** Commands of one group stand together, in the order in which the groups first appeared. */
+/**
+ * Commands of one group stand together, in the order in which the groups first appeared.
+ * @param {Command[]} commands
+ */
 function ordered(commands) {
   const order = [...new Set(commands.map((command) => command.group))];
   return commands.toSorted((one, other) => order.indexOf(one.group) - order.indexOf(other.group));
 }
 
+/**
+ * @param {Grouped[]} rows
+ * @returns {[string, Grouped[]][]}
+ */
 function grouped(rows) {
   const groups = new Map();
   for (const row of rows) groups.set(row.group, [...(groups.get(row.group) ?? []), row]);

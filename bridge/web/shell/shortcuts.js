@@ -4,6 +4,11 @@ import { html } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 import { dialog } from './dialogs.js';
 
+/** @import { Commands, Row } from '../types/page.js' */
+
+/** @typedef {Pick<Row, 'title' | 'keys' | 'group'>} Key */
+
+/** @type {Key[]} */
 const ALWAYS = [
   { title: 'Send the message', keys: 'Enter', group: 'Writing' },
   { title: 'New line', keys: 'Shift+Enter', group: 'Writing' },
@@ -12,11 +17,13 @@ const ALWAYS = [
   { title: 'In larger steps', keys: 'Shift+Arrows', group: 'Canvas' },
 ];
 
+/** @type {Record<string, string>} */
 const WORDS = { ArrowUp: '↑', Arrows: '← ↑ ↓ →', Shift: '⇧' };
 
+/** @param {Commands} commands */
 export function showShortcuts(commands) {
   const rows = [...commands.listed().filter((command) => command.keys), ...ALWAYS];
-  const groups = [...new Set(rows.map((row) => row.group))];
+  const groups = [...new Set(rows.map((row) => row.group ?? ''))];
   const body = groups.map((group) =>
     section(
       group,
@@ -31,6 +38,10 @@ export function showShortcuts(commands) {
   });
 }
 
+/**
+ * @param {string} name
+ * @param {Key[]} rows
+ */
 const section = (name, rows) =>
   html`<section>
     <h3>${name}</h3>
@@ -39,11 +50,15 @@ const section = (name, rows) =>
         (row) =>
           html`<div>
             <dt>${row.title}</dt>
-            <dd>${[row.keys].flat().map(printed)}</dd>
+            <dd>${[row.keys ?? []].flat().map(printed)}</dd>
           </div>`,
       )}
     </dl>
   </section>`;
 
+/**
+ * @param {string} keys
+ * @param {number} index
+ */
 const printed = (keys, index) =>
   html`${index ? ' or ' : ''}${caps(keys).map((cap) => html`<kbd>${WORDS[cap] ?? cap}</kbd> `)}`;

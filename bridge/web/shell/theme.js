@@ -3,6 +3,7 @@
 const KEY = 'sprite.theme';
 const ORDER = ['system', 'light', 'dark'];
 
+/** @param {string} [theme] */
 export function applyTheme(theme = localStorage.getItem(KEY) ?? 'system') {
   if (theme === 'system') delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
@@ -11,7 +12,7 @@ export function applyTheme(theme = localStorage.getItem(KEY) ?? 'system') {
 
 /** The next of the three; returns its name. */
 export function cycleTheme() {
-  const next = ORDER[(ORDER.indexOf(localStorage.getItem(KEY) ?? 'system') + 1) % ORDER.length];
+  const next = ORDER[(ORDER.indexOf(localStorage.getItem(KEY) ?? 'system') + 1) % ORDER.length] ?? 'system';
   localStorage.setItem(KEY, next);
   return applyTheme(next);
 }

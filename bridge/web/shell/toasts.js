@@ -4,14 +4,23 @@ import { icon } from '../icons.js';
 import { elementOf } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 
+/** @import { Announce, Toast } from '../types/page.js' */
+
 const SHOWN_MS = 6000;
 const MOST = 4;
 const ICONS = { error: 'alert', success: 'check', info: 'spark' };
 
+/**
+ * @param {HTMLElement} root
+ * @param {Announce} announce
+ */
 export function createToasts(root, announce) {
-  /** `{text, kind: 'info'|'success'|'error', action: {label, run}}`; returns how to take it away. */
+  /**
+   * `{text, kind: 'info'|'success'|'error', action: {label, run}}`; returns how to take it away.
+   * @param {Toast} toast
+   */
   return function toast({ text, kind = 'info', action = null }) {
-    for (const old of [...root.children].filter((each) => each.dataset.text === text)) old.remove();
+    for (const old of [...root.children].filter((each) => each.getAttribute('data-text') === text)) old.remove();
     let clock = 0;
     const hold = () => clearTimeout(clock);
     const close = () => {
@@ -20,7 +29,7 @@ export function createToasts(root, announce) {
     };
     const act = () => {
       close();
-      action.run();
+      action?.run();
     };
     const item = elementOf(
       html`<div class="toast ${kind}" data-text=${text} @mouseenter=${hold} @focusin=${hold}>
@@ -33,7 +42,7 @@ export function createToasts(root, announce) {
       </div>`,
     );
     root.append(item);
-    while (root.children.length > MOST) root.firstElementChild.remove();
+    while (root.children.length > MOST) root.firstElementChild?.remove();
     announce(text);
     if (kind !== 'error') clock = setTimeout(close, SHOWN_MS);
     return close;

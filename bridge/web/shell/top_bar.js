@@ -5,6 +5,9 @@ import { icon } from '../icons.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 
+/** @import { Link, Page } from '../types/page.js' */
+
+/** @type {Record<Link['state'], [kind: string, words: string]>} */
 const WORDS = {
   ready: ['ok', 'Connected'],
   connecting: ['warn', 'Connecting'],
@@ -15,6 +18,11 @@ const WORDS = {
   'signed-out': ['bad', 'Signed out'],
 };
 
+/**
+ * @param {{ state: HTMLElement, actions: HTMLElement }} places
+ * @param {Page} page
+ * @param {{ newSession: () => Promise<void> }} chat
+ */
 export function mountTopBar({ state, actions }, page, chat) {
   const { store } = page;
 

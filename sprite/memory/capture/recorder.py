@@ -25,6 +25,7 @@ from sprite.privacy.cutting import (
     clean,
 )
 from sprite.privacy.redaction import discreet
+from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class TurnRecorder:
         self._no_task = asyncio.Event()
         self._no_task.set()
         self._taken_up = asyncio.Event()
-        self._entries: set[asyncio.Task[None]] = set()
+        self._entries = TaskSet()
+        self._writes = TaskSet()
         self._unsaved: list[tuple[NewObservation, list[str]]] = []
         self._writing = asyncio.Lock()
 
@@ -174,9 +176,7 @@ class TurnRecorder:
                 turn.set_last_message(message)
                 # Not awaited: the observation follows within milliseconds, and the agent waits for this hook.
                 said = {"message": self._discreet(clean(message))}
-                entry = asyncio.create_task(self._journal(turn, "stop", said), name="stop entry")
-                self._entries.add(entry)
-                entry.add_done_callback(self._entries.discard)
+                self._entries.start(self._journal(turn, "stop", said), "stop entry")
 
     # --- stream ---
 
@@ -254,7 +254,7 @@ class TurnRecorder:
 
     async def _write_unsaved(self) -> None:
         # A caller that is cancelled (a hook, the stream's reader) must not leave a turn written but not noted as such.
-        await asyncio.shield(asyncio.create_task(self._write_all(), name="observations"))
+        await asyncio.shield(self._writes.start(self._write_all(), "observations"))
 
     async def _write_all(self) -> None:
         # A mission's turn and the CLI's own can end in the same moment, each in a task of its own.

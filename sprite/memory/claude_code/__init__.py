@@ -1,1 +1,1 @@
-"""What Claude Code wrote: its session logs, read as turns."""
+"""Reads Claude Code's session logs as turns."""

@@ -1,7 +1,7 @@
 """Claude Code's session logs, line by line: bytes in, entries out (pure, no I/O).
 
-A log is JSON lines, written by any version of the CLI. Only what a turn is made of is decoded; what a line must have is
-checked here, and everything after may trust it.
+A log is JSON lines, written by any version of the CLI. Only what a turn needs is decoded. Required fields are checked
+here, and later stages trust them.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Annotated, Any
 
 import msgspec
 
-#: A message with pictures in it can be large; a line above this is not read at all.
+#: A message with pictures can be large; longer lines are not read.
 MAX_LINE_BYTES = 64 * 1024 * 1024
-#: A session's id becomes ours, is shown in terminals and typed into `session:` filters.
+#: The sprite keeps a session's id, shows it in terminals, and people type it into `session:` filters.
 SessionId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")]
 EntryId = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,128}\Z")]
 
 
 class LogLineError(ValueError):
-    """A line that cannot be used; the message says why."""
+    """A line cannot be used; the message says why."""
 
 
 class Block(msgspec.Struct):
-    """A content block of the Messages API, as far as a turn needs it."""
+    """A content block of the Messages API: the fields that a turn needs."""
 
     type: str
     text: str | None = None
@@ -37,7 +37,7 @@ class Block(msgspec.Struct):
 
 
 class Body(msgspec.Struct):
-    """What was said. `stop_reason` is missing in logs of older versions."""
+    """The message of an entry; logs of older versions have no `stop_reason`."""
 
     content: str | list[Block] = ""
     model: str | None = None
@@ -45,14 +45,14 @@ class Body(msgspec.Struct):
 
 
 class Launch(msgspec.Struct, rename="camel"):
-    """The part of a tool's own result that names the subagent it started."""
+    """The part of a tool's result that names the subagent it started."""
 
     agent_id: Any = None
     is_async: Any = None
 
 
 class Attachment(msgspec.Struct, rename="camel"):
-    """Something the CLI put beside the conversation: a queued message, the end by `max_turns`, and much else."""
+    """What the CLI attached to the conversation: a queued message, the stop by `max_turns`, and much else."""
 
     type: str
     prompt: str | list[Block] = ""
@@ -83,18 +83,18 @@ class Entry(msgspec.Struct, rename="camel"):
 
     @property
     def at(self) -> float:
-        """When it was written, in Unix seconds."""
+        """Returns when it was written, in Unix seconds."""
         moment = self.timestamp if self.timestamp.tzinfo else self.timestamp.replace(tzinfo=UTC)
         return moment.timestamp()
 
     @property
     def blocks(self) -> list[Block]:
-        """What was said, as blocks."""
+        """Returns the message as blocks."""
         return as_blocks(self.message.content) if self.message else []
 
 
 class Head(msgspec.Struct, rename="camel"):
-    """What tells a line of a session log, of whatever kind, from any other JSON."""
+    """The fields that distinguish a line of a session log, of any kind, from other JSON."""
 
     type: str
     timestamp: Any = None
@@ -105,23 +105,23 @@ class Head(msgspec.Struct, rename="camel"):
 
     @property
     def at(self) -> float | None:
-        """When it was written, in Unix seconds, where it says so."""
+        """Returns when it was written, in Unix seconds, or None if it does not say."""
         try:
             return datetime.fromisoformat(self.timestamp).timestamp()
         except (TypeError, ValueError):
             return None
 
 
-#: Everything else (requests, costs, titles, snapshots of files) is the CLI's bookkeeping.
+#: All other entries (requests, costs, titles, snapshots of files) are the CLI's bookkeeping.
 _CONVERSATION = frozenset({"user", "assistant", "attachment"})
-#: The attachments that belong to a turn; the others tell the model about its surroundings.
+#: The attachments that belong to a turn; the others tell the model about its environment.
 _ATTACHMENTS = frozenset({"queued_command", "max_turns_reached"})
 _head = msgspec.json.Decoder(Head)
 _entry = msgspec.json.Decoder(Entry)
 
 
 def read_line(line: bytes) -> Entry | None:
-    """The entry on a line, or None where it holds bookkeeping. LogLineError if the line cannot be used."""
+    """Returns the entry of a line, or None for bookkeeping; raises LogLineError if the line cannot be used."""
     if len(line) > MAX_LINE_BYTES:
         raise LogLineError(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
@@ -133,7 +133,7 @@ def read_line(line: bytes) -> Entry | None:
 
 
 def read_head(line: bytes) -> Head | None:
-    """What is known of a line that looks as if it came from a session log; None for any other."""
+    """Returns the head of a line that looks like one of a session log; None for any other line."""
     try:
         head = _head.decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -148,7 +148,7 @@ def _read(line: bytes) -> Entry | None:
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        # The CLI writes half an emoji as it got it, and some write NaN: Python's reader takes both.
+        # The CLI writes lone surrogates as it gets them, and some versions write NaN; Python's reader accepts both.
         value = json.loads(line)
         head = msgspec.convert(value, Head)
         return msgspec.convert(value, Entry) if head.type in _CONVERSATION else None
@@ -165,5 +165,5 @@ def _checked(entry: Entry | None) -> Entry | None:
 
 
 def as_blocks(content: str | list[Block]) -> list[Block]:
-    """A message's content as blocks, in whichever of its two forms it was written."""
+    """Returns a message's content as blocks; it may be written as a string or as blocks."""
     return [Block(type="text", text=content)] if isinstance(content, str) else content

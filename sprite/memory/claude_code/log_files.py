@@ -1,6 +1,6 @@
-"""Finding Claude Code's session logs on disk and reading them as streams: whatever stands in a folder may be there.
+"""Finds Claude Code's session logs on disk and reads them as streams; a folder may hold any other files as well.
 
-Knows where the CLI puts a session's log and those of its subagents; knows nothing of turns.
+Knows where the CLI puts a session's log and those of its subagents; does not know turns.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sprite.memory.claude_code.entries import (
     read_line,
 )
 
-#: So much of a file is looked at to see whether it is a session log.
+#: How much of a file is read to see whether it is a session log.
 PROBE_BYTES = 4 * 1024 * 1024
-#: The CLI's own log of a subagent is named so.
+#: The names of subagents' logs begin with this.
 AGENT_PREFIX = "agent-"
 SUBAGENTS = "subagents"
 
@@ -38,9 +38,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A session's log, or that of one of its subagents; times in Unix seconds, 0 where it holds no entry.
+    """A session's log, or that of one of its subagents; times are in Unix seconds, 0 if it holds no entry.
 
-    `opened_at` is that of the first line: a forked session's is later than the entries that it copied.
+    `opened_at` is the time of the first line; that of a forked session is later than the entries it copied.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class LogFile:
 
 @dataclass(slots=True)
 class SessionFiles:
-    """What belongs to one session, oldest first."""
+    """The logs of one session, oldest first."""
 
     session_id: str
     main: list[LogFile] = field(default_factory=list)
@@ -61,12 +61,12 @@ class SessionFiles:
 
     @property
     def began(self) -> tuple[float, float]:
-        """When its first entry was written, and when it was: the one that was forked comes before its fork."""
+        """Returns when its first entry was written and when its log was opened: it sorts a session before its forks."""
         return min((log.first_at, log.opened_at) for log in self.main or self.agents)
 
 
 class LogFinder:
-    """Collects logs below paths, each once however it is reached, with the files that belong to them."""
+    """Collects logs below paths with the files that belong to them; each log once, however many paths lead to it."""
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
@@ -91,7 +91,7 @@ class LogFinder:
             self._take(file)
 
     def sessions(self) -> list[SessionFiles]:
-        """What was found, by session, in the order in which they began."""
+        """Returns the sessions found, in the order in which they began."""
         for session in self._sessions.values():
             session.main.sort(key=lambda log: (log.first_at, log.opened_at, log.path))
             session.agents.sort(key=lambda log: (log.first_at, log.path))
@@ -102,7 +102,7 @@ class LogFinder:
         for name, folders, files in os.walk(folder, followlinks=True, onerror=self._unreadable_folder):
             here = os.stat(name)  # noqa: PTH116 - os.walk gives names
             if (here.st_dev, here.st_ino) in visited:
-                # A link that leads back up: everything below was visited.
+                # A link back up: everything below it was visited.
                 folders.clear()
                 continue
             visited.add((here.st_dev, here.st_ino))
@@ -139,7 +139,10 @@ class LogFinder:
 
 
 def _probe(path: Path, size: int) -> LogFile | None:
-    """What a file is, by its first entry; None if it is no session log. An empty one is a session without turns."""
+    """Returns the log that a file is, by its first entry; None if it is no session log.
+
+    An empty file is a session without turns.
+    """
     genuine = size == 0
     opened_at: float | None = None
     with path.open("rb") as stream:
@@ -162,7 +165,7 @@ def _probe(path: Path, size: int) -> LogFile | None:
 
 
 def _companions(log: LogFile) -> Iterable[Path]:
-    """The files that are one session with this one, wherever a version of the CLI puts them."""
+    """Yields the other files of the same session, wherever the versions of the CLI put them."""
     folder = log.path.parent
     if log.agent_id is None:
         yield from sorted((folder / log.path.stem / SUBAGENTS).rglob(f"{AGENT_PREFIX}*.jsonl"))
@@ -175,7 +178,7 @@ def _companions(log: LogFile) -> Iterable[Path]:
 
 
 def started_by(log: LogFile) -> str | None:
-    """The tool call that started a subagent, which the CLI notes beside its log."""
+    """Returns the id of the tool call that started a subagent; the CLI notes it beside the subagent's log."""
     try:
         about = json.loads(log.path.with_suffix(".meta.json").read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -187,9 +190,9 @@ def started_by(log: LogFile) -> str | None:
 def entries(
     log: LogFile, on_bytes: Callable[[int], object], on_damage: Callable[[int, str], object]
 ) -> Iterator[Entry | None]:
-    """The entries of a file in order, as it is read; None stands for a line that is damaged.
+    """Yields the entries of a file in order; None stands for a damaged line.
 
-    `on_damage` is told its number and what is wrong; `on_bytes` how far it has come.
+    `on_damage` gets the number of a damaged line and what is wrong with it, `on_bytes` the length of each line.
     """
     with log.path.open("rb") as stream:
         for number, line in enumerate(_lines(stream), start=1):
@@ -208,7 +211,7 @@ def entries(
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines, none held whole that is longer than it may be."""
+    """Yields lines; the rest of a line beyond the limit is skipped without being held in memory."""
     while line := stream.readline(MAX_LINE_BYTES + 1):
         yield line
         while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):

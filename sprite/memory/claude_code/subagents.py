@@ -1,7 +1,7 @@
-"""What a session's subagents did, and to which of its turns it belongs (pure).
+"""What a session's subagents did, and to which of its turns that belongs (pure).
 
-Each subagent has a log of its own beside the session's. One in the foreground works inside the turn that called it;
-one in the background outlives that turn and reports to a later one, possibly several times.
+Each subagent has a log of its own beside the session's. A foreground agent works within the turn that called it; a
+background agent outlives that turn and reports to a later one, possibly several times.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ class AgentCall:
 
     @property
     def answered(self) -> bool:
-        """Whether the tool came to its end."""
+        """Returns whether the tool finished."""
         return self.result is not None
 
 
 @dataclass(slots=True)
 class _Agent:
-    """One subagent: what was read of it, and its calls that no turn has taken yet, by id."""
+    """One subagent and those of its calls that no turn has taken yet, by id."""
 
     seen: set[str] = field(default_factory=set)
     calls: dict[str, AgentCall] = field(default_factory=dict)
 
 
 class SubagentLogs:
-    """The subagents of one session: fed before its turns are cut, since a turn takes what its agents did."""
+    """The subagents of one session, read before its turns are cut, since a turn takes what its agents did."""
 
     def __init__(self) -> None:
         self._agents: dict[str, _Agent] = {}
-        #: The agent that a tool call started.
+        #: The agent that each tool call started.
         self._started: dict[str, str] = {}
         self._in_background: set[str] = set()
         #: When a subagent last did something.
         self.last_at = 0.0
 
     def started(self, agent_id: str, tool_use_id: str) -> None:
-        """What the CLI notes beside an agent's log: which call started it."""
+        """Notes which call started an agent, as the CLI says beside the agent's log."""
         self._started[tool_use_id] = agent_id
 
     def feed(self, agent_id: str, entry: Entry) -> None:
@@ -81,14 +81,14 @@ class SubagentLogs:
                     call.result, call.is_error = cut(result_text(block.content)), bool(block.is_error)
 
     def note_launch(self, tool_use_id: str, result: Any) -> None:
-        """A tool's own result may say that it started an agent, and whether that one works in the background."""
+        """Notes an agent that a tool's result says it started, and whether it works in the background."""
         if isinstance(result, Launch) and isinstance(result.agent_id, str):
             self._started.setdefault(tool_use_id, result.agent_id)
             if result.is_async is True:
                 self._in_background.add(tool_use_id)
 
     def take(self, agent_id: str, until: float) -> list[AgentCall]:
-        """What an agent had done by a moment and no turn has taken yet, with what its own agents did."""
+        """Returns what an agent and its own agents had done by a moment, as far as no turn has taken it yet."""
         agent = self._agents.get(agent_id)
         if agent is None:
             return []
@@ -104,14 +104,14 @@ class SubagentLogs:
         return taken
 
     def take_foreground(self, tool_use_id: str) -> list[AgentCall]:
-        """What the agent did that a call of the turn's waited for."""
+        """Returns what the agent did that a tool call started and waited for."""
         agent_id = self._started.get(tool_use_id)
         if agent_id is None or tool_use_id in self._in_background:
             return []
         return self.take(agent_id, until=float("inf"))
 
     def take_rest(self) -> Iterable[list[AgentCall]]:
-        """What is left, by agent; those that agents started are with the ones that started them."""
+        """Yields what no turn took, by agent; nested agents are with the agent that started them."""
         made = [call for agent in self._agents.values() for call in agent.calls]
         below = {self._started[call] for call in made if call in self._started}
         for agent_id in sorted(self._agents, key=lambda name: name in below):

@@ -1,7 +1,7 @@
-"""The entries of one session, in order -> its turns (pure).
+"""Cuts the entries of one session into its turns (pure).
 
-A turn begins with a person's words or with a notice of the CLI's own, and ends where the next one begins. The last one
-of a log may still be under way; whether it is left for later is decided by how long nothing has been written.
+A turn begins with a person's message or a notice of the CLI, and ends where the next turn begins. The last turn of a
+log may still be running: it is left for a later import unless nothing has been written for some time.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from sprite.memory.claude_code.voices import (
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
 
-#: A session in which nothing was written for so long has ended, whatever was under way in it.
+#: After this long without a new entry a session has ended, whatever was running in it.
 OVER_AFTER_SECONDS = 3600.0
 #: The blocks of one message are written milliseconds apart.
 SETTLED_AFTER_SECONDS = 2.0
-#: Reasons to stop after which the agent goes on; `None` stands in logs of older versions.
+#: Stop reasons after which the agent goes on; logs of older versions have None.
 _GOES_ON = frozenset({None, "tool_use", "pause_turn"})
-#: What the CLI lets a model "say" that was never asked.
+#: The "model" of messages that the CLI writes itself.
 _SYNTHETIC = "<synthetic>"
 PROMPT_MISSING = "the log does not hold the prompt of this turn"
 NEVER_REPORTED = "a background agent of this session never reported back"
 
 
 class SessionTurns:
-    """Cuts one session into turns: `feed` every entry in order, then ask for what the `end` leaves.
+    """Cuts one session into turns: `feed` takes every entry in order, `end` returns what is left.
 
-    Entries that were fed before are passed over: a resumed session can repeat them.
+    An entry that was fed before is skipped: a resumed session can repeat entries.
     """
 
     def __init__(self, session_id: str, agents: SubagentLogs) -> None:
@@ -55,11 +55,11 @@ class SessionTurns:
         self._turn: _Turn | None = None
         self._last_at = 0.0
         self._gap = False
-        #: Turns that are left for a later import.
+        #: How many turns are left for a later import.
         self.open = 0
 
     def feed(self, entry: Entry) -> ImportedTurn | None:
-        """Takes an entry; returns the turn that has ended with it, if one has."""
+        """Takes an entry; returns the turn that it ended, if it ended one."""
         if entry.uuid in self._seen:
             return None
         self._seen.add(entry.uuid)
@@ -75,12 +75,12 @@ class SessionTurns:
         return self._user(entry)
 
     def skip(self) -> None:
-        """A line is damaged: it may have been the one with which a turn began."""
+        """Notes a damaged line, which may have begun a turn."""
         self._gap = True
 
     def end(self, now: float) -> Iterator[ImportedTurn]:
-        """The log ends here for now: the last turn if it has ended, and what agents did that nobody was told of."""
-        # A clock that is ahead of ours says nothing about what is still going on.
+        """Yields what is left at the end of the log: the last turn if it has ended, and what agents never reported."""
+        # The log may come from a machine whose clock is ahead; the difference counts either way.
         quiet = abs(now - max(self._last_at, self._agents.last_at))
         turn, self._turn = self._turn, None
         if turn is not None:
@@ -118,7 +118,7 @@ class SessionTurns:
     def _begin(
         self, entry: Entry, trigger: Trigger, text: str, *, command: bool = False
     ) -> tuple[ImportedTurn | None, _Turn]:
-        """A turn begins; returns the one that ended with that, and the new one."""
+        """Begins a turn; returns the turn that this ended and the new one."""
         turn = _Turn(entry, TurnBuffer(self._session_id, trigger, discreet=self._confidences.text), is_command=command)
         if trigger == "user":
             self._confidences.hear(text)
@@ -135,7 +135,7 @@ class SessionTurns:
             return None
         before, turn = None, self._turn
         if turn is None or (self._gap and turn.has_ended):
-            # The line with the prompt is damaged: what was done is worth keeping, as an answer to nobody's words.
+            # The line with the prompt is damaged. What was done is worth keeping, as a turn without a person's words.
             before, turn = self._begin(entry, "task", PROMPT_MISSING)
         turn.touch(entry)
         if entry.is_api_error_message:
@@ -155,7 +155,7 @@ class SessionTurns:
         if attachment.type == "max_turns_reached":
             turn.ending = "max_turns"
             return
-        # Sent while the agent worked: a part of this turn.
+        # Sent while the agent worked, and so a part of this turn.
         text = words(attachment.prompt)
         if attachment.command_mode == "prompt" and is_persons(attachment.origin):
             self._confidences.hear(text)
@@ -165,7 +165,7 @@ class SessionTurns:
         turn.ending = None
 
     def _sidechain(self, entry: Entry) -> None:
-        """A subagent in the session's own file, as older versions had it: its calls are the running turn's."""
+        """Takes a subagent's entry in the session's own file (older versions): its calls belong to the running turn."""
         if self._turn is None or entry.message is None:
             return
         self._turn.touch(entry)
@@ -197,16 +197,16 @@ class SessionTurns:
 
 
 class _Turn:
-    """One turn in the making, and what tells how it ended."""
+    """A turn being assembled, and what is known of how it ended."""
 
     def __init__(self, entry: Entry, buffer: TurnBuffer, *, is_command: bool) -> None:
         self.key = entry.uuid
         self.buffer = buffer
         self.is_command = is_command
         self.started_at = self.ended_at = entry.at
-        #: How it ended, as far as its last entry says; None while it goes on.
+        #: How it ended, going by its last entry; None while it goes on.
         self.ending: Outcome | None = None
-        #: Whether the agent said or did anything.
+        #: Whether the agent said or did something.
         self.answered = False
         #: Whether the agent's last message called a tool.
         self.calling = False
@@ -220,7 +220,7 @@ class _Turn:
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended; an agent that stopped in the middle without a word was killed."""
+        """Returns how it ended; a turn that breaks off counts as crashed."""
         return self.ending or ("complete" if self.answered and not self.calling else "crashed")
 
     def touch(self, entry: Entry) -> None:

@@ -7,7 +7,7 @@
     the complete new file
 
 Learnings come first. From the first header on, every line belongs to a file: a line in a file that looks like a
-learning is content, because whoever gets text into a file must not get a learning that way. Whether a quote is true,
+learning is content, because text that gets into a file must not become a learning that way. Whether a quote is true,
 a file too long or an id known is for the guards to say: this module knows neither the log nor the limits.
 
 Nothing here raises, whatever the text; what cannot be read is kept in `unparsed`. Every regular expression is anchored
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from sprite.memory.curation.answer_fences import fences_below_headers
 from sprite.memory.curation.answer_files import (
-    CURATED_FILES,
     Lines,
     is_placeholder,
     read_fence,
@@ -101,7 +100,7 @@ def plain_text(text: str) -> str:
 
 
 def parse_response(text: str, *, as_first_read: bool = False) -> CuratorResponse:
-    """Read an answer of the curator. Never raises.
+    """Reads an answer of the curator. Never raises.
 
     `as_first_read`: by the rules under which answers to the first prompt became memory, so that an old log gives what
     it gave: a fence around one header and its content was taken for a part of that content.
@@ -170,7 +169,7 @@ def read_learning(line: str) -> ParsedLearning | None:
 
 
 def _split_quote(text: str) -> tuple[str, str | None]:
-    """Split `content | "quote"`. A pipe whose right side is not wholly quoted belongs to the content."""
+    """Splits `content | "quote"`. A pipe whose right side is not wholly quoted belongs to the content."""
     end = text.rstrip(" \t.*`")
     if not end.endswith(('"', "”")):
         return text, None
@@ -201,7 +200,6 @@ def _cut(text: str, limit: int) -> str:
 
 
 __all__ = [
-    "CURATED_FILES",
     "LEARNING_TYPES",
     "CuratorResponse",
     "ParsedLearning",

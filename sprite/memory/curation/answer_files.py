@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-CURATED_FILES = ("tools.md", "files.md", "user.md", "context.md")
+from sprite.memory.files import CURATED
 
 # Four files, each perhaps repeated; more is no answer, and the bound keeps the work linear in its length.
 MAX_UPDATES = 16
@@ -26,7 +26,7 @@ Lines = Sequence[str]
 # A fence of any other language is part of the file.
 WRAPPERS = frozenset({"", "md", "markdown", "text", "txt"})
 
-_NAMES = {name.removesuffix(".md").upper(): name for name in CURATED_FILES}
+_NAMES = {name.removesuffix(".md").upper(): name for name in CURATED}
 _HEADER = re.compile(
     r"(?:#{1,6}[ \t]{1,4})?(?:\*\*|__|`)?([A-Z]{1,20})_MD_UPDATE(?:\*\*|__|`)?[ \t]{0,4}:(?:\*\*|__|`)?",
     re.IGNORECASE | re.ASCII,
@@ -82,7 +82,7 @@ def is_placeholder(text: str) -> bool:
 
 
 def read_updates(lines: Lines, unparsed: list[str]) -> dict[str, str]:
-    """Read the files of an answer: `lines` is empty or begins with a header.
+    """Reads the files of an answer: `lines` is empty or begins with a header.
 
     Returns complete contents by file name, each ending in one newline, the last update of a file winning. What was
     refused, replaced or left over is appended to `unparsed`, one line each.

@@ -16,10 +16,10 @@ from importlib.resources import files as resources
 from typing import Any
 
 from sprite.memory.curation.answer import plain_text
+from sprite.memory.files import BOOT_ORDER
 from sprite.memory.tokens import estimate_tokens
 
 # The order of the boot prompt, most stable first; a file by another name comes last.
-FILE_ORDER = ("soul.md", "os.md", "tools.md", "user.md", "files.md", "context.md")
 
 # A string is never cut below this: less would not show what it was.
 MIN_CUT_CHARS = 40
@@ -127,8 +127,8 @@ def fit(
 
 
 def _files(files: Mapping[str, str], limits: Mapping[str, int]) -> str:
-    names = [name for name in FILE_ORDER if name in files]
-    names += [name for name in files if name not in FILE_ORDER]
+    names = [name for name in BOOT_ORDER if name in files]
+    names += [name for name in files if name not in BOOT_ORDER]
     return "".join(_file(name, files[name], limits.get(name)) for name in names)
 
 
@@ -244,7 +244,7 @@ def _text(text: str, cut: int | None) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Keep the beginning and the end of a long text, and say how much is missing."""
+    """Keeps the beginning and the end of a long text, and says how much is missing."""
     if len(text) <= limit + MIN_CUT_CHARS:
         return text  # the note on the cut would be as long as what it saves
     end = limit // 3

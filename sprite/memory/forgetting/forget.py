@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 #: More turns than this are forgotten only by somebody who says so twice.
 MANY_TURNS = 10
 _MARKER = "purge"
-#: What guards or names the running process.
-_LEFT_ALONE = frozenset({"lock", "token", "address", _MARKER})
 
 
 class Forgetter:
@@ -96,7 +94,7 @@ class Forgetter:
         # The CLI's logs serve to resume a conversation, and none is resumed that knows what was forgotten; the prompt
         # of the last one holds memory as it was.
         shutil.rmtree(self._settings.cli_state, ignore_errors=True)
-        (self._settings.run / "boot.md").unlink(missing_ok=True)
+        self._settings.boot_prompt.unlink(missing_ok=True)
         for path in self._settings.system.rglob("*"):
             if path.is_file() and not path.is_symlink() and not self._keeps(path):
                 derived = path.parent == self._settings.memory
@@ -110,13 +108,16 @@ class Forgetter:
 
     def _keeps(self, path: Path) -> bool:
         """Whether a file is scrubbed row by row, or is none of what memory made."""
-        system, memory = self._settings.system, self._settings.memory
-        if path.name in _LEFT_ALONE or path.is_relative_to(system / "src") or path.is_relative_to(system / ".venv"):
+        settings = self._settings
+        system = settings.system
+        # What guards or names the running process.
+        left_alone = {settings.lock.name, settings.token_file.name, settings.address_file.name, _MARKER}
+        if path.name in left_alone or path.is_relative_to(system / "src") or path.is_relative_to(system / ".venv"):
             return True
-        if path.parent == memory and path.name in DEPLOYED:
+        if path.parent == settings.memory and path.name in DEPLOYED:
             return True
         # A journal has its database's name; a copy that was set aside has more of one, and is not kept.
-        stores = (memory / "transcript.db", memory / "memory.db", system / "workspace.db")
+        stores = (settings.transcript_db, settings.memory_db, settings.workspace_db)
         return any(str(path) in {f"{store}{suffix}" for suffix in ("", "-wal", "-shm")} for store in stores)
 
 

@@ -225,7 +225,7 @@ class BatchFold:
         return None
 
     def _sources(self, name: str, old: str, new: str) -> Sources:
-        """Whose words the file's new lines may rest on. What a tool or a web page said counts for nobody's."""
+        """Whose words the file's new lines may rest on. What a tool or a web page said is not among it."""
         heard = self._provenance
         trusted = [*heard.person, *(Text(ll.content) for ll, evidence in self._weighed if evidence.origin == "user")]
         foreign = [text for _, text in heard.strangers]
@@ -262,7 +262,7 @@ def _is_better(evidence: Evidence, known: Known) -> bool:
 
 
 def _may_retire(origin: Origin, known: Known) -> bool:
-    """Nobody but the person takes back what the person said; an action is done when the agent says so."""
+    """Only the person retires what the person said; an action is done when the agent says so."""
     if origin == "user":
         return True
     if origin == "assistant":

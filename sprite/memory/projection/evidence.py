@@ -19,6 +19,7 @@ from sprite.memory.projection.guards import (
     Sources,
 )
 from sprite.memory.words import Text, content_words, run_words, runs
+from sprite.protocol.tools import SEARCH_CALL
 
 #: `none`: a quote that is nowhere in the cited turn. `memory`: only memory's own echo says it.
 Origin = Literal["user", "assistant", "tool", "web", "memory", "none"]
@@ -32,7 +33,7 @@ UNVERIFIED = 0.1
 #: What only these tools said came from outside and may be anybody's words.
 WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
 #: What memory itself put into the conversation proves nothing: it would confirm itself for ever.
-ECHO_TOOLS = frozenset({"mcp__sprite__search_memory"})
+ECHO_TOOLS = frozenset({SEARCH_CALL})
 #: Only the person's own words make these; from anyone else's mouth the same sentence is a mere FACT.
 PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 #: Whose words are neither the person's nor the agent's.
@@ -69,7 +70,7 @@ class Provenance:
         self.person = [Text(said) for turn in heard for said in _SENTENCE_END.split(_own_words(turn))]
         #: What the agent did: commands, paths, questions.
         self.acts = [Text(act) for turn in heard for act in _acts(turn)]
-        #: What tools and pages said, and the CLI's own notices: nobody's word here.
+        #: What tools and pages said, and the CLI's own notices: not trusted.
         self.strangers = [
             (origin, Text(said)) for turn in heard for origin, said in _voices(turn) if origin in STRANGERS
         ]
@@ -146,7 +147,7 @@ def _closest_voice(content: str, turn: Observation) -> Origin:
 def _voices(turn: Observation) -> Iterable[tuple[Origin, str]]:
     """Every text of a turn with its speaker, in the order in which a quote is looked for."""
     yield "user", _own_words(turn)
-    # What a person pastes is shown by them, not said by them; and in a turn of the CLI's own nobody has spoken.
+    # What a person pastes is shown by them, not said by them; and in a turn of the CLI's own the person said nothing.
     yield "tool", turn.user_message if turn.trigger == "task" else "\n".join(_PASTED.findall(turn.user_message))
     yield "assistant", turn.agent_response
     for call in turn.tool_calls:

@@ -42,7 +42,7 @@ class Projection:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[Callable[[], Awaitable[list[Change]]]]:
-        """Nobody's edit comes in while the block runs; yields what settles inside it."""
+        """Holds edits off while the block runs; yields what settles inside it."""
         async with self._lock:
             yield self._settle
 

@@ -1,0 +1,972 @@
+// Made by tools/page_types.py from sprite/protocol/; change it there, then `make types`.
+
+export interface Messages {
+  sent: {
+    resume: ResumeFrom;
+    mission: Mission;
+    heartbeat: Heartbeat;
+    interrupt: Interrupt;
+    canvas_interaction: CreateStack | RenameStack | ArchiveStack | RestoreStack | ArchiveCard | RestoreCard | MoveCard;
+    file_upload: FileUpload;
+    memory:
+      | FilesRequest
+      | FileRequest
+      | HistoryRequest
+      | SearchRequest
+      | LearningsRequest
+      | TurnRequest
+      | ActionsRequest
+      | EditRequest
+      | ResolveActionRequest
+      | RetryRequest
+      | ForgetRequest
+      | CurationsRequest
+      | ObservationsRequest
+      | ChatRequest
+      | HealthRequest;
+    permission: Permission;
+    system: System;
+    ping: Ping;
+  };
+  heard: {
+    auth_ok: AuthOk;
+    ack: Ack;
+    error: Error;
+    state_sync: StateSync;
+    gap: Gap;
+    status: Status;
+    agent_event:
+      Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | Complete | Interrupted | Failed;
+    canvas_update: CanvasUpdate;
+    memory_update: MemoryUpdate;
+    memory_result:
+      | FilesResult
+      | FileResult
+      | HistoryResult
+      | SearchResult
+      | LearningsResult
+      | LoggedTurnResult
+      | ActionsResult
+      | EditResult
+      | ResolveActionResult
+      | RetryResult
+      | ForgetResult
+      | CurationsResult
+      | ObservationsResult
+      | ChatResult
+      | HealthResult;
+    permission_request: PermissionRequest;
+    permission_resolved: PermissionResolved;
+    chat_said: ChatSaid;
+    stack_update: StackUpdate;
+    session_update: SessionUpdate;
+    link: LinkState;
+  };
+}
+/**
+ * The first frame of a page or a terminal to the bridge, instead of `auth`: where it left off, if it was here.
+ */
+export interface ResumeFrom {
+  epoch?: string | null;
+  last_seq?: number | null;
+}
+/**
+ * A person's message to the agent; the envelope's `id` is its idempotency key.
+ */
+export interface Mission {
+  text: string;
+  stack_id?: string | null;
+}
+/**
+ * Answered in its turn, after the missions before it.
+ */
+export interface Heartbeat {}
+/**
+ * Stops the named turn, or takes back the named mission that waits.
+ *
+ *     Without a name it stops the running mission; where none runs, the turn that the agent began by itself and its
+ *     background work.
+ */
+export interface Interrupt {
+  mission_id?: string | null;
+}
+/**
+ * A new, empty stack.
+ */
+export interface CreateStack {
+  action: "create_stack";
+  name: string;
+}
+/**
+ * Another name for a stack.
+ */
+export interface RenameStack {
+  action: "rename_stack";
+  name: string;
+  stack_id: string;
+}
+/**
+ * Takes a stack off the canvas.
+ */
+export interface ArchiveStack {
+  action: "archive_stack";
+  stack_id: string;
+}
+/**
+ * Brings a stack back.
+ */
+export interface RestoreStack {
+  action: "restore_stack";
+  stack_id: string;
+}
+/**
+ * Takes a card off the canvas.
+ */
+export interface ArchiveCard {
+  action: "archive_card";
+  card_id: string;
+}
+/**
+ * Brings a card back.
+ */
+export interface RestoreCard {
+  action: "restore_card";
+  card_id: string;
+}
+/**
+ * Another place or size for a card; what is left out stays.
+ */
+export interface MoveCard {
+  action: "move_card";
+  card_id: string;
+  position?: Point | null;
+  size?: Size | null;
+}
+/**
+ * A place on the canvas, in pixels from its top left.
+ */
+export interface Point {
+  x: number;
+  y: number;
+}
+/**
+ * A card's size in pixels.
+ */
+export interface Size {
+  width: number;
+  height: number;
+}
+/**
+ * One chunk of a file, base64; chunks come in order of `index`, from 0.
+ */
+export interface FileUpload {
+  upload_id: string;
+  name: string;
+  index: number;
+  last: boolean;
+  data: string;
+}
+/**
+ * The memory files, in numbers.
+ */
+export interface FilesRequest {
+  op: "files";
+}
+/**
+ * One memory file, as it is or as it was in a version.
+ */
+export interface FileRequest {
+  op: "file";
+  name: string;
+  version?: number | null;
+}
+/**
+ * Every version of a file.
+ */
+export interface HistoryRequest {
+  op: "history";
+  name: string;
+}
+/**
+ * What fits a question, best first.
+ */
+export interface SearchRequest {
+  op: "search";
+  query: string;
+  limit?: number | null;
+}
+/**
+ * Learnings above `after`, oldest first; newest first (below `before`) where that or `newest` is set.
+ */
+export interface LearningsRequest {
+  op: "learnings";
+  after?: number | null;
+  before?: number | null;
+  limit?: number | null;
+  newest?: boolean;
+}
+/**
+ * One turn of the log, whole.
+ */
+export interface TurnRequest {
+  op: "turn";
+  id: number;
+}
+/**
+ * Every action, most urgent first.
+ */
+export interface ActionsRequest {
+  op: "actions";
+}
+/**
+ * A curated file's new content. `version` is the one that was edited: another one by now is a `conflict`.
+ */
+export interface EditRequest {
+  op: "edit";
+  name: string;
+  content: string;
+  version?: number | null;
+}
+/**
+ * An action's new status: pending, completed or dismissed.
+ */
+export interface ResolveActionRequest {
+  op: "resolve_action";
+  id: number;
+  status: string;
+}
+/**
+ * A quarantined turn waits again to be curated. `not_found` if it is not quarantined.
+ */
+export interface RetryRequest {
+  op: "retry";
+  turn_id: number;
+}
+/**
+ * Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may.
+ */
+export interface ForgetRequest {
+  op: "forget";
+  text?: string | null;
+  turn?: number | null;
+  session?: string | null;
+  learning?: number | null;
+  preview?: boolean;
+  yes?: boolean;
+}
+/**
+ * What changed memory, newest first, below an id where one is given.
+ */
+export interface CurationsRequest {
+  op: "curations";
+  before?: number | null;
+  limit?: number | null;
+}
+/**
+ * Turns, newest first, below an id where one is given.
+ */
+export interface ObservationsRequest {
+  op: "observations";
+  before?: number | null;
+  limit?: number | null;
+}
+/**
+ * Lines of the conversation, the newest (below an id where one is given).
+ */
+export interface ChatRequest {
+  op: "chat";
+  before?: number | null;
+  limit?: number | null;
+}
+/**
+ * Memory and what it costs, in numbers.
+ */
+export interface HealthRequest {
+  op: "health";
+}
+/**
+ * The person's word on a `permission_request`.
+ */
+export interface Permission {
+  request_id: string;
+  decision: "allow" | "always" | "deny";
+}
+/**
+ * `status`, `new_session` (ends this one), `flush` (curates what waits); answered when done.
+ */
+export interface System {
+  action: "flush" | "new_session" | "status";
+}
+/**
+ * Keeps a path open; dropped silently.
+ */
+export interface Ping {}
+/**
+ * Welcome; `limits` in bytes and characters.
+ */
+export interface AuthOk {
+  protocol: number;
+  server_version: string;
+  epoch: string;
+  last_seq: number;
+  limits: {
+    [k: string]: number;
+  };
+}
+/**
+ * Taken; which of the other fields are set depends on what is acknowledged.
+ */
+export interface Ack {
+  status: "accepted" | "done" | "duplicate" | "queued";
+  position?: number | null;
+  path?: string | null;
+  upload_id?: string | null;
+  index?: number | null;
+  stack_id?: string | null;
+  card_id?: string | null;
+  mission_id?: string | null;
+  stopped?: Stopped[] | null;
+}
+/**
+ * What was stopped: a person's mission, a turn that the agent had begun by itself, or background work.
+ */
+export interface Stopped {
+  id: string;
+  kind: ("mission" | "turn") | ("agent" | "command" | "task");
+}
+/**
+ * What went wrong, in words a person understands.
+ */
+export interface Error {
+  code: string;
+  message: string;
+}
+/**
+ * Everything a client needs to draw itself.
+ *
+ *     `permissions` are the questions that are open, `running` what the turn under way has shown so far, `queued` the
+ *     ids of the missions that wait, in order, `model` the agent's (null until it is known). While a mission waits for the
+ *     end of a turn that the agent began by itself, `running` is that turn; `session` names the mission.
+ */
+export interface StateSync {
+  stacks: Stack[];
+  cards: Card[];
+  chat: ChatMessage[];
+  session: SessionState;
+  memory: MemoryState;
+  permissions: PermissionRequest[];
+  running: Running | null;
+  queued: string[];
+  model: string | null;
+}
+/**
+ * A tab of the canvas.
+ */
+export interface Stack {
+  stack_id: string;
+  name: string;
+  archived: boolean;
+}
+/**
+ * A card on a stack.
+ */
+export interface Card {
+  card_id: string;
+  stack_id: string;
+  title: string;
+  card_type: string;
+  position: Point | null;
+  size: Size | null;
+  blocks: Block[];
+  archived: boolean;
+}
+/**
+ * One piece of a card.
+ */
+export interface Block {
+  id: string;
+  type: string;
+  data: {
+    [k: string]: unknown;
+  };
+}
+/**
+ * One line of the conversation as people see it; `at` in Unix seconds.
+ *
+ *     `tools` are what the turn used before it said this, in order; a reply with tools may have no text.
+ */
+export interface ChatMessage {
+  id: number;
+  role: "assistant" | "error" | "user";
+  text: string;
+  at: number;
+  mission_id: string | null;
+  origin?: "agent" | "person" | "schedule";
+  tools?: UsedTool[];
+}
+/**
+ * A tool that a turn used, in short: `title` says what for.
+ */
+export interface UsedTool {
+  name: string;
+  title: string;
+  is_error: boolean;
+}
+/**
+ * The conversation under way; `session_id` is null until its first mission.
+ *
+ *     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
+ *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first.
+ */
+export interface SessionState {
+  session_id: string | null;
+  started_at: number | null;
+  turns: number;
+  running_mission_id: string | null;
+  queued: number;
+  busy?: boolean;
+  background?: BackgroundWork[];
+}
+/**
+ * Work that the agent has begun and does not wait for; `since` in Unix seconds.
+ */
+export interface BackgroundWork {
+  id: string;
+  kind: "agent" | "command" | "task";
+  title: string;
+  since: number;
+}
+/**
+ * Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
+ *
+ *     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
+ */
+export interface MemoryState {
+  files: FileState[];
+  learnings: number;
+  turns: number;
+  waiting: number;
+  spend_usd: number;
+  quarantined?: QuarantinedTurn[];
+}
+/**
+ * A memory file in lines; `managed` says who writes it.
+ */
+export interface FileState {
+  name: string;
+  lines: number;
+  limit: number;
+  managed: "curated" | "deploy";
+  updated_at: number | null;
+}
+/**
+ * A turn that curation set aside, since every call about it was in vain; `at` in Unix seconds.
+ */
+export interface QuarantinedTurn {
+  turn_id: number;
+  reason: string;
+  at: number;
+}
+/**
+ * A tool call that waits for a person's word.
+ */
+export interface PermissionRequest {
+  request_id: string;
+  mission_id: string | null;
+  tool: string;
+  input: {
+    [k: string]: unknown;
+  };
+}
+/**
+ * What a turn has shown so far: its durable events (the newest, if they are many), then text still growing.
+ */
+export interface Running {
+  mission_id: string;
+  events: (
+    Started | TextDelta | WholeText | ToolUse | ToolResult | Compacting | Compacted | Complete | Interrupted | Failed
+  )[];
+  partial: string;
+}
+/**
+ * A turn has begun; `origin` says who began it. A turn of the agent's own may run while a mission waits for it.
+ */
+export interface Started {
+  event: "started";
+  mission_id: string | null;
+  origin?: "agent" | "person" | "schedule";
+}
+/**
+ * A piece of text that is growing; not durable, since the whole text follows.
+ */
+export interface TextDelta {
+  event: "text_delta";
+  mission_id: string | null;
+  text: string;
+}
+/**
+ * A text of the agent's, whole.
+ */
+export interface WholeText {
+  event: "text";
+  mission_id: string | null;
+  text: string;
+}
+/**
+ * A tool is called; of a large input, the beginning.
+ */
+export interface ToolUse {
+  event: "tool_use";
+  mission_id: string | null;
+  tool_use_id: string;
+  name: string;
+  input: {
+    [k: string]: unknown;
+  };
+}
+/**
+ * A tool has answered, in short.
+ */
+export interface ToolResult {
+  event: "tool_result";
+  mission_id: string | null;
+  tool_use_id: string;
+  is_error: boolean;
+  summary: string;
+}
+/**
+ * The conversation is too long and is being summed up.
+ */
+export interface Compacting {
+  event: "compacting";
+  mission_id: string | null;
+}
+/**
+ * The conversation was summed up.
+ */
+export interface Compacted {
+  event: "compacted";
+  mission_id: string | null;
+}
+/**
+ * The mission is done. `usage` is the vendor's, in tokens; it and the cost are null where they are not known.
+ */
+export interface Complete {
+  event: "complete";
+  mission_id: string | null;
+  text: string;
+  usage: {
+    [k: string]: unknown;
+  } | null;
+  cost_usd: number | null;
+  duration_ms: number;
+}
+/**
+ * A person stopped the mission.
+ */
+export interface Interrupted {
+  event: "interrupted";
+  mission_id: string | null;
+}
+/**
+ * The mission could not be done, in words a person understands; `retryable`: sending it again may work.
+ */
+export interface Failed {
+  event: "error";
+  mission_id: string | null;
+  code: string;
+  message: string;
+  retryable: boolean;
+}
+/**
+ * The events asked for are pruned: everything after `oldest_seq` is still there; a sync follows.
+ */
+export interface Gap {
+  oldest_seq: number;
+}
+/**
+ * The answer to a `system` message.
+ *
+ *     `held_until` (Unix seconds) is when a VM stops being kept awake for background work, null where there is none.
+ *     `stopped` is what `new_session` ended.
+ */
+export interface Status {
+  action: string;
+  session: SessionState;
+  memory: MemoryState;
+  last_error: string | null;
+  permissions: string;
+  model: string | null;
+  held_until?: number | null;
+  stopped?: Stopped[] | null;
+}
+/**
+ * A card as it now is; `close_card` says it left the canvas.
+ */
+export interface CanvasUpdate {
+  command: "close_card" | "create_card" | "update_card";
+  card_id: string;
+  stack_id: string;
+  title: string;
+  card_type: string;
+  blocks: Block[];
+  position?: Point | null;
+  size?: Size | null;
+}
+/**
+ * Memory changed: the names of the files rewritten, the learnings added, by which curation.
+ */
+export interface MemoryUpdate {
+  files: string[];
+  learnings: LearningRow[];
+  curation_id: number;
+}
+/**
+ * Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
+ */
+export interface LearningRow {
+  id: number;
+  created_at: number;
+  session_id: string | null;
+  type: string;
+  content: string;
+  source_observation_id: number | null;
+  confidence: number;
+  curation_id: number;
+  origin: string;
+  evidence: string | null;
+  superseded_by: number | null;
+  seen: number;
+  last_seen: number;
+}
+/**
+ * The memory files, in the order of the boot prompt.
+ */
+export interface FilesResult {
+  op: "files";
+  files: FileState[];
+}
+/**
+ * A file's content; `version` is 0 while it is as shipped.
+ */
+export interface FileResult {
+  op: "file";
+  name: string;
+  content: string;
+  version: number;
+}
+/**
+ * A file's versions, oldest first.
+ */
+export interface HistoryResult {
+  op: "history";
+  name: string;
+  history: VersionRow[];
+}
+/**
+ * One version of a memory file; `source` is curator or person.
+ */
+export interface VersionRow {
+  version: number;
+  curation_id: number;
+  at: number;
+  lines: number;
+  source: string;
+}
+/**
+ * Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
+ */
+export interface SearchResult {
+  op: "search";
+  hits: SearchHit[];
+  indexed_through: number;
+  waiting: number;
+}
+/**
+ * One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
+ */
+export interface SearchHit {
+  kind: "learning" | "turn";
+  id: number;
+  type: string;
+  at: number;
+  session_id: string | null;
+  turn_id: number | null;
+  text: string;
+  superseded_by?: number | null;
+  origin?: string | null;
+}
+/**
+ * Learnings, in the order that was asked for.
+ */
+export interface LearningsResult {
+  op: "learnings";
+  learnings: LearningRow[];
+}
+/**
+ * One turn of the log.
+ */
+export interface LoggedTurnResult {
+  op: "turn";
+  turn: LoggedTurn;
+}
+/**
+ * One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
+ *
+ *     It waits to be curated where it is neither `processed` nor `quarantined`.
+ */
+export interface LoggedTurn {
+  id: number;
+  timestamp: number;
+  session_id: string;
+  sequence_num: number;
+  user_message: string;
+  tool_calls: unknown[];
+  agent_response: string;
+  processed: boolean;
+  outcome: string;
+  mission_id: string | null;
+  trigger: string;
+  notice: string;
+  quarantined: boolean;
+}
+/**
+ * Every action.
+ */
+export interface ActionsResult {
+  op: "actions";
+  actions: ActionRow[];
+}
+/**
+ * Something to be done; `status` is pending, completed or dismissed.
+ */
+export interface ActionRow {
+  id: number;
+  created_at: number;
+  content: string;
+  priority: number;
+  status: string;
+  source_learning_id: number | null;
+}
+/**
+ * The file as it now is.
+ */
+export interface EditResult {
+  op: "edit";
+  name: string;
+  content: string;
+  version: number;
+}
+/**
+ * Every action as it now is.
+ */
+export interface ResolveActionResult {
+  op: "resolve_action";
+  actions: ActionRow[];
+}
+/**
+ * The turns that are quarantined now.
+ */
+export interface RetryResult {
+  op: "retry";
+  quarantined: QuarantinedTurn[];
+}
+/**
+ * What would go, or (`done`) what went.
+ */
+export interface ForgetResult {
+  op: "forget";
+  forgotten: Forgotten;
+  done: boolean;
+}
+/**
+ * What a forget touches, in numbers; `remains` names the deployed files that say it, too.
+ */
+export interface Forgotten {
+  by: string;
+  turns: number[];
+  learnings: number;
+  curations: number;
+  lines: number;
+  cards: number;
+  remains: string[];
+}
+/**
+ * Curations, newest first.
+ */
+export interface CurationsResult {
+  op: "curations";
+  curations: CurationRow[];
+}
+/**
+ * What changed memory: a batch of turns, an edit, a forget, or a turn's quarantine or its end (`kind`).
+ *
+ *     `detail` is what it was about, where it is no batch; `active` is false where a later extraction has replaced it.
+ */
+export interface CurationRow {
+  id: number;
+  at: number;
+  kind: string;
+  model: string | null;
+  first_turn: number | null;
+  last_turn: number | null;
+  turns: number;
+  learnings: number;
+  files: MadeVersion[];
+  cost_usd: number | null;
+  tokens: TokenCount;
+  rejected: Rejected[];
+  detail: {
+    [k: string]: unknown;
+  };
+  active: boolean;
+}
+/**
+ * A version of a file that a curation made.
+ */
+export interface MadeVersion {
+  name: string;
+  version: number;
+}
+/**
+ * Tokens of one call to a model; null where they were not counted.
+ */
+export interface TokenCount {
+  input: number | null;
+  output: number | null;
+}
+/**
+ * A part of a curation that a guard refused, in words.
+ */
+export interface Rejected {
+  kind: string;
+  detail: string;
+}
+/**
+ * Turns, newest first.
+ */
+export interface ObservationsResult {
+  op: "observations";
+  observations: TurnRow[];
+}
+/**
+ * One turn in a list: its words are cut, `tools` are the names of what was called.
+ */
+export interface TurnRow {
+  id: number;
+  at: number;
+  session_id: string;
+  sequence_num: number;
+  user_message: string;
+  agent_response: string;
+  tools: string[];
+  outcome: string;
+  trigger: string;
+  mission_id: string | null;
+  curated: boolean;
+  quarantined: boolean;
+}
+/**
+ * Lines of the conversation, oldest first; as many of the newest as fit one frame.
+ */
+export interface ChatResult {
+  op: "chat";
+  chat: ChatMessage[];
+}
+/**
+ * Memory in numbers.
+ */
+export interface HealthResult {
+  op: "health";
+  health: Health;
+}
+/**
+ * Memory and what it costs, in numbers; spend in US dollars, as far as prices are known.
+ */
+export interface Health {
+  sessions: number;
+  turns: number;
+  waiting: number;
+  learnings: number;
+  unverified: number;
+  open_actions: number;
+  curations: number;
+  last_curation_at: number | null;
+  files: FileState[];
+  spend_today_usd: number;
+  spend_usd: number;
+  usd_per_100_turns: number | null;
+  calls_of_unknown_price: number;
+  lost_calls: number;
+  lost_usd: number;
+  tokens_read: number;
+  tokens_written: number;
+  spend_by_day: DaySpend[];
+  spend_by_session: SessionSpend[];
+  refusals: Refusal[];
+  daily_cap_usd: number | null;
+  last_error: string | null;
+  quarantined: QuarantinedTurn[];
+}
+/**
+ * What memory cost on one day (UTC).
+ */
+export interface DaySpend {
+  day: string;
+  usd: number;
+  calls: number;
+}
+/**
+ * What memory of one session cost.
+ */
+export interface SessionSpend {
+  session_id: string;
+  started_at: number;
+  turns: number;
+  usd: number;
+}
+/**
+ * What a guard refused, in words, with the curation it was part of.
+ */
+export interface Refusal {
+  curation_id: number;
+  kind: string;
+  detail: string;
+}
+/**
+ * A question is not open any more; `decision` is null if no answer came in time.
+ */
+export interface PermissionResolved {
+  request_id: string;
+  decision: ("allow" | "always" | "deny") | null;
+}
+/**
+ * A person's message was taken, from whichever client; `at` in Unix seconds. Its reply comes as agent events.
+ */
+export interface ChatSaid {
+  mission_id: string;
+  role: "user";
+  text: string;
+  at: number;
+}
+/**
+ * A stack as it now is: made, renamed, archived or restored.
+ */
+export interface StackUpdate {
+  stack_id: string;
+  name: string;
+  archived: boolean;
+}
+/**
+ * The session as it now is, after background work began or ended.
+ */
+export interface SessionUpdate {
+  session: SessionState;
+}
+/**
+ * From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.
+ */
+export interface LinkState {
+  state: "connecting" | "ready" | "unavailable" | "updating" | "waking";
+  detail: string;
+}

@@ -1,0 +1,1 @@
+export * from 'diff/lib/diff/word.js';

@@ -1,0 +1,11 @@
+"""What the agent's own tools are called, on the wire as in the log (pure)."""
+
+from __future__ import annotations
+
+#: The MCP server that the sprite gives its agent.
+TOOL_SERVER = "sprite"
+#: So begin the names of its tools as the agent calls them.
+OWN_TOOLS = f"mcp__{TOOL_SERVER}__"
+#: The agent's only memory tool, by itself and as the agent calls it.
+SEARCH_TOOL = "search_memory"
+SEARCH_CALL = f"{OWN_TOOLS}{SEARCH_TOOL}"
