@@ -1,4 +1,7 @@
-"""A client's connection to a real sprite process: whatever it sends, it is answered, and nobody else notices."""
+"""A client's connection to a real sprite process: whatever it sends is answered, and no other client notices.
+
+Long, since all of it shares one sprite process, and a file's tests stay on one worker.
+"""
 
 from __future__ import annotations
 

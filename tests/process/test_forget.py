@@ -1,4 +1,7 @@
-"""Forgetting: by text, turn, session or learning, beside a sprite or without, it leaves no byte and takes no more."""
+"""Forgetting: by text, turn, session or learning, beside a sprite or without, it leaves no byte and takes no more.
+
+Long, since its tests share one curated workspace.
+"""
 
 from __future__ import annotations
 

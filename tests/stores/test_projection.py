@@ -1,4 +1,7 @@
-"""Curations -> memory.db and the four files: what an answer may change, and that a crash or a hand changes nothing."""
+"""Curations -> memory.db and the four files: what an answer may change, and that a crash or a hand changes nothing.
+
+Long, since every rule of the fold is told from the same few stores.
+"""
 
 from __future__ import annotations
 
