@@ -54,7 +54,8 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
 
 def _agreed() -> bool:
     # On stderr: what is printed can go elsewhere. Ctrl-D reads as an empty line, which is a no.
-    print("Forget it? [y/N] ", end="", file=sys.stderr, flush=True)
+    sys.stderr.write("Forget it? [y/N] ")
+    sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

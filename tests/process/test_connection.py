@@ -241,11 +241,14 @@ async def test_a_client_that_is_still_sending_is_told_that_its_frame_is_too_larg
 
 
 async def test_a_client_that_sends_for_ever_is_cut_off_in_the_end(sprite: SpriteProcess) -> None:
+    async def send_for_ever(client: Client) -> None:
+        while True:
+            client.writer.write(b"x" * 2**20)
+            await client.writer.drain()
+
     async with sprite.raw() as client:
         with pytest.raises(ConnectionError):
-            while True:
-                client.writer.write(b"x" * 2**20)
-                await client.writer.drain()
+            await send_for_ever(client)
 
 
 @pytest.mark.parametrize("garbage", [b"hello\n", b"[1]\n", b"\xff\xfe\x00\n", b'{"type": "ping"}}\n'])
