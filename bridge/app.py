@@ -169,6 +169,7 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
 
 def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
     """Where sprites live. OperatorError when the provider needs a setting that is not there."""
+    environment = {**settings.environment, "SPRITE_OFFLINE": "1" if settings.uses_offline_model else ""}
     if settings.provider == "sprites":
         if settings.sprites_token is None:
             raise OperatorError(
@@ -187,14 +188,14 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
             tokens.sprite_of,
             base_url=base_url,
             api_url=settings.sprites_url,
-            environment=settings.environment,
+            environment=environment,
         )
     # Sprites here come by loopback also where the bridge listens on every address.
     name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104
     return LocalHost(
         settings.workspaces,
         _access(tokens, f"http://{name}:{port}"),
-        environment=settings.environment,
+        environment=environment,
         permissions=settings.permissions,
     )
 

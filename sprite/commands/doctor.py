@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sprite.commands.output import say, say_json
+from sprite.commands.owner import running_status
 from sprite.config import Settings
+from sprite.errors import SpriteError
+from sprite.memory.curation.model import check_model
 
 OLDEST_PYTHON = (3, 11)
 #: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
 OLDEST_SQLITE = (3, 35, 0)
-MODEL_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,25 +130,11 @@ def _token(settings: Settings) -> Finding:
 
 
 async def _model(settings: Settings) -> Finding:
-    import anthropic
-
-    if not settings.has_credentials:
-        return Finding("model", ok=False, words="set ANTHROPIC_API_KEY, or start `python -m bridge chat` without one")
-    client = anthropic.AsyncAnthropic(
-        api_key=settings.api_key,
-        auth_token=settings.auth_token,
-        base_url=settings.base_url,
-        timeout=MODEL_TIMEOUT_SECONDS,
-        max_retries=0,
-    )
+    """A running sprite asks its own model: the key and the address are its own, and this shell may have neither."""
     try:
-        counted = await client.messages.count_tokens(
-            model=settings.curator_model, messages=[{"role": "user", "content": "hello"}]
-        )
-    except anthropic.APIStatusError as error:
-        return Finding("model", ok=False, words=f"refused: {error.status_code} {error.message[:200]}")
-    except anthropic.APIError as error:
-        return Finding("model", ok=False, words=f"cannot be reached at {settings.base_url or 'the API'}: {error}")
-    finally:
-        await client.close()
-    return Finding("model", ok=True, words=f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)")
+        if (running := await running_status(settings, "check_model")) is not None:
+            words = f"{running.model_words} (asked by the running sprite)"
+            return Finding("model", ok=running.model_answers is True, words=words)
+        return Finding("model", ok=True, words=await check_model(settings))
+    except SpriteError as error:
+        return Finding("model", ok=False, words=str(error))

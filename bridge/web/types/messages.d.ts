@@ -279,10 +279,12 @@ export interface Permission {
   decision: "allow" | "always" | "deny";
 }
 /**
- * `status`, `new_session` (ends this one), `flush` (curates what waits); answered when done.
+ * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model` (asks it); answered when done.
+ *
+ *     `check_model` sends one request that is not billed.
  */
 export interface System {
-  action: "flush" | "new_session" | "status";
+  action: "check_model" | "flush" | "new_session" | "status";
 }
 /**
  * Keeps a path open; dropped silently.
@@ -534,6 +536,8 @@ export interface Status {
   last_error: string | null;
   permissions: string;
   model: string | null;
+  model_answers?: boolean | null;
+  model_words?: string | null;
 }
 /**
  * A card as it now is; `close_card` says it left the canvas.

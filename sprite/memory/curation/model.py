@@ -12,19 +12,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sprite.config import Settings
+from sprite.config import NO_KEY, STAND_IN, Settings
 from sprite.errors import ModelError
 from sprite.memory.curation.answer import parse_response
 from sprite.memory.curation.prompt import CuratorPrompt
+from sprite.prices import OFFLINE
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+    from anthropic import APIStatusError, AsyncAnthropic
 
 log = logging.getLogger(__name__)
 
 #: Room for four rewritten files at the limits people reach, with the learnings.
 MAX_ANSWER_TOKENS = 20_000
 CALL_TIMEOUT_SECONDS = 180.0
+CHECK_TIMEOUT_SECONDS = 10.0
 CUT_OFF = "cut off"
 
 
@@ -87,30 +89,63 @@ class CuratorModel:
             )
         except anthropic.APIStatusError as error:
             raise ModelError(
-                f"the curator's model refused the call: {error.status_code} {error.message[:200]}",
+                f"the curator's model refused the call: {refusal(error)}",
                 retryable=error.status_code in {408, 409, 429} or error.status_code >= 500,  # noqa: PLR2004
                 retry_after=_seconds(error.response.headers.get("retry-after")),
             ) from error
         except anthropic.APIError as error:
             raise ModelError(f"the curator's model could not be reached: {error}") from error
         text = "".join(block.text for block in message.content if block.type == "text")
-        return Answer(text, message.stop_reason, message.model, message.usage.model_dump(exclude_none=True))
+        model = OFFLINE if self._settings.is_offline else message.model
+        return Answer(text, message.stop_reason, model, message.usage.model_dump(exclude_none=True))
 
     def _connected(self) -> AsyncAnthropic:
         """The client, made at the first call."""
-        import anthropic
-
-        if not self._settings.has_credentials:
-            raise ModelError("no model: set ANTHROPIC_API_KEY, or use the offline model", retryable=False)
         if self._client is None:
-            self._client = anthropic.AsyncAnthropic(
-                api_key=self._settings.api_key,
-                auth_token=self._settings.auth_token,
-                base_url=self._settings.base_url,
-                timeout=CALL_TIMEOUT_SECONDS,
-                max_retries=0,  # retried here, where the wait can be seen and interrupted
-            )
+            self._client = _client(self._settings, CALL_TIMEOUT_SECONDS)
         return self._client
+
+
+def _client(settings: Settings, timeout_seconds: float) -> AsyncAnthropic:
+    """A client for the settings' model. ModelError where there is no key."""
+    import anthropic
+
+    if not settings.has_credentials:
+        raise ModelError(f"no model: {NO_KEY}", retryable=False)
+    return anthropic.AsyncAnthropic(
+        api_key=settings.api_key,
+        auth_token=settings.auth_token,
+        base_url=settings.base_url,
+        timeout=timeout_seconds,
+        max_retries=0,  # retried where the wait can be seen and interrupted
+    )
+
+
+async def check_model(settings: Settings) -> str:
+    """Asks the model once, unbilled: that it answers, in words. ModelError says why it does not."""
+    anthropic = await asyncio.to_thread(importlib.import_module, "anthropic")
+    async with _client(settings, CHECK_TIMEOUT_SECONDS) as client:
+        try:
+            counted = await client.messages.count_tokens(
+                model=settings.curator_model, messages=[{"role": "user", "content": "hello"}]
+            )
+        except anthropic.APIStatusError as error:
+            raise ModelError(f"refused: {refusal(error)}") from error
+        except anthropic.APIError as error:
+            raise ModelError(f"cannot be reached at {settings.base_url or 'the API'}: {error}") from error
+    if settings.is_offline:
+        return f"the {STAND_IN} answers"
+    return f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)"
+
+
+def refusal(error: APIStatusError) -> str:
+    """The status and the words of the vendor's error, as far as there are any."""
+    match error.body:
+        case {"error": {"message": str(words)}}:
+            pass
+        case _:
+            words = error.response.reason_phrase
+    return f"{error.status_code} {' '.join(words.split())[:200]}"
 
 
 def _unusable(answer: Answer) -> str | None:
