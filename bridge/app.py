@@ -188,6 +188,7 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
             tokens.sprite_of,
             base_url=base_url,
             api_url=settings.sprites_url,
+            egress=settings.egress,
             environment=environment,
         )
     # Sprites here come by loopback also where the bridge listens on every address.

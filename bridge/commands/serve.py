@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bridge import data_folder
 from bridge.app import Bridge, running
-from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
+from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.observing import logs
 from bridge.operating.control import ControlError, ask, control_session
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `serve`."""
     parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 picks a free one (default: {DEFAULT_PORT})")
-    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help="default: ./data")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where sprites live (default: local)"
     )
@@ -113,7 +113,7 @@ def end_on_signals(stop: asyncio.Event) -> None:
 
 
 def _greet(settings: Settings, bridge: Bridge) -> None:
-    lines = [f"bridge listening on {bridge.address}"]
+    lines = [f"bridge listening on {bridge.address}", f"Agents and their memory are kept in {settings.data}."]
     if settings.uses_offline_model:
         lines.append("The model is the built-in offline stand-in, not Claude. Set ANTHROPIC_API_KEY for Claude.")
     if bridge.login_token is not None:

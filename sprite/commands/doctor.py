@@ -14,9 +14,11 @@ from pathlib import Path
 
 from sprite.commands.output import say, say_json
 from sprite.commands.owner import running_status
+from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.errors import SpriteError
 from sprite.memory.curation.model import check_model
+from sprite.memory.last_error import last_error
 
 OLDEST_PYTHON = (3, 11)
 #: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
@@ -36,6 +38,8 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
     """Prints every finding; exit code 1 if something has to be done. `ask_model` sends one request, not billed."""
     checks: list[Callable[[Settings], Finding]] = [_python, _sqlite, _sdk, _cli, _workspace, _databases, _token]
     findings = [check(settings) for check in checks]
+    if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
+        findings += await _memory(settings)
     if ask_model:
         findings.append(await _model(settings))
     if as_json:
@@ -127,6 +131,16 @@ def _token(settings: Settings) -> Finding:
     if mode & 0o077:
         return Finding("token", ok=False, words=f"{path} can be read by others (mode {mode:o}); chmod 600 it")
     return Finding("token", ok=True, words="readable by its owner only")
+
+
+async def _memory(settings: Settings) -> list[Finding]:
+    """What memory needs of a person; nothing where it is well."""
+    try:
+        async with open_stores(settings) as stores:
+            health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+    except SpriteError as error:
+        return [Finding("memory", ok=False, words=str(error))]
+    return [Finding("memory", ok=False, words=words) for words in health.attention]
 
 
 async def _model(settings: Settings) -> Finding:

@@ -22,7 +22,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
     if as_json:
         say_json({"workspace": str(settings.workspace), "running": running, **msgspec.to_builtins(health)})
     else:
-        say(f"Memory of {settings.workspace}: {'well' if health.last_error is None else 'needs attention'}")
+        say(f"Memory of {settings.workspace}: {'needs attention' if health.attention else 'well'}")
         say(f"  sprite      {f'running on {running}' if running else 'not running'}")
         _print(health)
     return 0
@@ -44,6 +44,8 @@ def _print(health: Health) -> None:
         say(f"  unverified  {health.unverified} learning(s) whose evidence is not in the turn they name")
     for refusal in health.refusals:
         say(f"  refused     curation {refusal.curation_id}: {refusal.detail}")
+    for words in health.attention:
+        say(f"  attention   {words}")
     say(f"  last error  {health.last_error or 'none'}")
 
 

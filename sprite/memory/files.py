@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from importlib import resources
 from pathlib import Path
@@ -83,6 +84,10 @@ class MemoryFiles:
             return (self._folder / name).read_bytes().decode("utf-8", errors="replace")
         except FileNotFoundError:
             return template(name)
+
+    def free_bytes(self) -> int:
+        """What the disk under the folder has left."""
+        return shutil.disk_usage(self._folder).free
 
     def exists(self, name: str) -> bool:
         """Whether the file is there."""

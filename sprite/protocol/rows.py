@@ -188,6 +188,8 @@ class Health(Struct):
     refusals: list[Refusal]
     daily_cap_usd: float | None
     last_error: str | None
+    #: What a person has to see to, in words; empty where all is well.
+    attention: list[str]
 
 
 class Forgotten(Struct):

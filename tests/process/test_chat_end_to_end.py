@@ -139,23 +139,25 @@ def test_a_bridge_that_was_killed_is_not_replaced_by_the_terminals_own(data: Pat
         killed.stdout.readline()
         with chatting(data) as (say, until):
             say("my name is Wilhelmina")
-            until("Wilhelmina")
+            until("Noted: your name")
             killed.kill()
             killed.wait()
             until("Reconnecting")
             with serving(data):
                 say("what is my name?")
-                until("Wilhelmina")
+                until("name is Wilhelmina")
+                until("stand-in model)")
 
 
 def test_a_terminals_own_bridge_gives_way_to_one_that_serves(data: Path) -> None:
     with chatting(data) as (say, until):
         say("my name is Wilhelmina")
-        until("Wilhelmina")
+        until("Noted: your name")
         with serving(data):
             until("Reconnecting")
             say("what is my name?")
-            until("Wilhelmina")
+            until("name is Wilhelmina")
+            until("stand-in model)")
 
 
 def test_a_bridge_elsewhere_is_talked_to_with_a_persons_token(data: Path) -> None:

@@ -279,7 +279,7 @@ export interface Permission {
   decision: "allow" | "always" | "deny";
 }
 /**
- * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model` (asks it); answered when done.
+ * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`; answered when done.
  *
  *     `check_model` sends one request that is not billed.
  */
@@ -834,6 +834,7 @@ export interface Health {
   refusals: Refusal[];
   daily_cap_usd: number | null;
   last_error: string | null;
+  attention: string[];
 }
 /**
  * What memory cost on one day (UTC).
