@@ -16,7 +16,8 @@ from sprite.commands.output import say, say_json
 from sprite.commands.owner import running_status
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
-from sprite.errors import SpriteError
+from sprite.database.transcript import read_transcript
+from sprite.errors import DatabaseUnusableError, SpriteError
 from sprite.memory.curation.model import check_model
 from sprite.memory.last_error import last_error
 
@@ -40,6 +41,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
     findings = [check(settings) for check in checks]
     if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
         findings += await _memory(settings)
+    findings.append(await _quarantine(settings))
     if ask_model:
         findings.append(await _model(settings))
     if as_json:
@@ -119,6 +121,27 @@ def _databases(settings: Settings) -> Finding:
             return Finding("databases", ok=False, words=f"{path.name} is damaged ({problem}); {remedy}")
         found.append(path.name)
     return Finding("databases", ok=True, words=", ".join(found) or "none yet")
+
+
+async def _quarantine(settings: Settings) -> Finding:
+    path = settings.memory / "transcript.db"
+    if not path.exists():
+        return Finding("curation", ok=True, words="no turns yet")
+    try:
+        async with read_transcript(path) as transcript:
+            turns = await transcript.quarantine.turns(limit=1)
+            number = await transcript.quarantine.count()
+    except (DatabaseUnusableError, sqlite3.DatabaseError):
+        return Finding("curation", ok=True, words="not looked into: see the databases above")
+    if not turns:
+        return Finding("curation", ok=True, words="no turn is set aside")
+    oldest = turns[0]
+    return Finding(
+        "curation",
+        ok=False,
+        words=f"{number} turn(s) set aside, the oldest turn {oldest.turn_id} ({oldest.reason}); "
+        f"`python -m sprite memory retry {oldest.turn_id}` curates it again",
+    )
 
 
 def _token(settings: Settings) -> Finding:
