@@ -29,7 +29,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
 
 
 def _is_well(health: Health) -> bool:
-    return health.last_error is None and not health.quarantined and not health.over_limits
+    return not health.attention and not health.quarantined
 
 
 def _print(health: Health) -> None:
@@ -47,13 +47,13 @@ def _print(health: Health) -> None:
         filled = min(GAUGE_CELLS, round(GAUGE_CELLS * file.lines / file.limit))
         gauge = "█" * filled + "·" * (GAUGE_CELLS - filled)
         say(f"    {file.name:<11} {gauge} {file.lines:>3} of {file.limit} lines")
-    for excess in health.over_limits:
-        say(f"  over limit  {excess}; it is read as it is, and may only get shorter: edit it")
     _print_spend(health)
     if health.unverified:
         say(f"  unverified  {health.unverified} learning(s) whose evidence is not in the turn they name")
     for refusal in health.refusals:
         say(f"  refused     curation {refusal.curation_id}: {refusal.detail}")
+    for words in health.attention:
+        say(f"  attention   {words}")
     say(f"  last error  {health.last_error or 'none'}")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from importlib import resources
@@ -71,8 +72,8 @@ def over_together(name: str, content: str, files: Mapping[str, str]) -> str | No
 
 
 def over_limits(files: Mapping[str, str]) -> list[str]:
-    """What of the curated files, as they are, is over a limit: an older Sprite, or a person's hand, made it so."""
-    found = [over_limit(name, files[name], has="has") for name in CURATED] + [_together(files, "have")]
+    """What of the files, as they are, is over a limit: an older Sprite, or a person's hand, made it so."""
+    found = [over_limit(name, content, has="has") for name, content in files.items()] + [_together(files, "have")]
     return [words for words in found if words is not None]
 
 
@@ -109,6 +110,10 @@ class MemoryFiles:
             return (self._folder / name).read_bytes().decode("utf-8", errors="replace")
         except FileNotFoundError:
             return template(name)
+
+    def free_bytes(self) -> int:
+        """What the disk under the folder has left."""
+        return shutil.disk_usage(self._folder).free
 
     def exists(self, name: str) -> bool:
         """Whether the file is there."""

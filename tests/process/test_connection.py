@@ -229,6 +229,31 @@ async def test_after_auth_a_frame_of_one_mib_passes_and_one_byte_more_does_not(s
         assert (await last_words(client))["code"] == "frame_too_large"
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["after auth", "before auth"])
+async def test_a_client_that_is_still_sending_is_told_that_its_frame_is_too_large(
+    is_known: bool, sprite: SpriteProcess
+) -> None:
+    async with sprite.client() if is_known else sprite.raw() as client:
+        if is_known:
+            await client.until(lambda m: m["type"] == "state_sync")
+        for _ in range(80):
+            client.writer.write(b"x" * 2**16)
+            await client.writer.drain()
+        client.writer.write(b"\n")
+        assert (await last_words(client))["code"] == "frame_too_large"
+
+
+async def test_a_client_that_sends_for_ever_is_cut_off_in_the_end(sprite: SpriteProcess) -> None:
+    async def send_for_ever(client: Client) -> None:
+        while True:
+            client.writer.write(b"x" * 2**20)
+            await client.writer.drain()
+
+    async with sprite.raw() as client:
+        with pytest.raises(ConnectionError):
+            await send_for_ever(client)
+
+
 @pytest.mark.parametrize("garbage", [b"hello\n", b"[1]\n", b"\xff\xfe\x00\n", b'{"type": "ping"}}\n'])
 async def test_garbage_after_auth_gets_an_error_and_the_end(garbage: bytes, sprite: SpriteProcess) -> None:
     async with sprite.client() as client:
