@@ -15,6 +15,8 @@ PermissionMode = Literal["ask", "bypass"]
 DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
 DEFAULT_BATCH_TURNS = 25
 DEFAULT_PORT = 8765
+#: Long enough for a build or a night's download, short enough that a machine nobody looks at comes to rest.
+DEFAULT_UNATTENDED_SECONDS = 2 * 3600
 #: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
@@ -38,6 +40,8 @@ class Settings:
     batch_turns: int = DEFAULT_BATCH_TURNS
     #: What curation may cost a day; None for no cap.
     daily_usd: float | None = None
+    #: How long a turn that the agent begins by itself may take, and work in the background keeps a VM awake.
+    unattended_seconds: int = DEFAULT_UNATTENDED_SECONDS
     #: The API of the VM around us, where there is one.
     vm_socket: Path = VM_SOCKET
 
@@ -128,6 +132,7 @@ def from_environment(
         curator_model=os.environ.get("SPRITE_CURATOR_MODEL") or DEFAULT_CURATOR_MODEL,
         batch_turns=_whole("SPRITE_BATCH_TURNS", DEFAULT_BATCH_TURNS),
         daily_usd=_dollars("SPRITE_DAILY_USD"),
+        unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
         vm_socket=_vm_socket(),
     )
 

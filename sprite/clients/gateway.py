@@ -122,7 +122,9 @@ class Gateway:
                 await self._runtime.heartbeat()
                 connection.send(Ack("done"), reply_to=message.id)
             case Interrupt(mission_id):
-                connection.send(Ack("done", mission_id=self._runtime.interrupt(mission_id)), reply_to=message.id)
+                stopped = await self._runtime.interrupt(mission_id)
+                first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None
+                connection.send(Ack("done", mission_id=first, stopped=stopped), reply_to=message.id)
             case CanvasInteraction() as interaction:
                 connection.send(await self._canvas(interaction), reply_to=message.id)
             case FileUpload() as chunk:
@@ -156,8 +158,9 @@ class Gateway:
             connection.send(Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
 
     async def _system(self, system: System) -> Status:
+        stopped = None
         if system.action == "new_session":
-            await self._runtime.new_session()
+            stopped = await self._runtime.new_session()
         elif system.action == "flush":
             await self._processor.flush_within(FLUSH_SECONDS)
         return Status(
@@ -167,6 +170,7 @@ class Gateway:
             last_error=self._processor.last_error,
             permissions=self._settings.permissions,
             model=self._runtime.model,
+            stopped=stopped,
         )
 
     async def _upload(self, chunk: FileUpload) -> Ack:

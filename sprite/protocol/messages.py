@@ -207,11 +207,7 @@ class Gap(Payload, omit_defaults=False):
 
 
 class Status(Payload, omit_defaults=False):
-    """The answer to a `system` message.
-
-    `held_until` (Unix seconds) is when a VM stops being kept awake for background work, null where there is none.
-    `stopped` is what `new_session` ended.
-    """
+    """The answer to a `system` message; `stopped` is what a `new_session` ended with the one before."""
 
     action: str
     session: SessionState
@@ -219,7 +215,6 @@ class Status(Payload, omit_defaults=False):
     last_error: str | None
     permissions: str
     model: str | None
-    held_until: float | None = None
     stopped: list[Stopped] | None = None
 
 
