@@ -36,8 +36,6 @@ class PermissionDesk:
         self._discreet = discreet
         self._open: dict[str, asyncio.Future[Decision]] = {}
         self._requests: dict[str, PermissionRequest] = {}
-        #: Questions of agents in the background: they outlive the turn that began these.
-        self._of_background: set[str] = set()
 
     def questions(self) -> list[PermissionRequest]:
         """The questions that are open, oldest first."""
@@ -56,10 +54,9 @@ class PermissionDesk:
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._open[request_id] = answer
         # Shown cut like anything else of a tool call: the question must fit a frame whatever the input is.
-        request = PermissionRequest(request_id, mission_id, tool, shown_input(tool_input, self._discreet))
+        shown = shown_input(tool_input, self._discreet)
+        request = PermissionRequest(request_id, mission_id, tool, shown, background=of_background)
         self._requests[request_id] = request
-        if of_background:
-            self._of_background.add(request_id)
         self._feed.publish(request)
         decision: Decision | None = None
         try:
@@ -69,7 +66,6 @@ class PermissionDesk:
             raise DeniedError("Nobody answered within 10 minutes. Go on without it, or ask again later.") from None
         finally:
             del self._open[request_id], self._requests[request_id]
-            self._of_background.discard(request_id)
             # Every page that shows the question takes it down, whoever answered.
             self._feed.publish(PermissionResolved(request_id, decision))
         if decision == "deny":
@@ -86,7 +82,7 @@ class PermissionDesk:
     def withdraw(self, mission_id: str) -> None:
         """The turn is over: its own open questions are answered with no."""
         for request_id, request in self._requests.items():
-            if request.mission_id == mission_id and request_id not in self._of_background:
+            if request.mission_id == mission_id and not request.background:
                 self._deny(request_id)
 
     def withdraw_all(self) -> None:

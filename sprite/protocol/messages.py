@@ -288,12 +288,17 @@ class MemoryUpdate(Payload, omit_defaults=False):
 
 
 class PermissionRequest(Payload, omit_defaults=False):
-    """A tool call that waits for a person's word."""
+    """A tool call that waits for a person's word.
+
+    `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
+    turn ends, as long as anything goes on in the background.
+    """
 
     request_id: str
     mission_id: str | None
     tool: str
     input: dict[str, Any]
+    background: bool = False
 
 
 class PermissionResolved(Payload, omit_defaults=False):

@@ -453,6 +453,9 @@ export interface FileState {
 }
 /**
  * A tool call that waits for a person's word.
+ *
+ *     `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
+ *     turn ends, as long as anything goes on in the background.
  */
 export interface PermissionRequest {
   request_id: string;
@@ -461,6 +464,7 @@ export interface PermissionRequest {
   input: {
     [k: string]: unknown;
   };
+  background?: boolean;
 }
 /**
  * What a turn has shown so far: its durable events (the newest, if they are many), then text still growing.
