@@ -18,6 +18,8 @@ STAND_IN = "offline stand-in, not Claude"
 NO_KEY = "set ANTHROPIC_API_KEY where the sprite is started, or use `make run`, which needs none"
 DEFAULT_BATCH_TURNS = 25
 DEFAULT_PORT = 8765
+#: Long enough for a build or a night's download, short enough that a machine nobody looks at comes to rest.
+DEFAULT_UNATTENDED_SECONDS = 2 * 3600
 #: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
@@ -43,6 +45,8 @@ class Settings:
     daily_usd: float | None = None
     #: Whether the bridge's built-in stand-in answers instead of Claude: then nothing costs anything.
     is_offline: bool = False
+    #: How long a turn that the agent begins by itself may take, and work in the background keeps a VM awake.
+    unattended_seconds: int = DEFAULT_UNATTENDED_SECONDS
     #: The API of the VM around us, where there is one.
     vm_socket: Path = VM_SOCKET
 
@@ -134,6 +138,7 @@ def from_environment(
         batch_turns=_whole("SPRITE_BATCH_TURNS", DEFAULT_BATCH_TURNS),
         daily_usd=_dollars("SPRITE_DAILY_USD"),
         is_offline=os.environ.get("SPRITE_OFFLINE") == "1",
+        unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
         vm_socket=_vm_socket(),
     )
 

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sprite.agent.background import Background
 from sprite.agent.orphans import end_orphans
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
@@ -97,8 +98,13 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         agent = _LateAgent(
             lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, confidences.text)
         )
-        session = Session(settings, transcript, recorder, BootPrompt(files, memory, transcript), agent.ready)
-        runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, confidences)
+        boot_prompt = BootPrompt(files, memory, transcript)
+        background = Background(confidences.text)
+        session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background)
+        runtime = AgentRuntime(
+            *(transcript, workspace, feed, recorder, processor, session, desk, confidences),
+            settings.unattended_seconds,
+        )
         await runtime.restore()
         gateway = Gateway(
             settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
@@ -111,7 +117,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         # Beside the listener: the SDKs take a second to import, and clients should not wait for that.
         await stack.enter_async_context(agent.loading(stop.set))
         await stack.enter_async_context(
-            kept_awake(settings.vm_socket, lambda: runtime.is_busy or processor.is_flushing, stop.set)
+            kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.is_flushing, stop.set)
         )
         if await processor.leftovers():
             processor.request()

@@ -114,16 +114,18 @@ class Conversation:
             self.alive = False
             raise AgentError(f"The agent's process has died: {self._last_words(error)}") from error
 
-    async def interrupt(self) -> None:
-        """Asks the CLI to stop its turn. AgentError if it does not answer in time."""
-        if self._client is None:
-            return
-        try:
-            async with asyncio.timeout(INTERRUPT_TIMEOUT_SECONDS):
-                await self._client.interrupt()
-        except Exception as error:
-            # The SDK raises a bare Exception for a refused control request.
-            raise AgentError(f"The agent did not stop when asked: {error}") from error
+    async def interrupt(self, *, spare_background: bool) -> None:
+        """Asks the CLI to stop its turn, and with it its agents in the background unless these are to be spared.
+
+        AgentError if it does not answer in time.
+        """
+        if self._client is not None:
+            await _asked_to_stop(_sparing_interrupt(self._client) if spare_background else self._client.interrupt())
+
+    async def stop_task(self, task_id: str) -> None:
+        """Asks the CLI to stop work in the background. AgentError if it does not answer in time."""
+        if self._client is not None:
+            await _asked_to_stop(self._client.stop_task(task_id))
 
     async def close(self) -> None:
         """Ends the CLI: politely, then by force."""
@@ -210,6 +212,24 @@ class Conversation:
 
     def _note_stderr(self, line: str) -> None:
         self._stderr = [*self._stderr[-STDERR_LINES + 1 :], line.strip()]
+
+
+async def _asked_to_stop(request: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(INTERRUPT_TIMEOUT_SECONDS):
+            await request
+    except Exception as error:
+        # The SDK raises a bare Exception for a refused control request.
+        raise AgentError(f"The agent did not stop when asked: {error}") from error
+
+
+async def _sparing_interrupt(client: ClaudeSDKClient) -> None:
+    """An interrupt that leaves agents in the background alone, which the CLI knows and the SDK does not offer."""
+    send = getattr(getattr(client, "_query", None), "_send_control_request", None)
+    if send is None:
+        await client.interrupt()
+    else:
+        await send({"subtype": "interrupt", "spare_background_tasks": True})
 
 
 async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

@@ -125,7 +125,9 @@ class Gateway:
                 await self._runtime.heartbeat()
                 connection.send(Ack("done"), reply_to=message.id)
             case Interrupt(mission_id):
-                connection.send(Ack("done", mission_id=self._runtime.interrupt(mission_id)), reply_to=message.id)
+                stopped = await self._runtime.interrupt(mission_id)
+                first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None
+                connection.send(Ack("done", mission_id=first, stopped=stopped), reply_to=message.id)
             case CanvasInteraction() as interaction:
                 connection.send(await self._canvas(interaction), reply_to=message.id)
             case FileUpload() as chunk:
@@ -159,8 +161,9 @@ class Gateway:
             connection.send(Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
 
     async def _system(self, system: System) -> Status:
+        stopped = None
         if system.action == "new_session":
-            await self._runtime.new_session()
+            stopped = await self._runtime.new_session()
         elif system.action == "flush":
             await self._processor.flush_within(FLUSH_SECONDS)
         answers, words = await self._model_check() if system.action == "check_model" else (None, None)
@@ -173,6 +176,7 @@ class Gateway:
             model=self._runtime.model,
             model_answers=answers,
             model_words=words,
+            stopped=stopped,
         )
 
     async def _model_check(self) -> tuple[bool, str]:

@@ -210,11 +210,7 @@ class Gap(Payload, omit_defaults=False):
 
 
 class Status(Payload, omit_defaults=False):
-    """The answer to a `system` message.
-
-    `held_until` (Unix seconds) is when a VM stops being kept awake for background work, null where there is none.
-    `stopped` is what `new_session` ended.
-    """
+    """The answer to a `system` message; `stopped` is what a `new_session` ended with the one before."""
 
     action: str
     session: SessionState
@@ -225,7 +221,6 @@ class Status(Payload, omit_defaults=False):
     #: The answer to `check_model`: whether the model answers, and what was found in words.
     model_answers: bool | None = None
     model_words: str | None = None
-    held_until: float | None = None
     stopped: list[Stopped] | None = None
 
 
@@ -299,12 +294,17 @@ class MemoryUpdate(Payload, omit_defaults=False):
 
 
 class PermissionRequest(Payload, omit_defaults=False):
-    """A tool call that waits for a person's word."""
+    """A tool call that waits for a person's word.
+
+    `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
+    turn ends, as long as anything goes on in the background.
+    """
 
     request_id: str
     mission_id: str | None
     tool: str
     input: dict[str, Any]
+    background: bool = False
 
 
 class PermissionResolved(Payload, omit_defaults=False):

@@ -395,7 +395,8 @@ export interface Block {
 /**
  * One line of the conversation as people see it; `at` in Unix seconds.
  *
- *     `tools` are what the turn used before it said this, in order; a reply with tools may have no text.
+ *     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
+ *     that it has not; null where no turn is known.
  */
 export interface ChatMessage {
   id: number;
@@ -405,6 +406,7 @@ export interface ChatMessage {
   mission_id: string | null;
   origin?: "agent" | "person" | "schedule";
   tools?: UsedTool[];
+  status?: ("complete" | "error" | "interrupted" | "queued" | "running") | null;
 }
 /**
  * A tool that a turn used, in short: `title` says what for.
@@ -418,7 +420,8 @@ export interface UsedTool {
  * The conversation under way; `session_id` is null until its first mission.
  *
  *     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
- *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first.
+ *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
+ *     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on.
  */
 export interface SessionState {
   session_id: string | null;
@@ -428,6 +431,7 @@ export interface SessionState {
   queued: number;
   busy?: boolean;
   background?: BackgroundWork[];
+  held_until?: number | null;
 }
 /**
  * Work that the agent has begun and does not wait for; `since` in Unix seconds.
@@ -471,6 +475,9 @@ export interface QuarantinedTurn {
 }
 /**
  * A tool call that waits for a person's word.
+ *
+ *     `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
+ *     turn ends, as long as anything goes on in the background.
  */
 export interface PermissionRequest {
   request_id: string;
@@ -479,6 +486,7 @@ export interface PermissionRequest {
   input: {
     [k: string]: unknown;
   };
+  background?: boolean;
 }
 /**
  * What a turn has shown so far: its durable events (the newest, if they are many), then text still growing.
@@ -587,10 +595,7 @@ export interface Gap {
   oldest_seq: number;
 }
 /**
- * The answer to a `system` message.
- *
- *     `held_until` (Unix seconds) is when a VM stops being kept awake for background work, null where there is none.
- *     `stopped` is what `new_session` ended.
+ * The answer to a `system` message; `stopped` is what a `new_session` ended with the one before.
  */
 export interface Status {
   action: string;
@@ -601,7 +606,6 @@ export interface Status {
   model: string | null;
   model_answers?: boolean | null;
   model_words?: string | null;
-  held_until?: number | null;
   stopped?: Stopped[] | null;
 }
 /**
