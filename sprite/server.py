@@ -97,7 +97,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         agent = _LateAgent(
             lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, confidences.text)
         )
-        session = Session(settings, transcript, recorder, BootPrompt(files, memory, transcript), agent.ready)
+        boot_prompt = BootPrompt(files, memory, transcript, settings.skills)
+        session = Session(settings, transcript, recorder, boot_prompt, agent.ready)
         runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, confidences)
         await runtime.restore()
         gateway = Gateway(

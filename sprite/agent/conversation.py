@@ -7,6 +7,7 @@ handed hooks, tools and callbacks, and says when the CLI is gone.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -36,6 +37,12 @@ from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
+#: What the agent is for; the CLI's schedules, worktrees and workflows are not, and each costs room in every request.
+TOOLS = ["Bash", "Read", "Write", "Edit", "WebFetch", "WebSearch", "Agent", "TaskStop"]
+#: The CLI's other agent types: the general one does, and `statusline-setup` has nothing to set up here.
+NO_AGENTS = ["Agent(claude)", "Agent(Explore)", "Agent(Plan)", "Agent(statusline-setup)"]
+#: Commits are the person's: nothing of the CLI's making is signed to them, nor is the agent told how to.
+CLI_SETTINGS = {"attribution": {"commit": "", "pr": ""}, "includeGitInstructions": False, "disableBundledSkills": True}
 #: A turn of this many steps has lost its way; the person is asked how to go on.
 MAX_TURNS = 250
 #: One message of the CLI's can carry a whole file's content.
@@ -170,6 +177,9 @@ class Conversation:
             cwd=self._settings.workspace,
             system_prompt={"type": "file", "path": str(self._prompt_file)},
             model=self._settings.model,
+            tools=TOOLS,
+            disallowed_tools=NO_AGENTS,
+            settings=json.dumps(CLI_SETTINGS),
             resume=resume,
             max_turns=MAX_TURNS,
             permission_mode="bypassPermissions" if bypass else "default",
@@ -194,6 +204,8 @@ class Conversation:
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             # Else our tools are hidden until the model searches for them.
             "ENABLE_TOOL_SEARCH": "false",
+            # A copy of the whole conversation as an agent is nothing that the person has asked for.
+            "CLAUDE_CODE_FORK_SUBAGENT": "0",
             # What guards the server is none of the agent's business.
             "SPRITE_TOKEN": "",
         }
