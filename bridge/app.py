@@ -17,7 +17,7 @@ from aiohttp import web
 from bridge import data_folder
 from bridge.config import Settings
 from bridge.database import open_database
-from bridge.door.edge import MAX_BODY_BYTES, Edge
+from bridge.door.edge import Edge
 from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.door.routes import Readiness, Routes
@@ -38,6 +38,7 @@ from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
 from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
@@ -52,7 +53,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A bridge that listens. `login_token` is for whoever started it, None where people were added."""
+    """A bridge that listens. `login_token` is the local person's, None where people were added."""
 
     url: str
     login_token: str | None

@@ -19,7 +19,7 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 ANTHROPIC_URL = "https://api.anthropic.com"
 SPRITES_URL = "https://api.sprites.dev"
-#: The person of a bridge that nobody was added to: whoever can read the terminal it was started in.
+#: The local person: may log in by the link printed in the terminal that started the bridge.
 LOCAL_PERSON = "local"
 
 #: Never handed to a sprite on this machine: the bridge's own secrets, and what the bridge sets itself.

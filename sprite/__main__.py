@@ -60,7 +60,7 @@ def _set_up_logging() -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(DiscreetFilter())
-    # What nobody caught would get around the filter.
+    # Uncaught exceptions would bypass the filter.
     sys.excepthook = lambda *uncaught: logging.getLogger("sprite").critical("a fault of ours", exc_info=uncaught)
     logging.getLogger("sprite").setLevel(logging.INFO)
 
@@ -93,6 +93,7 @@ async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
         "diff": memory.diff,
         "learnings": memory.learnings,
         "restore": change.restore,
+        "retry": change.retry,
         "forget": change.forget,
     }
     return await commands[arguments.memory_command](settings, arguments)
@@ -249,6 +250,9 @@ def _add_memory_commands(
     )
     restore.add_argument("name")
     restore.add_argument("version", type=_number, help="its number in the history; 0: as shipped")
+
+    retry = commands.add_parser("retry", parents=[here], help="have a turn that was set aside curated again")
+    retry.add_argument("turn", type=_number, help="its number, as `status` says it")
 
     forget = commands.add_parser("forget", parents=parents, help="take something out of memory, the log and all copies")
     what = forget.add_mutually_exclusive_group(required=True)

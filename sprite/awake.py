@@ -1,6 +1,6 @@
 """Holds the VM awake while there is work: a frozen VM loses its connections, and a turn would stall in it.
 
-Sprites VMs go to sleep when nobody talks to them; the Tasks API on a socket inside the VM puts that off. Where there
+Sprites VMs go to sleep without traffic; the Tasks API on a socket inside the VM puts that off. Where there
 is no such socket this machine does not go to sleep, and nothing is done.
 """
 

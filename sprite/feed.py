@@ -1,4 +1,4 @@
-"""The feed: every event in one order, written before it is sent, and fanned out to whoever is connected.
+"""The feed: every event in one order, written before it is sent, and fanned out to every client.
 
 Owns the sequence numbers. What it writes is discreet: nothing durable gets around it (tool inputs and results, which
 are cut, come discreet already). One writer task takes whatever has been published, writes it with all it implies in one

@@ -109,7 +109,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         host, port = listener.sockets[0].getsockname()[:2]
         stack.enter_context(_address_file(settings.address_file, f"{host}:{port}"))
         on_listening(host, port)
-        # Beside the listener: the SDKs take a second to import, and nobody should wait for that to be let in.
+        # Beside the listener: the SDKs take a second to import, and clients should not wait for that.
         await stack.enter_async_context(agent.loading(stop.set))
         await stack.enter_async_context(
             kept_awake(settings.vm_socket, lambda: runtime.is_busy or processor.is_flushing, stop.set)
@@ -121,7 +121,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         await stop.wait()
         log.info("stopping: the turn is stored and memory is flushed")
-        # Nobody new is let in; who is connected still hears how it ends.
+        # No new clients; those connected still hear how it ends.
         listener.close()
 
 
@@ -184,7 +184,7 @@ class _LateAgent:
 
 
 class _Announcer:
-    """Tells everyone what a curation changed; the rows are read beside whoever reports the change."""
+    """Tells everyone what a curation changed; the rows are read in its own task, not the caller's."""
 
     def __init__(self, feed: Feed, memory: MemoryDB) -> None:
         self._feed = feed

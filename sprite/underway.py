@@ -1,4 +1,4 @@
-"""What the mission under way has shown so far, for whoever comes in the middle of it (pure)."""
+"""What the mission under way has shown so far, for clients that connect in the middle of it (pure)."""
 
 from __future__ import annotations
 

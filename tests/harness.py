@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Bounds every wait of a test; nothing waits this long unless something is broken.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 Message = dict[str, Any]
 
@@ -53,6 +53,10 @@ class Client:
             if predicate(message):
                 return message
         raise AssertionError(f"the connection ended; the last messages were {self.received[-5:]}")
+
+    async def ever(self, predicate: Callable[[Message], bool]) -> Message:
+        """The first message that fits, whether it has come already or is still to come."""
+        return next((m for m in self.received if predicate(m)), None) or await self.until(predicate)
 
     async def reply(self, message_id: str) -> Message:
         """The answer to a message."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `chat`."""
+    """Adds the options of `chat`."""
     from pathlib import Path
 
     parser.add_argument(
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Hold a conversation; the exit status."""
+    """Holds a conversation; the exit status."""
     from bridge.chat.client import Elsewhere, Here, hold
 
     try:

@@ -52,7 +52,7 @@ class Elsewhere:
 
 
 async def hold(place: Here | Elsewhere) -> int:
-    """Hold the conversation until the person leaves; the exit status."""
+    """Holds the conversation until the person leaves; the exit status."""
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
@@ -76,7 +76,7 @@ async def hold(place: Here | Elsewhere) -> int:
             await screen.line(drawing.note(f"bridge: {death}"))
         status = _FAILED
     except* BrokenPipeError:
-        # Whoever read our output left; the rest of it goes nowhere, without complaint.
+        # The reader of our output has left; the rest is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = _FAILED
     else:

@@ -180,7 +180,7 @@ class Commands:
         return result if isinstance(result, expected) else None
 
     async def _ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
-        """Ask the sprite; None if it said no or nothing, which the person has been told by then."""
+        """Asks the sprite; None if it said no or nothing, which the person has been told by then."""
         try:
             with self._conversation.busy(doing):
                 answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload

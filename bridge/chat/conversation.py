@@ -103,7 +103,7 @@ class Conversation:
     # --- what a person does -------------------------------------------------------------------
 
     async def say(self, text: str) -> str | None:
-        """Send a message to the agent; the mission's id, or None if it cannot be sent."""
+        """Sends a message to the agent; the mission's id, or None if it cannot be sent."""
         if len(text) > MAX_MISSION_CHARS:
             problem = f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most."
             await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
@@ -117,7 +117,7 @@ class Conversation:
         return mission_id
 
     async def interrupt(self) -> bool:
-        """Stop the running turn; False if nothing runs."""
+        """Stops the running turn; False if nothing runs."""
         if self.turn is None and not self._outstanding:
             return False
         try:
@@ -130,7 +130,7 @@ class Conversation:
         return True
 
     async def answer(self, decision: Decision) -> None:
-        """Give the person's word on the question that is shown."""
+        """Gives the person's word on the question that is shown."""
         if not self.questions:
             return
         request = self.questions.popleft()
@@ -143,14 +143,14 @@ class Conversation:
         return mission_id in self._outstanding
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something that was heard makes the condition true."""
+        """Waits until something that was heard makes the condition true."""
         async with self._changed:
             await self._changed.wait_for(condition)
 
     # --- what the sprite says -----------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Show what comes over the link, until it is refused (BridgeUnreachableError) or we are cancelled."""
+        """Shows what comes over the link, until it is refused (BridgeUnreachableError) or we are cancelled."""
         async for item in self._link:
             await self._heard(item)
             async with self._changed:
@@ -228,12 +228,12 @@ class Conversation:
             return
         if event.mission_id is not None:
             self._outstanding.pop(event.mission_id, None)
-        # A turn that is over waits for no word any more, whoever answered.
+        # A turn that is over has no open question.
         await self._keep_questions([q for q in self.questions if q.mission_id != event.mission_id])
         self._refresh()
 
     async def _keep_questions(self, asked: list[PermissionRequest]) -> None:
-        """Show the first of the open questions, if it is not the one that is shown."""
+        """Shows the first of the open questions, if it is not the one that is shown."""
         before = self.questions[0].request_id if self.questions else None
         self.questions = deque(asked)
         if self.questions and self.questions[0].request_id != before:
@@ -291,6 +291,6 @@ class Conversation:
         self.learnings = memory.learnings
 
     def _refresh(self) -> None:
-        """Ask for the numbers of the state line, where that can be done."""
+        """Asks for the numbers of the state line, where that can be done."""
         if self._link.is_ready:
             self._refreshing.add(self._link.post(System(action="status")))

@@ -88,17 +88,17 @@ class Terminal:
         return self._commands.names if self._commands is not None else []
 
     async def show(self, *things: RenderableType) -> None:
-        """Print something with an empty line before it."""
+        """Prints something with an empty line before it."""
         await self._print("block", self._ansi(*things))
 
     async def line(self, text: Text, *, below: bool = False) -> None:
-        """Print one line close to other lines."""
+        """Prints one line close to other lines."""
         if below:
             self._last = "line"
         await self._print("line", self._ansi(text))
 
     async def reply(self, pieces: list[str], tail: str) -> None:
-        """Print the finished pieces as Markdown, and keep the tail growing above the input line."""
+        """Prints the finished pieces as Markdown, and keeps the tail growing above the input line."""
         if pieces:
             drawn = [self._markdown(piece) for piece in pieces]
             await self._print("block", "\n".join(drawn), tail=tail)
@@ -107,7 +107,7 @@ class Terminal:
             self._session.app.invalidate()
 
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
-        """Read lines until the person leaves."""
+        """Reads lines until the person leaves."""
         self._conversation, self._commands = conversation, commands
         with patch_stdout(raw=True):  # for anything that is printed past us
             async with asyncio.TaskGroup() as group:
@@ -156,7 +156,7 @@ class Terminal:
         return out.getvalue()
 
     def _markdown(self, text: str) -> str:
-        """Draw Markdown without the empty lines it puts around some blocks: the screen spaces them."""
+        """Draws Markdown without the empty lines it puts around some blocks: the screen spaces them."""
         lines = self._ansi(markdown(text)).split("\n")
         filled = [number for number, line in enumerate(lines) if _SEQUENCE.sub("", line).strip()]
         return "\n".join([*lines[filled[0] : filled[-1] + 1], ""]) if filled else ""

@@ -62,11 +62,11 @@ class Turns:
         await self._screen.reply([], "")
 
     async def show_missed(self, text: str) -> None:
-        """Show a reply whose events did not come."""
+        """Shows a reply whose events did not come."""
         await self._screen.reply(self._reply.finish(text), "")
 
     async def show(self, event: AgentEvent, *, is_ours: bool) -> None:
-        """Show one event; `is_ours` says that this client asked for the turn."""
+        """Shows one event; `is_ours` says that this client asked for the turn."""
         if isinstance(event, Ending):
             await self._end(event)
             return

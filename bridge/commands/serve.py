@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `serve`."""
+    """Adds the options of `serve`."""
     parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 picks a free one (default: {DEFAULT_PORT})")
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help="default: ./data")
@@ -48,7 +48,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal; the exit status."""
+    """Serves until a signal; the exit status."""
     logs.set_up()
     try:
         asyncio.run(_serve(settings_of(arguments)))
@@ -101,5 +101,5 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever started us does not read on; that is no reason to stop.
+        # The reader of stdout has closed it, which is no reason to stop.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -73,7 +73,7 @@ class Doorkeeper:
     # --- who ---
 
     async def person(self, request: web.Request) -> str | None:
-        """Whose request it is, by Bearer token or cookie; None where nobody's."""
+        """The person a request comes from, by Bearer token or cookie; None if it is from no one."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return await self._people.of_bearer(token.strip())

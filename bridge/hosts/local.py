@@ -38,9 +38,9 @@ _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
 #: One that lived so long was well: its death counts as the first.
 _WELL_SECONDS = 60.0
-#: So many deaths in a row are said to whoever waits.
+#: After so many deaths in a row the waiters are told.
 _DEATHS_TO_SAY = 3
-#: After so many nobody tries any more until somebody asks for the sprite again.
+#: After so many no restart is tried until the sprite is asked for again.
 _DEATHS_TO_GIVE_UP = 8
 #: A sprite that is just starting elsewhere writes its address soon.
 _ADDRESS_SECONDS = 10.0
@@ -233,7 +233,7 @@ class _Resident:
             except HostError as error:
                 deaths += 1
                 failure = error
-            except Exception as error:  # noqa: BLE001 - a fault in whoever mints tokens reaches who waits, in words
+            except Exception as error:  # noqa: BLE001 - a failed token reaches the waiters as an error message
                 deaths += 1
                 failure = HostError(f"The sprite cannot be started: {error}")
             self._tell(failure=failure)

@@ -45,7 +45,7 @@ _PATIENCE_SECONDS = 90.0
 #: What the API and the way to it may raise; anything else is a fault of ours.
 _PASSING = (sprites.SpriteError, httpx.HTTPError, websockets.WebSocketException, OSError, TimeoutError)
 _MAX_FRAME_BYTES = 16 * 1024 * 1024
-#: A cut that nobody announced (a frozen VM) is noticed within twice this.
+#: A silent cut (a frozen VM) is noticed within twice this.
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
 
@@ -227,7 +227,7 @@ class Machine:
     # --- the stream into it ---
 
     async def connect(self, port: int) -> ProxyChannel:
-        """A byte stream to a TCP port of the VM; a sleeping VM wakes. HostError if nobody listens there."""
+        """A byte stream to a TCP port of the VM; a sleeping VM wakes. HostError if nothing listens there."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 socket = await self._dial("proxy")

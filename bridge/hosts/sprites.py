@@ -55,7 +55,7 @@ class SpritesHost:
     """`async with SpritesHost(...) as host:`; see Host.
 
     `base_url` is where a VM reaches the model proxy: its host is the only one it may reach beside the package index.
-    `access` mints a model token, `knows` says whose one is (None: nobody's any more). A call that is not known to take
+    `access` mints a model token, `knows` says whose one is (None: revoked). A call that is not known to take
     longer has `call_seconds`.
     """
 
@@ -220,7 +220,7 @@ class _VM:
         try:
             await self._install(found, report)
         except UpdateFailedError as error:
-            # Its words quote the VM; they are for whoever waits, and for `status`.
+            # The message quotes the VM; it is for the waiters and for `status`.
             log.warning("an update failed, the earlier version runs", extra={"sprite": self.machine.name})
             report("updating", str(error))
             if found.token is None:

@@ -127,7 +127,7 @@ class Ledger:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the disk has refused for so long that no more should be spent; or nobody writes any more."""
+        """Whether the disk has refused for so long that no more should be spent, or whether the writer has stopped."""
         if self._writer is not None and self._writer.done():
             return True
         return self._failing_since is not None and time.monotonic() - self._failing_since >= self._patience
@@ -158,7 +158,7 @@ class Ledger:
                 log.error("model calls could not be written to the ledger", extra={"count": len(self._pending)})
 
     def open(self, sprite: str, model: str, held_usd: float | None) -> ModelCall:
-        """Note a call that begins, with what it may cost."""
+        """Notes a call that begins, with what it may cost."""
         call = ModelCall(self._next_id, self._clock(), sprite, model, held_usd)
         self._next_id += 1
         self.note(call)
@@ -185,7 +185,7 @@ class Ledger:
         return [Spend(**dict(row)) for row in rows]
 
     async def flush(self) -> None:
-        """Write what is noted so far, as far as the disk allows."""
+        """Writes what is noted so far, as far as the disk allows."""
         async with self._writing:
             calls, self._pending = self._pending, {}
             if not calls:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class OperatorApi:
-    """Handlers of the control socket; whoever can open it may do everything here."""
+    """Handlers of the control socket; access to the socket is access to everything here."""
 
     def __init__(
         self,
@@ -131,6 +131,6 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
     except (web.HTTPException, ConnectionError):
         raise
     except Exception:
-        # Whoever asked on the command line gets an answer, the log the places.
+        # The command line gets the message, the log the traceback.
         log.exception("a request on the control socket failed")
         return messages.page(request, 500, "Something went wrong; the bridge's log says where", code="internal")

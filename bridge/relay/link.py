@@ -77,7 +77,7 @@ class Listener(Protocol):
 
     @property
     def rests(self) -> bool:
-        """Whether nobody would mind if the sprite slept: then it is not probed, and not woken after a cut."""
+        """Whether the sprite may sleep: then it is not probed, and not woken after a cut."""
         ...
 
     @property

@@ -125,7 +125,7 @@ class Relay:
             room.leave(member)
 
     def _room(self, sprite: str) -> Room:
-        """The sprite's room, opened for whoever comes first."""
+        """The sprite's room, opened for its first visitor."""
         room = self._rooms.get(sprite)
         if room is None:
             room = self._rooms[sprite] = Room(self._host, sprite, idle_seconds=self._idle_seconds)
@@ -142,7 +142,7 @@ class Relay:
                         needed_at = time.monotonic()
                     await asyncio.sleep(min(_LOOK_SECONDS, self._linger_seconds))
             finally:
-                # Whoever comes from here on gets a new room, while this one is being left.
+                # New visitors get a new room while this one closes.
                 self._past[sprite] = _seen(sprite, room, self._past.get(sprite))
                 del self._rooms[sprite]
 

@@ -44,6 +44,7 @@ from sprite.protocol.messages import (
     PermissionRequest,
     PermissionResolved,
     Ping,
+    SessionUpdate,
     StackUpdate,
     StateSync,
 )
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What all members hear; anything else is an answer, and goes to whoever asked.
+#: What all members hear; anything else is an answer, and goes to the member that asked.
 _EVENTS = (
     AgentEvent,
     CanvasUpdate,
@@ -65,13 +66,14 @@ _EVENTS = (
     MemoryUpdate,
     PermissionRequest,
     PermissionResolved,
+    SessionUpdate,
     StackUpdate,
 )
 _LONGEST_ID = 200
 #: Connections beside the link, for members that were away for longer.
 _CATCH_UPS = 4
 _CATCH_UP_AGAIN_SECONDS = 0.5
-#: When nobody has done anything for so long and nothing is under way, the sprite may sleep.
+#: After this long without activity the sprite may sleep.
 IDLE_SECONDS = 300.0
 
 
@@ -189,7 +191,7 @@ class Room:
 
     @property
     def rests(self) -> bool:
-        """Nobody has done anything for long, nothing is under way, and nothing waits to be delivered."""
+        """Whether the room has been idle long enough, with nothing under way and nothing to deliver."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
         return idle and self._running is None and self._requests.is_empty
 
@@ -221,7 +223,7 @@ class Room:
         return self._requests.resends()
 
     def heard(self, message: ServerMessage) -> None:
-        """An answer for whoever asked, or an event for everybody."""
+        """Routes an answer to the member that asked, an event to all."""
         if message.reply_to is not None:
             self._requests.answer(message, message.reply_to, self._members)
         elif isinstance(message.payload, StateSync):
@@ -245,7 +247,7 @@ class Room:
     def _state(self, sync: StateSync) -> None:
         """The state as it now is: the end of a new beginning, or (after a forget) news for everybody.
 
-        What was said before may have been forgotten, so nobody gets it from here any more.
+        What was said before may have been forgotten, so it is not replayed from here any more.
         """
         self._running = sync.session.running_mission_id
         if self._sync_is_due:

@@ -42,7 +42,7 @@ class PermissionDesk:
         return list(self._requests.values())
 
     async def ask(self, mission_id: str | None, tool: str, tool_input: dict[str, Any]) -> Literal["allow", "always"]:
-        """Waits for a person's word. DeniedError on "deny", with nobody there, or without an answer in time."""
+        """Waits for a person's answer. DeniedError on "deny", without a connected client, or if none comes in time."""
         if self._feed.audience == 0:
             raise DeniedError("Nobody is connected who could allow this. Say what you would have done instead.")
         request_id = str(uuid.uuid4())
@@ -60,7 +60,7 @@ class PermissionDesk:
             raise DeniedError("Nobody answered within 10 minutes. Go on without it, or ask again later.") from None
         finally:
             del self._open[request_id], self._requests[request_id]
-            # Every page that shows the question takes it down, whoever answered.
+            # Every client that shows the question takes it down.
             self._feed.publish(PermissionResolved(request_id, decision))
         if decision == "deny":
             raise DeniedError("The person said no to this. Ask what they would prefer.")

@@ -181,10 +181,10 @@ class AgentRuntime:
     async def _run_errand(self, errand: Errand) -> None:
         try:
             value = await errand.work()
-            # The missions before it have ended, and whoever asked has heard so before this is answered.
+            # Clients have heard how the earlier missions ended before this one is answered.
             await self._feed.drain()
         except Exception as error:  # noqa: BLE001 - handed on whole
-            # Whoever waits for it has to hear of it; the missions after it run.
+            # The waiter gets the exception; later missions still run.
             if not errand.done.done():
                 errand.done.set_exception(error)
             return

@@ -83,7 +83,7 @@ class Turn:
         mission_id = self.mission.id
         result = await self._result()
         if result is None and not self.is_interrupted and not self._recorder.has_taken_up:
-            # It had died unseen while nobody was talking to it; nothing of this mission has reached it.
+            # The CLI had died while idle; nothing of this mission has reached it.
             self._ended = asyncio.get_running_loop().create_future()
             result = await self._result()
         if result is None:

@@ -53,6 +53,8 @@ from sprite.protocol.memory import (
     MemoryRequest,
     ResolveActionRequest,
     ResolveActionResult,
+    RetryRequest,
+    RetryResult,
 )
 from sprite.protocol.messages import (
     CHAT_LIMIT,
@@ -114,7 +116,7 @@ class Gateway:
         return await state_sync(self._workspace, self._view, self._feed, self._desk, self._runtime)
 
     async def handle(self, connection: Connection, message: ClientMessage) -> None:
-        """Answers one message. PeerError for one that makes no sense; whoever called tells the client."""
+        """Answers one message. PeerError for one that makes no sense; the caller tells the client."""
         match message.payload:
             case Mission() as mission:
                 await self._mission(connection, message.id, mission)
@@ -227,12 +229,8 @@ class Gateway:
 
     async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult:
         match request:
-            case EditRequest(name, content, version):
-                self._publish(await self._projection.edit(name, content, version))
-                return EditResult(name, *await self._view.file(name))
-            case ResolveActionRequest(action_id, status):
-                self._publish(await self._projection.resolve_action(action_id, status))
-                return ResolveActionResult(await self._view.actions())
+            case EditRequest() | ResolveActionRequest() | RetryRequest():
+                return await self._change(request)
             case ForgetRequest():
                 return await self._forget(request)
             case ChatRequest(before, limit):
@@ -244,6 +242,21 @@ class Gateway:
                 )
             case _:
                 return await look(self._view, request)
+
+    async def _change(self, request: EditRequest | ResolveActionRequest | RetryRequest) -> AnyMemoryResult:
+        result: AnyMemoryResult
+        match request:
+            case EditRequest(name, content, version):
+                self._publish(await self._projection.edit(name, content, version))
+                result = EditResult(name, *await self._view.file(name))
+            case ResolveActionRequest(action_id, status):
+                self._publish(await self._projection.resolve_action(action_id, status))
+                result = ResolveActionResult(await self._view.actions())
+            case RetryRequest(turn_id):
+                self._publish(await self._projection.retry(turn_id))
+                self._processor.request()
+                result = RetryResult(await self._view.quarantined())
+        return result
 
     async def _chat(self, before: int | None, limit: int) -> ChatResult:
         limit = max(1, min(limit, CHAT_LIMIT))

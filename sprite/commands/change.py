@@ -1,4 +1,4 @@
-"""`memory forget` and `memory restore`: a person changes memory from a terminal."""
+"""`memory forget`, `memory restore` and `memory retry`: a person's changes to memory, from a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from sprite.memory.forgetting.forget import (
 )
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.recall.view import known_file
-from sprite.protocol.memory import EditRequest, EditResult, FileRequest, FileResult, ForgetRequest, ForgetResult
+from sprite.protocol.memory import (
+    EditRequest,
+    EditResult,
+    FileRequest,
+    FileResult,
+    ForgetRequest,
+    ForgetResult,
+    RetryRequest,
+    RetryResult,
+)
 from sprite.protocol.rows import Forgotten
 
 EXIT_DECLINED = 1
@@ -101,4 +110,17 @@ async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
             content = (await ask_running(settings, asked, FileResult)).content
         await ask_running(settings, EditRequest(arguments.name, content), EditResult)
     say(f"{arguments.name} is as it was in version {arguments.version}; the versions in between are kept.")
+    return 0
+
+
+async def retry(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Has a quarantined turn curated again: now by the sprite that runs, or else by the next that does."""
+    try:
+        async with owned(settings) as own:
+            await own.projection.retry(arguments.turn)
+            when = "it is curated when the sprite runs next"
+    except WorkspaceLockedError:
+        await ask_running(settings, RetryRequest(arguments.turn), RetryResult)
+        when = "it is being curated now"
+    say(f"Turn {arguments.turn} waits again: {when}.")
     return 0

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from sprite.commands.output import say, say_json
 from sprite.config import Settings
+from sprite.database.transcript import read_transcript
+from sprite.errors import DatabaseUnusableError
 
 OLDEST_PYTHON = (3, 11)
 #: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
@@ -34,6 +36,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
     """Prints every finding; exit code 1 if something has to be done. `ask_model` sends one request, not billed."""
     checks: list[Callable[[Settings], Finding]] = [_python, _sqlite, _sdk, _cli, _workspace, _databases, _token]
     findings = [check(settings) for check in checks]
+    findings.append(await _quarantine(settings))
     if ask_model:
         findings.append(await _model(settings))
     if as_json:
@@ -113,6 +116,27 @@ def _databases(settings: Settings) -> Finding:
             return Finding("databases", ok=False, words=f"{path.name} is damaged ({problem}); {remedy}")
         found.append(path.name)
     return Finding("databases", ok=True, words=", ".join(found) or "none yet")
+
+
+async def _quarantine(settings: Settings) -> Finding:
+    path = settings.memory / "transcript.db"
+    if not path.exists():
+        return Finding("curation", ok=True, words="no turns yet")
+    try:
+        async with read_transcript(path) as transcript:
+            turns = await transcript.quarantine.turns(limit=1)
+            number = await transcript.quarantine.count()
+    except (DatabaseUnusableError, sqlite3.DatabaseError):
+        return Finding("curation", ok=True, words="not looked into: see the databases above")
+    if not turns:
+        return Finding("curation", ok=True, words="no turn is set aside")
+    oldest = turns[0]
+    return Finding(
+        "curation",
+        ok=False,
+        words=f"{number} turn(s) set aside, the oldest turn {oldest.turn_id} ({oldest.reason}); "
+        f"`python -m sprite memory retry {oldest.turn_id}` curates it again",
+    )
 
 
 def _token(settings: Settings) -> Finding:

@@ -22,16 +22,24 @@ async def status(settings: Settings, *, as_json: bool) -> int:
     if as_json:
         say_json({"workspace": str(settings.workspace), "running": running, **msgspec.to_builtins(health)})
     else:
-        say(f"Memory of {settings.workspace}: {'well' if health.last_error is None else 'needs attention'}")
+        say(f"Memory of {settings.workspace}: {'well' if _is_well(health) else 'needs attention'}")
         say(f"  sprite      {f'running on {running}' if running else 'not running'}")
         _print(health)
     return 0
 
 
+def _is_well(health: Health) -> bool:
+    return health.last_error is None and not health.quarantined
+
+
 def _print(health: Health) -> None:
     say(f"  sessions    {health.sessions}")
-    waiting = f", {health.waiting} waiting to be curated" if health.waiting else ", all curated"
-    say(f"  turns       {health.turns}{waiting if health.turns else ''}")
+    aside = f", {len(health.quarantined)} set aside" if health.quarantined else ""
+    waiting = f", {health.waiting} waiting to be curated" if health.waiting else "" if aside else ", all curated"
+    say(f"  turns       {health.turns}{waiting if health.turns else ''}{aside}")
+    for turn in health.quarantined:
+        say(f"  set aside   turn {turn.turn_id}, {day_and_time(turn.at)}: {turn.reason}")
+        say(f"              it stays in the log and in the search; `memory retry {turn.turn_id}` curates it again")
     say(f"  learnings   {health.learnings}, {health.open_actions} open action(s)")
     say(f"  curations   {health.curations}, the last {day_and_time(health.last_curation_at)}")
     say("  files")

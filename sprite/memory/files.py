@@ -8,11 +8,14 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
 
 from sprite.errors import StorageError
+from sprite.memory.limits import CURATED_TOKENS
+from sprite.memory.tokens import estimate_tokens
 
 #: Most lines a file may have (from the memory design): a limit forces what matters to the top.
 LINE_LIMITS: Final[dict[str, int]] = {
@@ -55,6 +58,17 @@ def over_limit(name: str, content: str) -> str | None:
     if size > BYTE_LIMIT:
         return f"{name} would have {size} bytes; {BYTE_LIMIT} are allowed"
     return None
+
+
+def over_together(name: str, content: str, files: Mapping[str, str]) -> str | None:
+    """Why this content would make the curated files too much for one answer, or None; `files` are all as they are.
+
+    What is over the limit already may shrink.
+    """
+    total = sum(estimate_tokens(content if other == name else files[other]) for other in CURATED)
+    if total <= CURATED_TOKENS or estimate_tokens(content) < estimate_tokens(files[name]):
+        return None
+    return f"the four curated files would have about {total} tokens together; {CURATED_TOKENS} are allowed"
 
 
 def template(name: str) -> str:

@@ -1,7 +1,8 @@
 """ObservationProcessor: turns that wait -> one model call per batch -> one curation in the log -> memory.
 
 Stateless: everything a call needs is read from the log and the files, and what came of it is in the log before
-anything else happens. It never skips a turn: what fails waits, and is tried again.
+anything else happens. No turn is skipped for its age: what fails waits, and is tried again; what can be answered by no
+call is set aside, so that the others go on (`curation/attempts.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sprite.config import Settings
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import ModelError, SpriteError
+from sprite.memory.curation.attempts import Attempts
 from sprite.memory.curation.budget import (
     BudgetReachedError,
     check_budget,
@@ -27,7 +29,7 @@ from sprite.memory.curation.extraction import (
 )
 from sprite.memory.curation.model import (
     CuratorModel,
-    CutOffError,
+    VainError,
 )
 from sprite.memory.files import MemoryFiles
 from sprite.memory.last_error import (
@@ -66,8 +68,8 @@ class ObservationProcessor:
         self._wanted = asyncio.Event()
         self._flushes = TaskSet()
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))
-        self._extractor = Extractor(memory, files, self._model)
-        self._batch_turns = settings.batch_turns
+        extractor = Extractor(memory, files, self._model)
+        self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
         #: In words, what went wrong last; None once all is well again. Known here also where the disk refuses.
         self.last_error = last_error(settings.run)
 
@@ -136,9 +138,14 @@ class ObservationProcessor:
                 self._remember("curation failed unexpectedly; see the log")
 
     async def _flush_persistently(self) -> None:
-        for attempt in range(MAX_ATTEMPTS):
+        attempt = 0
+        while attempt < MAX_ATTEMPTS:
             try:
                 await self._flush()
+            except VainError as error:
+                # The next call is another one, and how many there can be is bounded by what a turn may cost.
+                self._note(error)
+                await asyncio.sleep(_pause(0, error))
             except BudgetReachedError as error:
                 self._note(error)
                 return
@@ -147,6 +154,7 @@ class ObservationProcessor:
                 if isinstance(error, ModelError) and not error.retryable:
                     return
                 await asyncio.sleep(_pause(attempt, error))
+                attempt += 1
             else:
                 return
         log.warning("curation gave up for now after %d attempts; the turns wait", MAX_ATTEMPTS)
@@ -172,9 +180,8 @@ class ObservationProcessor:
     async def _flush(self) -> None:
         async with self._one_flush:
             self._publish(await self._projection.settle())
-            while turns := await self._transcript.waiting(self._batch_turns):
+            while turns := await self._transcript.waiting(self._settings.batch_turns):
                 await self._curate(turns)
-                self._batch_turns = self._settings.batch_turns
                 self._remember(None)
 
     def _publish(self, changes: list[Change]) -> None:
@@ -183,13 +190,12 @@ class ObservationProcessor:
 
     async def _curate(self, turns: list[Observation]) -> None:
         await check_budget(self._settings, self._transcript)
-        try:
-            curation = await self._extractor.extract(turns)
-        except CutOffError:
-            # Fewer turns need a shorter answer; a single turn is tried again as it is.
-            self._batch_turns = max(1, len(turns) // 2)
-            raise
-        await self._transcript.curations.append_batch(curation)
+        _, generation = await self._transcript.curations.activation()
+        curation = await self._attempts.extract(turns, generation)
+        if curation is None:
+            log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
+        else:
+            await self._transcript.curations.append_batch(curation)
         self._publish(await self._projection.settle())
 
 

@@ -8,13 +8,24 @@ from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
 from sprite.protocol.rows import LearningRow
-from sprite.protocol.shapes import Block, Card, ChatMessage, MemoryState, Payload, Point, SessionState, Size, Stack
+from sprite.protocol.shapes import (
+    Block,
+    Card,
+    ChatMessage,
+    MemoryState,
+    Payload,
+    Point,
+    SessionState,
+    Size,
+    Stack,
+    Stopped,
+)
 
 PROTOCOL_VERSION = 1
 
 #: One message must fit in memory many times over, on a small VM, for a hostile peer.
 MAX_FRAME_BYTES = 1024 * 1024
-#: Nobody is authenticated yet, so little is believed.
+#: Before authentication a peer gets little memory.
 MAX_AUTH_FRAME_BYTES = 64 * 1024
 AUTH_TIMEOUT_SECONDS = 5.0
 #: A mission is a message of a person's, possibly with a pasted document.
@@ -59,7 +70,11 @@ class Heartbeat(Payload):
 
 
 class Interrupt(Payload):
-    """Stops the running mission (if it is the named one, where one is named)."""
+    """Stops the named turn, or takes back the named mission that waits.
+
+    Without a name it stops the running mission; where none runs, the turn that the agent began by itself and its
+    background work.
+    """
 
     mission_id: str | None = None
 
@@ -156,6 +171,7 @@ class Ack(Payload):
     stack_id: str | None = None
     card_id: str | None = None
     mission_id: str | None = None
+    stopped: list[Stopped] | None = None
 
 
 class Error(Payload, omit_defaults=False):
@@ -168,8 +184,9 @@ class Error(Payload, omit_defaults=False):
 class StateSync(Payload, omit_defaults=False):
     """Everything a client needs to draw itself.
 
-    `permissions` are the questions that are open, `running` what the mission under way has shown so far, `queued` the
-    ids of the missions that wait, in order, `model` the agent's (null until it is known).
+    `permissions` are the questions that are open, `running` what the turn under way has shown so far, `queued` the
+    ids of the missions that wait, in order, `model` the agent's (null until it is known). While a mission waits for the
+    end of a turn that the agent began by itself, `running` is that turn; `session` names the mission.
     """
 
     stacks: list[Stack]
@@ -190,7 +207,11 @@ class Gap(Payload, omit_defaults=False):
 
 
 class Status(Payload, omit_defaults=False):
-    """The answer to a `system` message."""
+    """The answer to a `system` message.
+
+    `held_until` (Unix seconds) is when a VM stops being kept awake for background work, null where there is none.
+    `stopped` is what `new_session` ended.
+    """
 
     action: str
     session: SessionState
@@ -198,14 +219,22 @@ class Status(Payload, omit_defaults=False):
     last_error: str | None
     permissions: str
     model: str | None
+    held_until: float | None = None
+    stopped: list[Stopped] | None = None
 
 
 class Running(Payload, omit_defaults=False):
-    """What a mission has shown so far: its durable events (the newest, if they are many), then text still growing."""
+    """What a turn has shown so far: its durable events (the newest, if they are many), then text still growing."""
 
     mission_id: str
     events: list[AnyAgentEvent]
     partial: str
+
+
+class SessionUpdate(Payload, omit_defaults=False):
+    """The session as it now is, after background work began or ended."""
+
+    session: SessionState
 
 
 class ChatSaid(Payload, omit_defaults=False):
@@ -273,7 +302,7 @@ class PermissionRequest(Payload, omit_defaults=False):
 
 
 class PermissionResolved(Payload, omit_defaults=False):
-    """A question is not open any more; `decision` is null where nobody answered in time."""
+    """A question is not open any more; `decision` is null if no answer came in time."""
 
     request_id: str
     decision: Literal["allow", "deny", "always"] | None
@@ -294,6 +323,7 @@ ServerPayload = (
     | PermissionResolved
     | ChatSaid
     | StackUpdate
+    | SessionUpdate
 )
 
 SERVER_TYPES: dict[str, Any] = {
@@ -311,6 +341,7 @@ SERVER_TYPES: dict[str, Any] = {
     "permission_resolved": PermissionResolved,
     "chat_said": ChatSaid,
     "stack_update": StackUpdate,
+    "session_update": SessionUpdate,
 }
 
 

@@ -146,8 +146,11 @@ async def test_killed_at_any_moment_the_old_memory_or_the_new_one_is_there(
     assert code == 0
     killed = 0
     for _ in range(LIVES):
-        code, _ = await killable.run(folder, "rebuild", seconds=seconds * rng.uniform(0.0, 1.0))
+        code, took = await killable.run(folder, "rebuild", seconds=seconds * rng.uniform(0.0, 1.0))
         killed += code != 0
+        if code == 0:
+            # The machine is less busy than it was: the next one is killed in time.
+            seconds = took
         await restart_server(folder)
         assert whole(folder) == before
     assert killed > LIVES // 2

@@ -219,7 +219,16 @@ def test_the_stores_do_not_know_each_other() -> None:
     stores = [name for name in PATHS if within(name, "sprite.database") and name.count(".") == 2]
     shared = {"sprite.database.connection", "sprite.database.full_text"}
     parts = {
-        "transcript": {"transcript_schema", "turn_index", "turn_journal", "curations", "spending"},
+        "transcript": {
+            "transcript_schema",
+            "turn_index",
+            "turn_journal",
+            "curations",
+            "spending",
+            "quarantine",
+            "lost_calls",
+        },
+        "quarantine": {"curations"},
         "transcript_schema": {"turn_index"},
         "memory": {"learning_index", "projected"},
     }

@@ -57,6 +57,7 @@ export interface Messages {
     permission_resolved: PermissionResolved;
     chat_said: ChatSaid;
     stack_update: StackUpdate;
+    session_update: SessionUpdate;
     link: LinkState;
   };
 }
@@ -79,7 +80,10 @@ export interface Mission {
  */
 export interface Heartbeat {}
 /**
- * Stops the running mission (if it is the named one, where one is named).
+ * Stops the named turn, or takes back the named mission that waits.
+ *
+ *     Without a name it stops the running mission; where none runs, the turn that the agent began by itself and its
+ *     background work.
  */
 export interface Interrupt {
   mission_id?: string | null;
@@ -312,6 +316,14 @@ export interface Ack {
   stack_id?: string | null;
   card_id?: string | null;
   mission_id?: string | null;
+  stopped?: Stopped[] | null;
+}
+/**
+ * What was stopped: a person's mission, a turn that the agent had begun by itself, or background work.
+ */
+export interface Stopped {
+  id: string;
+  kind: ("mission" | "turn") | ("agent" | "command" | "task");
 }
 /**
  * What went wrong, in words a person understands.
@@ -323,8 +335,9 @@ export interface Error {
 /**
  * Everything a client needs to draw itself.
  *
- *     `permissions` are the questions that are open, `running` what the mission under way has shown so far, `queued` the
- *     ids of the missions that wait, in order, `model` the agent's (null until it is known).
+ *     `permissions` are the questions that are open, `running` what the turn under way has shown so far, `queued` the
+ *     ids of the missions that wait, in order, `model` the agent's (null until it is known). While a mission waits for the
+ *     end of a turn that the agent began by itself, `running` is that turn; `session` names the mission.
  */
 export interface StateSync {
   stacks: Stack[];
@@ -370,6 +383,8 @@ export interface Block {
 }
 /**
  * One line of the conversation as people see it; `at` in Unix seconds.
+ *
+ *     `tools` are what the turn used before it said this, in order; a reply with tools may have no text.
  */
 export interface ChatMessage {
   id: number;
@@ -377,9 +392,22 @@ export interface ChatMessage {
   text: string;
   at: number;
   mission_id: string | null;
+  origin?: "agent" | "person" | "schedule";
+  tools?: UsedTool[];
+}
+/**
+ * A tool that a turn used, in short: `title` says what for.
+ */
+export interface UsedTool {
+  name: string;
+  title: string;
+  is_error: boolean;
 }
 /**
  * The conversation under way; `session_id` is null until its first mission.
+ *
+ *     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
+ *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first.
  */
 export interface SessionState {
   session_id: string | null;
@@ -387,6 +415,17 @@ export interface SessionState {
   turns: number;
   running_mission_id: string | null;
   queued: number;
+  busy?: boolean;
+  background?: BackgroundWork[];
+}
+/**
+ * Work that the agent has begun and does not wait for; `since` in Unix seconds.
+ */
+export interface BackgroundWork {
+  id: string;
+  kind: "agent" | "command" | "task";
+  title: string;
+  since: number;
 }
 /**
  * Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
@@ -420,7 +459,7 @@ export interface PermissionRequest {
   };
 }
 /**
- * What a mission has shown so far: its durable events (the newest, if they are many), then text still growing.
+ * What a turn has shown so far: its durable events (the newest, if they are many), then text still growing.
  */
 export interface Running {
   mission_id: string;
@@ -430,11 +469,12 @@ export interface Running {
   partial: string;
 }
 /**
- * The mission's turn has begun.
+ * A turn has begun; `origin` says who began it. A turn of the agent's own may run while a mission waits for it.
  */
 export interface Started {
   event: "started";
   mission_id: string | null;
+  origin?: "agent" | "person" | "schedule";
 }
 /**
  * A piece of text that is growing; not durable, since the whole text follows.
@@ -526,6 +566,9 @@ export interface Gap {
 }
 /**
  * The answer to a `system` message.
+ *
+ *     `held_until` (Unix seconds) is when a VM stops being kept awake for background work, null where there is none.
+ *     `stopped` is what `new_session` ended.
  */
 export interface Status {
   action: string;
@@ -534,6 +577,8 @@ export interface Status {
   last_error: string | null;
   permissions: string;
   model: string | null;
+  held_until?: number | null;
+  stopped?: Stopped[] | null;
 }
 /**
  * A card as it now is; `close_card` says it left the canvas.
@@ -879,6 +924,12 @@ export interface StackUpdate {
   stack_id: string;
   name: string;
   archived: boolean;
+}
+/**
+ * The session as it now is, after background work began or ended.
+ */
+export interface SessionUpdate {
+  session: SessionState;
 }
 /**
  * From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.

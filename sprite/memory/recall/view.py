@@ -37,10 +37,12 @@ from sprite.protocol.rows import (
     TurnRow,
     VersionRow,
 )
-from sprite.protocol.shapes import FileState, MemoryState
+from sprite.protocol.shapes import FileState, MemoryState, QuarantinedTurn
 
 #: Rows of one answer; a client asks again with `after` or `before`.
 MAX_ROWS = 500
+#: Each client is told of so many turns that are set aside; the others are told when these are settled.
+MAX_QUARANTINED = 100
 DAYS_SHOWN = 7
 SESSIONS_SHOWN = 5
 REFUSALS_SHOWN = 5
@@ -63,7 +65,13 @@ class MemoryView:
             turns=turns,
             waiting=waiting,
             spend_usd=await self._transcript.spending.total(),
+            quarantined=await self.quarantined(),
         )
+
+    async def quarantined(self) -> list[QuarantinedTurn]:
+        """The turns that are set aside, oldest first."""
+        turns = await self._transcript.quarantine.turns(MAX_QUARANTINED)
+        return [msgspec.convert(turn, QuarantinedTurn, from_attributes=True) for turn in turns]
 
     def files(self) -> list[FileState]:
         """The six files, as the boot prompt has them."""
@@ -141,7 +149,7 @@ class MemoryView:
         state = await self.state()
         spending = self._transcript.spending
         calls, unpriced, newest = await spending.curation_counts()
-        curated = state.turns - state.waiting
+        curated = state.turns - state.waiting - await self._transcript.quarantine.count()
         lost_calls, lost_usd = await spending.lost_calls()
         tokens_read, tokens_written = await spending.tokens()
         return Health(
@@ -170,6 +178,7 @@ class MemoryView:
             refusals=[Refusal(r.curation_id, r.kind, r.detail) for r in await self._memory.reports(REFUSALS_SHOWN)],
             daily_cap_usd=daily_cap_usd,
             last_error=last_error,
+            quarantined=state.quarantined,
         )
 
     async def actions(self) -> list[ActionRow]:
