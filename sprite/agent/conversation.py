@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import claude_agent_sdk
 from claude_agent_sdk import (
     CanUseTool,
     ClaudeAgentOptions,
@@ -30,6 +31,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import HookEvent
 
 from sprite import __version__
+from sprite.agent.parent_death import wrapped
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError
 from sprite.protocol.tools import TOOL_SERVER
@@ -37,6 +39,8 @@ from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
+#: The CLI that the SDK's wheel carries; without it, the SDK looks for another.
+BUNDLED_CLI = Path(claude_agent_sdk.__file__).parent / "_bundled/claude"
 #: What the agent is for; the CLI's schedules, worktrees and workflows are not, and each costs room in every request.
 TOOLS = ["Bash", "Read", "Write", "Edit", "WebFetch", "WebSearch", "Agent", "TaskStop"]
 #: The CLI's other agent types: the general one does, and `statusline-setup` has nothing to set up here.
@@ -180,6 +184,7 @@ class Conversation:
             tools=TOOLS,
             disallowed_tools=NO_AGENTS,
             settings=json.dumps(CLI_SETTINGS),
+            cli_path=wrapped(BUNDLED_CLI, self._settings.run),
             resume=resume,
             max_turns=MAX_TURNS,
             permission_mode="bypassPermissions" if bypass else "default",
