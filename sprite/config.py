@@ -106,6 +106,11 @@ class Settings:
         return self.workspace / "documents"
 
     @property
+    def skills(self) -> Path:
+        """How particular kinds of work are done: a folder each, with its SKILL.md."""
+        return self.workspace / "skills"
+
+    @property
     def cli_state(self) -> Path:
         """The CLI's own folder: its conversations, none of the person's settings."""
         return self.run / "claude"

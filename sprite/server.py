@@ -98,7 +98,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         agent = _LateAgent(
             lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, confidences.text)
         )
-        boot_prompt = BootPrompt(files, memory, transcript)
+        boot_prompt = BootPrompt(files, memory, transcript, settings.skills)
         background = Background(confidences.text)
         session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background)
         runtime = AgentRuntime(

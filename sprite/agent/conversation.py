@@ -7,6 +7,7 @@ handed hooks, tools and callbacks, and says when the CLI is gone.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import claude_agent_sdk
 from claude_agent_sdk import (
     CanUseTool,
     ClaudeAgentOptions,
@@ -29,6 +31,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import HookEvent
 
 from sprite import __version__
+from sprite.agent.parent_death import wrapped
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError
 from sprite.protocol.tools import TOOL_SERVER
@@ -36,6 +39,14 @@ from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
+#: The CLI that the SDK's wheel carries; without it, the SDK looks for another.
+BUNDLED_CLI = Path(claude_agent_sdk.__file__).parent / "_bundled/claude"
+#: What the agent is for; the CLI's schedules, worktrees and workflows are not, and each costs room in every request.
+TOOLS = ["Bash", "Read", "Write", "Edit", "WebFetch", "WebSearch", "Agent", "TaskStop"]
+#: The CLI's other agent types: the general one does, and `statusline-setup` has nothing to set up here.
+NO_AGENTS = ["Agent(claude)", "Agent(Explore)", "Agent(Plan)", "Agent(statusline-setup)"]
+#: Commits are the person's: nothing of the CLI's making is signed to them, nor is the agent told how to.
+CLI_SETTINGS = {"attribution": {"commit": "", "pr": ""}, "includeGitInstructions": False, "disableBundledSkills": True}
 #: A turn of this many steps has lost its way; the person is asked how to go on.
 MAX_TURNS = 250
 #: One message of the CLI's can carry a whole file's content.
@@ -172,6 +183,10 @@ class Conversation:
             cwd=self._settings.workspace,
             system_prompt={"type": "file", "path": str(self._prompt_file)},
             model=self._settings.model,
+            tools=TOOLS,
+            disallowed_tools=NO_AGENTS,
+            settings=json.dumps(CLI_SETTINGS),
+            cli_path=wrapped(BUNDLED_CLI, self._settings.run),
             resume=resume,
             max_turns=MAX_TURNS,
             permission_mode="bypassPermissions" if bypass else "default",
@@ -196,6 +211,8 @@ class Conversation:
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             # Else our tools are hidden until the model searches for them.
             "ENABLE_TOOL_SEARCH": "false",
+            # A copy of the whole conversation as an agent is nothing that the person has asked for.
+            "CLAUDE_CODE_FORK_SUBAGENT": "0",
             # What guards the server is none of the agent's business.
             "SPRITE_TOKEN": "",
         }
