@@ -79,11 +79,12 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         files = MemoryFiles(settings.memory)
         files.ensure()
         projection = Projection(transcript, memory, files)
-        await projection.settle()
+        # What an agent wrote whose sprite was killed is not for now to be taken for a person's.
+        await projection.agent_rests()
         forgetter = Forgetter(settings, transcript, memory, workspace, projection)
         await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files)
-        announce = _Announcer(feed, memory)
+        announce = _Announcer(feed, memory, view)
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
         await stack.enter_async_context(announce.running())
         await stack.enter_async_context(processor.running())
@@ -178,9 +179,10 @@ class _LateAgent:
 class _Announcer:
     """Tells everyone what a curation changed; the rows are read beside whoever reports the change."""
 
-    def __init__(self, feed: Feed, memory: MemoryDB) -> None:
+    def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView) -> None:
         self._feed = feed
         self._memory = memory
+        self._view = view
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
 
     def __call__(self, change: Change) -> None:
@@ -209,6 +211,7 @@ class _Announcer:
                         files=list(dict.fromkeys(change.files)),
                         learnings=[learning_row(learning) for learning in learnings],
                         curation_id=change.curation_id,
+                        drift=list(await self._view.drift()),
                     )
                 )
             except Exception:

@@ -40,6 +40,8 @@ from sprite.protocol.frames import (
     encode,
 )
 from sprite.protocol.memory import (
+    AcceptRequest,
+    AcceptResult,
     AnyMemoryRequest,
     AnyMemoryResult,
     ChatRequest,
@@ -51,6 +53,8 @@ from sprite.protocol.memory import (
     HealthRequest,
     HealthResult,
     MemoryRequest,
+    RejectRequest,
+    RejectResult,
     ResolveActionRequest,
     ResolveActionResult,
 )
@@ -227,12 +231,8 @@ class Gateway:
 
     async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult:
         match request:
-            case EditRequest(name, content, version):
-                self._publish(await self._projection.edit(name, content, version))
-                return EditResult(name, *await self._view.file(name))
-            case ResolveActionRequest(action_id, status):
-                self._publish(await self._projection.resolve_action(action_id, status))
-                return ResolveActionResult(await self._view.actions())
+            case EditRequest() | AcceptRequest() | RejectRequest() | ResolveActionRequest():
+                return await self._change(request)
             case ForgetRequest():
                 return await self._forget(request)
             case ChatRequest(before, limit):
@@ -244,6 +244,25 @@ class Gateway:
                 )
             case _:
                 return await look(self._view, request)
+
+    async def _change(
+        self, request: EditRequest | AcceptRequest | RejectRequest | ResolveActionRequest
+    ) -> AnyMemoryResult:
+        result: AnyMemoryResult
+        match request:
+            case EditRequest(name, content, version):
+                self._publish(await self._projection.edit(name, content, version))
+                result = EditResult(name, *await self._view.file(name))
+            case AcceptRequest(name):
+                self._publish(await self._projection.accept(name))
+                result = AcceptResult(name, *await self._view.file(name))
+            case RejectRequest(name):
+                self._publish(await self._projection.reject(name))
+                result = RejectResult(name, *await self._view.file(name))
+            case ResolveActionRequest(action_id, status):
+                self._publish(await self._projection.resolve_action(action_id, status))
+                result = ResolveActionResult(await self._view.actions())
+        return result
 
     async def _chat(self, before: int | None, limit: int) -> ChatResult:
         limit = max(1, min(limit, CHAT_LIMIT))

@@ -103,5 +103,6 @@ SCHEMA = Schema(
             SELECT created_at, usage_json, cost_usd FROM curations WHERE kind = 'batch'
             UNION ALL SELECT created_at, usage_json, cost_usd FROM lost_calls;
         """,
+        "CREATE INDEX curations_drift ON curations (id) WHERE kind = 'drift';",
     ],
 )

@@ -117,7 +117,7 @@ class Rejected(Struct):
 
 
 class CurationRow(Struct):
-    """What changed memory: a batch of turns, an edit or a forget (`kind`).
+    """What changed memory: a batch of turns, an edit or a forget (`kind`); or a drift, which waits for the person.
 
     `detail` is what an edit or a forget was about; `active` is false where a later extraction has replaced it.
     """
@@ -163,6 +163,14 @@ class Refusal(Struct):
     detail: str
 
 
+class Drifted(Struct):
+    """A memory file that changed on disk while the agent worked, and when that was found; by which curation."""
+
+    name: str
+    at: float
+    curation_id: int
+
+
 class Health(Struct):
     """Memory and what it costs, in numbers; spend in US dollars, as far as prices are known."""
 
@@ -188,6 +196,7 @@ class Health(Struct):
     refusals: list[Refusal]
     daily_cap_usd: float | None
     last_error: str | None
+    drift: list[Drifted] = []
 
 
 class Forgotten(Struct):

@@ -85,10 +85,14 @@ class FileState(Struct):
 
 
 class MemoryState(Struct):
-    """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated."""
+    """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
+
+    `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
+    """
 
     files: list[FileState]
     learnings: int
     turns: int
     waiting: int
     spend_usd: float
+    drift: list[str] = []

@@ -17,6 +17,8 @@ export interface Messages {
       | TurnRequest
       | ActionsRequest
       | EditRequest
+      | AcceptRequest
+      | RejectRequest
       | ResolveActionRequest
       | ForgetRequest
       | CurationsRequest
@@ -47,6 +49,8 @@ export interface Messages {
       | LoggedTurnResult
       | ActionsResult
       | EditResult
+      | AcceptResult
+      | RejectResult
       | ResolveActionResult
       | ForgetResult
       | CurationsResult
@@ -222,6 +226,20 @@ export interface EditRequest {
   version?: number | null;
 }
 /**
+ * A file's drift becomes the file, as the person's own edit.
+ */
+export interface AcceptRequest {
+  op: "accept";
+  name: string;
+}
+/**
+ * A file's drift is put away: the file on disk becomes what memory has.
+ */
+export interface RejectRequest {
+  op: "reject";
+  name: string;
+}
+/**
  * An action's new status: pending, completed or dismissed.
  */
 export interface ResolveActionRequest {
@@ -390,6 +408,8 @@ export interface SessionState {
 }
 /**
  * Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
+ *
+ *     `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
  */
 export interface MemoryState {
   files: FileState[];
@@ -397,6 +417,7 @@ export interface MemoryState {
   turns: number;
   waiting: number;
   spend_usd: number;
+  drift?: string[];
 }
 /**
  * A memory file in lines; `managed` says who writes it.
@@ -550,11 +571,14 @@ export interface CanvasUpdate {
 }
 /**
  * Memory changed: the names of the files rewritten, the learnings added, by which curation.
+ *
+ *     `drift` names every file that waits for the person's word, as in the state.
  */
 export interface MemoryUpdate {
   files: string[];
   learnings: LearningRow[];
   curation_id: number;
+  drift?: string[];
 }
 /**
  * Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
@@ -582,13 +606,16 @@ export interface FilesResult {
   files: FileState[];
 }
 /**
- * A file's content; `version` is 0 while it is as shipped.
+ * A file's content as memory has it; `version` is 0 while it is as shipped.
+ *
+ *     `drift` is what stands on disk instead, where that changed while the agent worked: it waits for the person's word.
  */
 export interface FileResult {
   op: "file";
   name: string;
   content: string;
   version: number;
+  drift?: string | null;
 }
 /**
  * A file's versions, oldest first.
@@ -690,6 +717,24 @@ export interface EditResult {
   version: number;
 }
 /**
+ * The file as it now is.
+ */
+export interface AcceptResult {
+  op: "accept";
+  name: string;
+  content: string;
+  version: number;
+}
+/**
+ * The file as it now is, in memory and on disk.
+ */
+export interface RejectResult {
+  op: "reject";
+  name: string;
+  content: string;
+  version: number;
+}
+/**
  * Every action as it now is.
  */
 export interface ResolveActionResult {
@@ -724,7 +769,7 @@ export interface CurationsResult {
   curations: CurationRow[];
 }
 /**
- * What changed memory: a batch of turns, an edit or a forget (`kind`).
+ * What changed memory: a batch of turns, an edit or a forget (`kind`); or a drift, which waits for the person.
  *
  *     `detail` is what an edit or a forget was about; `active` is false where a later extraction has replaced it.
  */
@@ -830,6 +875,7 @@ export interface Health {
   refusals: Refusal[];
   daily_cap_usd: number | null;
   last_error: string | null;
+  drift?: Drifted[];
 }
 /**
  * What memory cost on one day (UTC).
@@ -855,6 +901,14 @@ export interface Refusal {
   curation_id: number;
   kind: string;
   detail: string;
+}
+/**
+ * A memory file that changed on disk while the agent worked, and when that was found; by which curation.
+ */
+export interface Drifted {
+  name: string;
+  at: number;
+  curation_id: number;
 }
 /**
  * A question is not open any more; `decision` is null where nobody answered in time.
