@@ -24,6 +24,7 @@ from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
 from sprite.awake import kept_awake
+from sprite.boundary.sandbox import find_boundary
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
 from sprite.clients.uploads import Uploads
@@ -35,6 +36,7 @@ from sprite.database.workspace import open_workspace
 from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.feed import Feed
 from sprite.folders import make_folders
+from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
 from sprite.memory.forgetting.forget import Forgetter
@@ -94,7 +96,18 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         uploads.prepare()
 
         agent = _LateAgent(
-            lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, confidences.text)
+            settings,
+            lambda module, boundary: module.Agent(
+                settings,
+                workspace,
+                feed,
+                recorder,
+                view,
+                boundary,
+                AgentWatch(projection, announce, whole_session=not boundary.holds),
+                desk,
+                confidences.text,
+            ),
         )
         session = Session(settings, transcript, recorder, BootPrompt(files, memory, transcript), agent.ready)
         runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, confidences)
@@ -150,7 +163,8 @@ async def _open_memory(path: Path) -> AsyncIterator[MemoryDB]:
 class _LateAgent:
     """The agent's side, imported in a thread while the listener is already up."""
 
-    def __init__(self, make: Callable[..., Agent]) -> None:
+    def __init__(self, settings: Settings, make: Callable[..., Agent]) -> None:
+        self._settings = settings
         self._make = make
         self._task: asyncio.Task[Agent] | None = None
 
@@ -173,7 +187,9 @@ class _LateAgent:
         module = await asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
         # Nor should the first turn wait for the rules by which secrets are known.
         await asyncio.to_thread(prepare)
-        return self._make(module)
+        boundary = await asyncio.to_thread(find_boundary, self._settings)
+        log.log(logging.INFO if boundary.holds else logging.WARNING, "the agent's sandbox: %s", boundary.words)
+        return self._make(module, boundary)
 
 
 class _Announcer:

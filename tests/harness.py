@@ -10,7 +10,7 @@ import signal
 import sqlite3
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -167,18 +167,19 @@ def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def started_sprite(
-    workspace: Path, model_url: str | None, *, permissions: str = "bypass", **extra: str
+    workspace: Path, model_url: str | None, *, permissions: str = "bypass", within: Sequence[str] = (), **extra: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A sprite process from its very first moment; killed at the end if it still runs.
 
     Its stderr goes to `workspace/../stderr.log`. Its home is a folder of the test's: the agent's shell reads start
-    files there, and killed in the middle of somebody's it could leave a lock behind.
+    files there, and killed in the middle of somebody's it could leave a lock behind. `within` is a command that
+    becomes the sprite.
     """
     home = workspace.parent / "home"
     home.mkdir(exist_ok=True)
     with (workspace.parent / "stderr.log").open("ab") as stderr:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            *(*within, sys.executable),
             *("-m", "sprite", "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions),
             cwd=ROOT,
             env=sprite_environment(model_url, **{"HOME": str(home), **extra}),
@@ -195,10 +196,10 @@ async def started_sprite(
 
 @asynccontextmanager
 async def running_sprite(
-    workspace: Path, model_url: str | None, *, permissions: str = "bypass", **extra: str
+    workspace: Path, model_url: str | None, *, permissions: str = "bypass", within: Sequence[str] = (), **extra: str
 ) -> AsyncIterator[SpriteProcess]:
     """A sprite that accepts connections; stopped, or killed if need be, at the end."""
-    async with started_sprite(workspace, model_url, permissions=permissions, **extra) as process:
+    async with started_sprite(workspace, model_url, permissions=permissions, within=within, **extra) as process:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             line = (await process.stdout.readline()).decode()

@@ -51,15 +51,19 @@ COMPACT_COMMAND = "/compact"
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What the agent is given: tools, hooks, and (in `ask` mode) somebody to ask."""
+    """What the agent is given: tools, hooks, (in `ask` mode) somebody to ask, and the CLI to start; None: the SDK's."""
 
     tools: list[SdkMcpTool[Any]]
     hooks: dict[HookEvent, list[HookMatcher]]
     can_use_tool: CanUseTool | None
+    cli_path: Path | None
 
 
 class Conversation:
-    """The CLI at work. `on_message` gets every message in order; `on_death` is told in words, once."""
+    """The CLI at work. `on_message` gets every message in order; `on_death` is told in words, once.
+
+    `on_end` is called when the CLI is gone, however that came about.
+    """
 
     def __init__(
         self,
@@ -69,12 +73,14 @@ class Conversation:
         *,
         on_message: Callable[[Message], Awaitable[None]],
         on_death: Callable[[str], Awaitable[None]],
+        on_end: Callable[[], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._equipment = equipment
         self._prompt_file = prompt_file
         self._on_message = on_message
         self._on_death = on_death
+        self._on_end = on_end
         self._client: ClaudeSDKClient | None = None
         self._reader: asyncio.Task[None] | None = None
         self._stderr: list[str] = []
@@ -144,6 +150,7 @@ class Conversation:
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
+        await self._on_end()
 
     async def _read(self, client: ClaudeSDKClient) -> None:
         reason = "its output ended"
@@ -156,6 +163,7 @@ class Conversation:
                 log.exception("reading the agent's stream failed")
             reason = self._last_words(error)
         self.alive = False
+        await self._on_end()
         if not self._closing:
             await self._on_death(f"The agent's process has died: {reason}")
 
@@ -167,6 +175,7 @@ class Conversation:
         bypass = self._settings.permissions == "bypass"
         return ClaudeAgentOptions(
             cwd=self._settings.workspace,
+            cli_path=self._equipment.cli_path,
             system_prompt={"type": "file", "path": str(self._prompt_file)},
             model=self._settings.model,
             resume=resume,
