@@ -63,15 +63,19 @@ COMPACT_COMMAND = "/compact"
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What the agent is given: tools, hooks, and (in `ask` mode) somebody to ask."""
+    """What the agent is given: tools, hooks, (in `ask` mode) somebody to ask, and the CLI to start; None: the SDK's."""
 
     tools: list[SdkMcpTool[Any]]
     hooks: dict[HookEvent, list[HookMatcher]]
     can_use_tool: CanUseTool | None
+    cli_path: Path | None
 
 
 class Conversation:
-    """The CLI at work. `on_message` gets every message in order; `on_death` is told in words, once."""
+    """The CLI at work. `on_message` gets every message in order; `on_death` is told in words, once.
+
+    `on_end` is called when the CLI is gone, however that came about.
+    """
 
     def __init__(
         self,
@@ -81,12 +85,14 @@ class Conversation:
         *,
         on_message: Callable[[Message], Awaitable[None]],
         on_death: Callable[[str], Awaitable[None]],
+        on_end: Callable[[], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._equipment = equipment
         self._prompt_file = prompt_file
         self._on_message = on_message
         self._on_death = on_death
+        self._on_end = on_end
         self._client: ClaudeSDKClient | None = None
         self._tasks = TaskSet()
         self._stderr: list[str] = []
@@ -156,6 +162,7 @@ class Conversation:
             # Whatever the SDK says about a process that we have just ended is no news.
             await disconnecting
         await self._tasks.close()
+        await self._on_end()
 
     async def _read(self, client: ClaudeSDKClient) -> None:
         reason = "its output ended"
@@ -168,8 +175,9 @@ class Conversation:
                 log.exception("reading the agent's stream failed")
             reason = self._last_words(error)
         finally:
-            # Also where this task was ended from outside: a conversation that nobody reads is over.
+            # Also where this task was ended from outside: a conversation without a reader is over.
             self.alive = False
+            await self._on_end()
             if not self._closing:
                 await self._on_death(f"The agent's process has died: {reason}")
 
@@ -186,7 +194,7 @@ class Conversation:
             tools=TOOLS,
             disallowed_tools=NO_AGENTS,
             settings=json.dumps(CLI_SETTINGS),
-            cli_path=wrapped(BUNDLED_CLI, self._settings.run),
+            cli_path=wrapped(self._equipment.cli_path or BUNDLED_CLI, self._settings.run),
             resume=resume,
             max_turns=MAX_TURNS,
             permission_mode="bypassPermissions" if bypass else "default",

@@ -25,13 +25,14 @@ from claude_agent_sdk import (
     ToolUseBlock,
     UserMessage,
 )
-from claude_agent_sdk.types import PermissionRuleValue
+from claude_agent_sdk.types import TERMINAL_TASK_STATUSES, PermissionRuleValue
 
 from sprite.agent.background import Background
 from sprite.agent.conversation import (
     Conversation,
     Equipment,
 )
+from sprite.agent.guarding import guarding
 from sprite.agent.permissions import (
     DeniedError,
     PermissionDesk,
@@ -41,9 +42,12 @@ from sprite.agent.translate import (
     result_of,
 )
 from sprite.agent.turn_result import TurnResult
+from sprite.boundary.guard import Guard
+from sprite.boundary.sandbox import Boundary, agent_command
 from sprite.config import Settings
 from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.feed import Feed
+from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.hooks import hook_matchers
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.recall.view import MemoryView
@@ -116,6 +120,8 @@ class Agent:
         feed: Feed,
         recorder: TurnRecorder,
         view: MemoryView,
+        boundary: Boundary,
+        watch: AgentWatch,
         desk: PermissionDesk,
         discreet: Discreet,
     ) -> None:
@@ -124,6 +130,9 @@ class Agent:
         self._feed = feed
         self._recorder = recorder
         self._view = view
+        self._watch = watch
+        self._boundary = boundary
+        self._guard = Guard(settings, sandboxed=boundary.holds)
         self._desk = desk
         self._discreet = discreet
 
@@ -133,6 +142,7 @@ class Agent:
         async def on_message(message: Message) -> None:
             self._capture(message)
             _note_background(message, listener)
+            await self._follow_work(message)
             if not _is_of_background(message, listener.background):
                 for event in events_of(message, self._discreet):
                     await listener.happened(event)
@@ -145,10 +155,18 @@ class Agent:
             self._feed.publish(update, effects)
             await self._feed.drain()
 
+        hooks = hook_matchers(
+            self._recorder,
+            begins=self._watch.begins,
+            before_compaction=listener.before_compaction,
+            news=listener.news,
+        )
+        hooks["PreToolUse"] = [guarding(self._guard, self._watch.begins), *hooks.get("PreToolUse", [])]
         equipment = Equipment(
             tools=[*canvas_tools(self._workspace, publish, lambda: listener.stack_id), *memory_tools(self._view)],
-            hooks=hook_matchers(self._recorder, before_compaction=listener.before_compaction, news=listener.news),
+            hooks=hooks,
             can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener),
+            cli_path=agent_command(self._settings) if self._boundary.holds else None,
         )
         return Conversation(
             self._settings,
@@ -156,7 +174,20 @@ class Agent:
             self._settings.boot_prompt,
             on_message=on_message,
             on_death=listener.died,
+            on_end=self._watch.stops,
         )
+
+    async def _follow_work(self, message: Message) -> None:
+        """A turn's end, and what the agent begins and ends in the background."""
+        match message:
+            case TaskStartedMessage(task_id=task):
+                await self._watch.begins(task)
+            case TaskNotificationMessage(task_id=task):
+                await self._watch.ends(task)
+            case TaskUpdatedMessage(task_id=task, status=status) if status in TERMINAL_TASK_STATUSES:
+                await self._watch.ends(task)
+            case ResultMessage():
+                await self._watch.ends()
 
     def _capture(self, message: Message) -> None:
         """What only the stream knows of a turn: its texts, and calls that no hook reports."""

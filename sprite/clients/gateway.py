@@ -41,6 +41,8 @@ from sprite.protocol.frames import (
     encode,
 )
 from sprite.protocol.memory import (
+    AcceptRequest,
+    AcceptResult,
     AnyMemoryRequest,
     AnyMemoryResult,
     ChatRequest,
@@ -52,6 +54,8 @@ from sprite.protocol.memory import (
     HealthRequest,
     HealthResult,
     MemoryRequest,
+    RejectRequest,
+    RejectResult,
     ResolveActionRequest,
     ResolveActionResult,
     RetryRequest,
@@ -243,7 +247,7 @@ class Gateway:
 
     async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult:
         match request:
-            case EditRequest() | ResolveActionRequest() | RetryRequest():
+            case EditRequest() | AcceptRequest() | RejectRequest() | ResolveActionRequest() | RetryRequest():
                 return await self._change(request)
             case ForgetRequest():
                 return await self._forget(request)
@@ -257,12 +261,20 @@ class Gateway:
             case _:
                 return await look(self._view, request)
 
-    async def _change(self, request: EditRequest | ResolveActionRequest | RetryRequest) -> AnyMemoryResult:
+    async def _change(
+        self, request: EditRequest | AcceptRequest | RejectRequest | ResolveActionRequest | RetryRequest
+    ) -> AnyMemoryResult:
         result: AnyMemoryResult
         match request:
             case EditRequest(name, content, version):
                 self._publish(await self._projection.edit(name, content, version))
                 result = EditResult(name, *await self._view.file(name))
+            case AcceptRequest(name):
+                self._publish(await self._projection.accept(name))
+                result = AcceptResult(name, *await self._view.file(name))
+            case RejectRequest(name):
+                self._publish(await self._projection.reject(name))
+                result = RejectResult(name, *await self._view.file(name))
             case ResolveActionRequest(action_id, status):
                 self._publish(await self._projection.resolve_action(action_id, status))
                 result = ResolveActionResult(await self._view.actions())

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sprite.boundary.sandbox import find_boundary
 from sprite.commands.output import say, say_json
 from sprite.commands.owner import running_status
 from sprite.commands.stores import open_stores
@@ -37,7 +38,16 @@ class Finding:
 
 async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -> int:
     """Prints every finding; exit code 1 if something has to be done. `ask_model` sends one request, not billed."""
-    checks: list[Callable[[Settings], Finding]] = [_python, _sqlite, _sdk, _cli, _workspace, _databases, _token]
+    checks: list[Callable[[Settings], Finding]] = [
+        _python,
+        _sqlite,
+        _sdk,
+        _cli,
+        _workspace,
+        _databases,
+        _token,
+        _sandbox,
+    ]
     findings = [check(settings) for check in checks]
     if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
         findings += await _memory(settings)
@@ -154,6 +164,12 @@ def _token(settings: Settings) -> Finding:
     if mode & 0o077:
         return Finding("token", ok=False, words=f"{path} can be read by others (mode {mode:o}); chmod 600 it")
     return Finding("token", ok=True, words="readable by its owner only")
+
+
+def _sandbox(settings: Settings) -> Finding:
+    if not settings.memory.is_dir():
+        return Finding("sandbox", ok=True, words="is tried at first start")
+    return Finding("sandbox", ok=True, words=find_boundary(settings).words)
 
 
 async def _memory(settings: Settings) -> list[Finding]:

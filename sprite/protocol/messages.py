@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
+from msgspec import field
+
 from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
@@ -286,11 +288,15 @@ class StackUpdate(Payload, omit_defaults=False):
 
 
 class MemoryUpdate(Payload, omit_defaults=False):
-    """Memory changed: the names of the files rewritten, the learnings added, by which curation."""
+    """Memory changed: the names of the files rewritten, the learnings added, by which curation.
+
+    `drift` names every file that waits for the person's word, as in the state.
+    """
 
     files: list[str]
     learnings: list[LearningRow]
     curation_id: int
+    drift: list[str] = field(default_factory=list)
 
 
 class PermissionRequest(Payload, omit_defaults=False):

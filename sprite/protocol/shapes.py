@@ -146,6 +146,7 @@ class MemoryState(Struct):
     """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
 
     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
+    `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
     """
 
     files: list[FileState]
@@ -154,3 +155,4 @@ class MemoryState(Struct):
     waiting: int
     spend_usd: float
     quarantined: list[QuarantinedTurn] = []
+    drift: list[str] = []

@@ -17,6 +17,8 @@ export interface Messages {
       | TurnRequest
       | ActionsRequest
       | EditRequest
+      | AcceptRequest
+      | RejectRequest
       | ResolveActionRequest
       | RetryRequest
       | ForgetRequest
@@ -48,6 +50,8 @@ export interface Messages {
       | LoggedTurnResult
       | ActionsResult
       | EditResult
+      | AcceptResult
+      | RejectResult
       | ResolveActionResult
       | RetryResult
       | ForgetResult
@@ -226,6 +230,20 @@ export interface EditRequest {
   name: string;
   content: string;
   version?: number | null;
+}
+/**
+ * A file's drift becomes the file, as the person's own edit.
+ */
+export interface AcceptRequest {
+  op: "accept";
+  name: string;
+}
+/**
+ * A file's drift is put away: the file on disk becomes what memory has.
+ */
+export interface RejectRequest {
+  op: "reject";
+  name: string;
 }
 /**
  * An action's new status: pending, completed or dismissed.
@@ -446,6 +464,7 @@ export interface BackgroundWork {
  * Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
  *
  *     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
+ *     `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
  */
 export interface MemoryState {
   files: FileState[];
@@ -454,6 +473,7 @@ export interface MemoryState {
   waiting: number;
   spend_usd: number;
   quarantined?: QuarantinedTurn[];
+  drift?: string[];
 }
 /**
  * A memory file in lines; `managed` says who writes it.
@@ -623,11 +643,14 @@ export interface CanvasUpdate {
 }
 /**
  * Memory changed: the names of the files rewritten, the learnings added, by which curation.
+ *
+ *     `drift` names every file that waits for the person's word, as in the state.
  */
 export interface MemoryUpdate {
   files: string[];
   learnings: LearningRow[];
   curation_id: number;
+  drift?: string[];
 }
 /**
  * Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
@@ -655,13 +678,16 @@ export interface FilesResult {
   files: FileState[];
 }
 /**
- * A file's content; `version` is 0 while it is as shipped.
+ * A file's content as memory has it; `version` is 0 while it is as shipped.
+ *
+ *     `drift` is what stands on disk instead, where that changed while the agent worked: it waits for the person's word.
  */
 export interface FileResult {
   op: "file";
   name: string;
   content: string;
   version: number;
+  drift?: string | null;
 }
 /**
  * A file's versions, oldest first.
@@ -766,6 +792,24 @@ export interface EditResult {
   version: number;
 }
 /**
+ * The file as it now is.
+ */
+export interface AcceptResult {
+  op: "accept";
+  name: string;
+  content: string;
+  version: number;
+}
+/**
+ * The file as it now is, in memory and on disk.
+ */
+export interface RejectResult {
+  op: "reject";
+  name: string;
+  content: string;
+  version: number;
+}
+/**
  * Every action as it now is.
  */
 export interface ResolveActionResult {
@@ -807,7 +851,7 @@ export interface CurationsResult {
   curations: CurationRow[];
 }
 /**
- * What changed memory: a batch of turns, an edit, a forget, or a turn's quarantine or its end (`kind`).
+ * What changed memory: a batch of turns, an edit, a forget, a turn's quarantine or its end (`kind`), or a drift.
  *
  *     `detail` is what it was about, where it is no batch; `active` is false where a later extraction has replaced it.
  */
@@ -916,6 +960,7 @@ export interface Health {
   last_error: string | null;
   quarantined: QuarantinedTurn[];
   attention: string[];
+  drift?: Drifted[];
 }
 /**
  * What memory cost on one day (UTC).
@@ -941,6 +986,14 @@ export interface Refusal {
   curation_id: number;
   kind: string;
   detail: string;
+}
+/**
+ * A memory file that changed on disk while the agent worked, and when that was found; by which curation.
+ */
+export interface Drifted {
+  name: string;
+  at: number;
+  curation_id: number;
 }
 /**
  * A question is not open any more; `decision` is null if no answer came in time.

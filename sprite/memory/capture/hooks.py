@@ -26,16 +26,18 @@ _Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 def hook_matchers(
     recorder: TurnRecorder,
     *,
+    begins: Callable[[], Awaitable[None]],
     before_compaction: Callable[[], Awaitable[None]],
     news: Callable[[], str | None],
 ) -> dict[HookEvent, list[HookMatcher]]:
     """The callbacks for `ClaudeAgentOptions.hooks`.
 
-    `before_compaction` is awaited before the context is compacted; `news` gives what the agent should be told
-    with its next prompt, or None.
+    `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted; `news`
+    gives what the agent should be told with its next prompt, or None.
     """
 
     async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
+        await begins()
         await recorder.prompt_submitted(event.get("prompt_id", ""), event["prompt"])
         text = news()
         if text is None:

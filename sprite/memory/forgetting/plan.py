@@ -294,8 +294,8 @@ def _scrubbed_verdict(curation: Curation, scrubber: Scrubber) -> str:
 
 
 def _edited(curation: Curation) -> str | None:
-    """The content that an edit gave a file, None if it gave none."""
-    if curation.kind != "edit":
+    """The content that an edit or a drift gave a file, None if it gave none."""
+    if curation.kind not in {"edit", "drift"}:
         return None
     try:
         edit = json.loads(curation.response)
@@ -319,7 +319,7 @@ async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
     async for curation in _all_curations(transcript):
         if curation.kind == "batch":
             curated.update(line.strip() for line in curation.response.split("\n"))
-        elif (content := _edited(curation)) is not None:
+        elif curation.kind == "edit" and (content := _edited(curation)) is not None:
             yield [line for line in content.split("\n") if line.strip() and line.strip() not in curated]
 
 

@@ -9,6 +9,7 @@ import time
 
 import msgspec
 
+from sprite.database.curations import Drift
 from sprite.database.memory import FileVersion, Learning, MemoryDB
 from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import TranscriptDB
@@ -29,6 +30,7 @@ from sprite.protocol.rows import (
     ActionRow,
     CurationRow,
     DaySpend,
+    Drifted,
     Health,
     LearningRow,
     LoggedTurn,
@@ -69,6 +71,7 @@ class MemoryView:
             waiting=waiting,
             spend_usd=await self._transcript.spending.total(),
             quarantined=await self.quarantined(),
+            drift=list(await self.drift()),
         )
 
     async def quarantined(self) -> list[QuarantinedTurn]:
@@ -93,6 +96,10 @@ class MemoryView:
         """A file's content and version (0 while it is as shipped). PeerError for an unknown name."""
         latest = await self._memory.latest_version(known_file(name))
         return self._files.read(name), latest.version if latest else 0
+
+    async def drift(self) -> dict[str, Drift]:
+        """What stands on disk in files that changed while the agent was at work, until a person decides."""
+        return await self._transcript.curations.open_drift()
 
     async def file_version(self, name: str, version: int) -> FileVersion:
         """One version of a file. PeerError if there is none."""
@@ -179,6 +186,7 @@ class MemoryView:
                 for session, at, turns, usd in await spending.by_session(SESSIONS_SHOWN)
             ],
             refusals=[Refusal(r.curation_id, r.kind, r.detail) for r in await self._memory.reports(REFUSALS_SHOWN)],
+            drift=[Drifted(d.name, d.found_at, d.curation_id) for d in (await self.drift()).values()],
             daily_cap_usd=daily_cap_usd,
             last_error=last_error,
             attention=await self._attention(last_error),
