@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from sprite.config import Settings
+from sprite.config import STAND_IN, Settings
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
@@ -101,11 +101,12 @@ class Session:
             return None
         cost = max(0.0, total_usd - self._cli_cost_usd)
         self._cli_cost_usd = total_usd
-        return cost
+        # The CLI goes by the model's name, which the stand-in answers to as well.
+        return 0.0 if self._settings.is_offline else cost
 
     async def link_cli(self, cli_session_id: str, model: str | None) -> None:
         """Notes what the CLI calls its conversation, so that a later process can resume it."""
-        self.model = model or self.model
+        self.model = STAND_IN if self._settings.is_offline else model or self.model
         if self.id is not None:
             self._cli_session_id = cli_session_id
             await self._transcript.link_cli_session(self.id, cli_session_id)

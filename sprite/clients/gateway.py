@@ -15,8 +15,9 @@ from sprite.clients.state_sync import (
 from sprite.clients.uploads import Uploads
 from sprite.config import Settings
 from sprite.database.workspace import WorkspaceDB
-from sprite.errors import PeerError
+from sprite.errors import ModelError, PeerError
 from sprite.feed import Feed
+from sprite.memory.curation.model import check_model
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.processor import ObservationProcessor
@@ -162,6 +163,7 @@ class Gateway:
             await self._runtime.new_session()
         elif system.action == "flush":
             await self._processor.flush_within(FLUSH_SECONDS)
+        answers, words = await self._model_check() if system.action == "check_model" else (None, None)
         return Status(
             action=system.action,
             session=self._runtime.session_state(),
@@ -169,7 +171,15 @@ class Gateway:
             last_error=self._processor.last_error,
             permissions=self._settings.permissions,
             model=self._runtime.model,
+            model_answers=answers,
+            model_words=words,
         )
+
+    async def _model_check(self) -> tuple[bool, str]:
+        try:
+            return True, await check_model(self._settings)
+        except ModelError as error:
+            return False, str(error)
 
     async def _upload(self, chunk: FileUpload) -> Ack:
         path = await self._uploads.take(chunk)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from importlib import resources
@@ -49,14 +50,14 @@ def managed_by(name: str) -> Literal["deploy", "curated"]:
     return "deploy" if name in DEPLOYED else "curated"
 
 
-def over_limit(name: str, content: str) -> str | None:
+def over_limit(name: str, content: str, *, has: str = "would have") -> str | None:
     """Why this content may not become the file, or None if it may."""
     lines, limit = line_count(content), LINE_LIMITS[name]
     if lines > limit:
-        return f"{name} would have {lines} lines; {limit} are allowed"
+        return f"{name} {has} {lines} lines; {limit} are allowed"
     size = len(content.encode())
     if size > BYTE_LIMIT:
-        return f"{name} would have {size} bytes; {BYTE_LIMIT} are allowed"
+        return f"{name} {has} {size} bytes; {BYTE_LIMIT} are allowed"
     return None
 
 
@@ -65,10 +66,22 @@ def over_together(name: str, content: str, files: Mapping[str, str]) -> str | No
 
     What is over the limit already may shrink.
     """
-    total = sum(estimate_tokens(content if other == name else files[other]) for other in CURATED)
-    if total <= CURATED_TOKENS or estimate_tokens(content) < estimate_tokens(files[name]):
+    if estimate_tokens(content) < estimate_tokens(files[name]):
         return None
-    return f"the four curated files would have about {total} tokens together; {CURATED_TOKENS} are allowed"
+    return _together({**files, name: content}, "would have")
+
+
+def over_limits(files: Mapping[str, str]) -> list[str]:
+    """What of the files, as they are, is over a limit: an older Sprite, or a person's hand, made it so."""
+    found = [over_limit(name, content, has="has") for name, content in files.items()] + [_together(files, "have")]
+    return [words for words in found if words is not None]
+
+
+def _together(files: Mapping[str, str], have: str) -> str | None:
+    total = sum(estimate_tokens(files[name]) for name in CURATED)
+    if total <= CURATED_TOKENS:
+        return None
+    return f"the four curated files {have} about {total} tokens together; {CURATED_TOKENS} are allowed"
 
 
 def template(name: str) -> str:
@@ -97,6 +110,10 @@ class MemoryFiles:
             return (self._folder / name).read_bytes().decode("utf-8", errors="replace")
         except FileNotFoundError:
             return template(name)
+
+    def free_bytes(self) -> int:
+        """What the disk under the folder has left."""
+        return shutil.disk_usage(self._folder).free
 
     def exists(self, name: str) -> bool:
         """Whether the file is there."""

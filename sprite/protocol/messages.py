@@ -97,9 +97,12 @@ class Permission(Payload):
 
 
 class System(Payload):
-    """`status`, `new_session` (ends this one), `flush` (curates what waits); answered when done."""
+    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`; answered when done.
 
-    action: Literal["status", "new_session", "flush"]
+    `check_model` sends one request that is not billed.
+    """
+
+    action: Literal["status", "new_session", "flush", "check_model"]
 
 
 class Ping(Payload):
@@ -219,6 +222,9 @@ class Status(Payload, omit_defaults=False):
     last_error: str | None
     permissions: str
     model: str | None
+    #: The answer to `check_model`: whether the model answers, and what was found in words.
+    model_answers: bool | None = None
+    model_words: str | None = None
     held_until: float | None = None
     stopped: list[Stopped] | None = None
 

@@ -194,6 +194,8 @@ class Health(Struct):
     daily_cap_usd: float | None
     last_error: str | None
     quarantined: list[QuarantinedTurn]
+    #: What a person has to see to, in words; empty where all is well.
+    attention: list[str]
 
 
 class Forgotten(Struct):

@@ -292,10 +292,12 @@ export interface Permission {
   decision: "allow" | "always" | "deny";
 }
 /**
- * `status`, `new_session` (ends this one), `flush` (curates what waits); answered when done.
+ * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`; answered when done.
+ *
+ *     `check_model` sends one request that is not billed.
  */
 export interface System {
-  action: "flush" | "new_session" | "status";
+  action: "check_model" | "flush" | "new_session" | "status";
 }
 /**
  * Keeps a path open; dropped silently.
@@ -597,6 +599,8 @@ export interface Status {
   last_error: string | null;
   permissions: string;
   model: string | null;
+  model_answers?: boolean | null;
+  model_words?: string | null;
   held_until?: number | null;
   stopped?: Stopped[] | null;
 }
@@ -907,6 +911,7 @@ export interface Health {
   daily_cap_usd: number | null;
   last_error: string | null;
   quarantined: QuarantinedTurn[];
+  attention: string[];
 }
 /**
  * What memory cost on one day (UTC).
