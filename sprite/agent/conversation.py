@@ -194,7 +194,8 @@ class Conversation:
             tools=TOOLS,
             disallowed_tools=NO_AGENTS,
             settings=json.dumps(CLI_SETTINGS),
-            cli_path=wrapped(self._equipment.cli_path or BUNDLED_CLI, self._settings.run),
+            # Where no wrapper can be made, the boundary must hold all the same.
+            cli_path=wrapped(self._equipment.cli_path or BUNDLED_CLI, self._settings.run) or self._equipment.cli_path,
             resume=resume,
             max_turns=MAX_TURNS,
             permission_mode="bypassPermissions" if bypass else "default",
