@@ -165,11 +165,15 @@ def _check_missions(workspace: Path, person: Person) -> None:
     missions = [o["mission_id"] for o in observations(workspace) if o["trigger"] == "user"]
     assert len(missions) == len(set(missions))
     assert set(missions) == set(person.texts)
+    own_turns = set()
     for observation in observations(workspace):
-        if observation["mission_id"] is not None:
+        if observation["trigger"] == "user":
             assert observation["user_message"] == person.texts[observation["mission_id"]]
+        elif observation["mission_id"] is not None:
+            # The agent began it by itself, when something in the background ended: a mission of its own.
+            own_turns.add(observation["mission_id"])
     ends = endings(workspace)
-    assert {mission: len(events) for mission, events in ends.items()} == dict.fromkeys(person.texts, 1)
+    assert {mission: len(events) for mission, events in ends.items()} == dict.fromkeys([*person.texts, *own_turns], 1)
     assert workspace_db(workspace, "SELECT * FROM missions WHERE status IN ('queued', 'running')") == []
     assert journal(workspace) == []
     outcomes = {o["outcome"] for o in observations(workspace)}
