@@ -64,10 +64,11 @@ async def test_make_run_prints_the_address_of_the_page_and_ends_with_ctrl_c(tmp_
     try:
         assert make.stdout is not None
         async with asyncio.timeout(PATIENCE):
-            lines = [(await make.stdout.readline()).decode() for _ in range(3)]
+            lines = [(await make.stdout.readline()).decode() for _ in range(4)]
             assert "/login?token=" in lines[0]
-            assert "offline stand-in" in lines[1]
-            assert "browser" in lines[2]
+            assert str(tmp_path / "data") in lines[1]
+            assert "offline stand-in" in lines[2]
+            assert "browser" in lines[3]
             # As a terminal does it: everything in the foreground gets it.
             os.killpg(make.pid, signal.SIGINT)
             await make.wait()
