@@ -141,8 +141,8 @@ async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_bac
         await client.event("tool_result")
         queued = client.send("mission", {"text": waiting})
         await client.reply(queued)
-        # The journal has the turn by now, the inbox has both missions.
-        assert len(journal(workspace)) == 2
+        # The journal has the turn by now (its prompt, its call begun and ended), the inbox has both missions.
+        assert len(journal(workspace)) == 3
         assert found_on_disk(workspace, secrets.forbidden) == []
         await sprite.kill()
     assert found_on_disk(workspace, secrets.forbidden) == []
