@@ -167,7 +167,7 @@ class Bootstrap:
         report("updating", "Setting the network policy.")
         await self._machine.restrict(self._plan.installing)
         report("updating", "Sending the code.")
-        await self._machine.write(f"{vm_scripts.SYSTEM}/next.tar.gz", self._plan.archive.data)
+        await self._machine.write(f"{vm_scripts.SYSTEM}/next-{names['release']}.tar.gz", self._plan.archive.data)
         report("updating", "Unpacking it.")
         script = vm_scripts.OWN + vm_scripts.UNPACK.format(**names)
         in_use = (await self._run(script, "unpacking the code", _SHORT_SECONDS)).decode().split()

@@ -6,6 +6,7 @@ On the VM, below /workspace/.os:
     src, .venv            links to the ones in use, so that a swap is one rename
     run/token, model.env  mode 0600
     VERSION               written last; gone while an update is under way
+    next-R.tar.gz         a release on its way
 
 Scripts with `{names}` are filled by `str.format`; a script's text travels in an address, so no secret is ever in one.
 """
@@ -53,15 +54,20 @@ set -eu
 cd {SYSTEM}
 """
 
-#: Says at its end what is in use. What neither is nor will be goes.
+#: Says at its end what is in use. What neither is nor will be goes. Not where a newer deploy has sent its code: a script
+#: that a bridge left behind may get the lock after those of the next bridge.
 UNPACK = """
+if [ "$(ls -t next-*.tar.gz | head -n 1)" != next-{release}.tar.gz ]; then
+  echo "Another deploy has begun on this VM." >&2
+  exit 1
+fi
 mkdir -p memory run releases venvs
 chmod 700 . memory run
 for old in releases/* venvs/*; do
   case "$old" in "$(readlink src)" | "$(readlink .venv)" | venvs/{environment}) ;; *) rm -rf "$old" ;; esac
 done
 mkdir releases/{release}
-tar -xzf next.tar.gz -C releases/{release}
+tar -xzf next-{release}.tar.gz -C releases/{release}
 echo "$(readlink src) $(readlink .venv)"
 """
 
@@ -80,11 +86,12 @@ touch venvs/{{environment}}/.complete
 DOCTOR = f"""
 cd {SYSTEM}/releases/{{release}}
 {SYSTEM}/venvs/{{environment}}/bin/python -m sprite doctor --workspace {WORKSPACE} --without-model 2>&1 || exit
-rm -f {SYSTEM}/{VERSION}
+cd {SYSTEM}/releases/{{release}} && rm -f {SYSTEM}/{VERSION}
 """
 
 #: A sprite that was started without a service is found by its lock. The shipped files replace shipped ones only.
 SWAP = f"""
+[ -d {{release}} ]
 pid=$(cat {LOCK} 2>/dev/null || :)
 if [ -n "$pid" ] && tr '\\0' ' ' 2>/dev/null < "/proc/$pid/cmdline" | grep -q -- '-m sprite serve'; then
   kill "$pid" 2>/dev/null || :
@@ -96,7 +103,7 @@ for name in soul.md os.md; do
     cp {{release}}/sprite/memory/templates/$name {MEMORY}/$name.new && mv {MEMORY}/$name.new {MEMORY}/$name
   fi
 done
-rm -f next.tar.gz
+rm -f next-*.tar.gz
 [ -L src ] || rm -rf src
 [ -L .venv ] || rm -rf .venv
 ln -sfn {{release}} src.new && mv -T src.new src

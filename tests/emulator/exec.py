@@ -23,7 +23,8 @@ async def run_command(machine: Machine, request: web.Request) -> web.StreamRespo
     await socket.prepare(request)
     environment = dict(entry.split("=", 1) for entry in request.query.getall("env", []))
     process = await machine.spawn(request.query.getall("cmd"), environment, request.query.get("dir"))
-    await socket.send_json({"type": "session_info", "session_id": str(process.pid), "tty": False})
+    with contextlib.suppress(ConnectionError):
+        await socket.send_json({"type": "session_info", "session_id": str(process.pid), "tty": False})
     output = asyncio.create_task(_output(process, socket), name="exec output")
     transport = request.transport
     with machine.on_cut(lambda: transport.abort() if transport is not None else None):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from bridge.hosts import vm_scripts
 from bridge.hosts.archive import Archive
 from bridge.hosts.host import HostError
 from tests.bridge_harness import bridge_environment, run_bridge
@@ -51,6 +53,37 @@ async def test_an_update_cut_off_at_any_step_is_finished_by_the_next_bridge(
         await host.deploy("ada", Heard())
         assert len(emulator.calls) == 3
     assert len(list((machine.workspace / ".os/releases").iterdir())) <= 3
+
+
+@pytest.mark.parametrize(
+    "script", [vm_scripts.OWN + vm_scripts.UNPACK, vm_scripts.DOCTOR, vm_scripts.OWN + vm_scripts.SWAP]
+)
+async def test_a_script_that_a_bridge_left_behind_changes_nothing_once_the_next_bridge_has_begun(
+    emulator: Emulator, tokens: Tokens, disk: Disk, script: str
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    await machine.wake()
+    system = machine.workspace / ".os"
+    environment = (system / ".venv").readlink().name
+    for release in ("earlier", "newer"):
+        shutil.copytree(system / "src", system / "releases" / release)
+        (system / f"next-{release}.tar.gz").write_bytes(b"")
+    # The newer deploy has unpacked its code, and removed what the earlier one had.
+    shutil.rmtree(system / "releases/earlier")
+    os.utime(system / "next-earlier.tar.gz", (0, 0))
+    before = {path: path.lstat().st_mtime_ns for path in (system / "releases").iterdir()}
+    is_swap = "src.new" in script
+    text = script.format(
+        release="releases/earlier" if is_swap else "earlier",
+        environment=f"venvs/{environment}" if is_swap else environment,
+    )
+    process = await machine.spawn(["/bin/sh", "-c", text], {}, None)
+    async with asyncio.timeout(PATIENCE):
+        assert await process.wait() != 0
+    assert {path: path.lstat().st_mtime_ns for path in (system / "releases").iterdir()} == before
+    assert (system / "VERSION").exists()
+    service = machine.services["sprite"]
+    assert (service.runs, service.restarts) == (True, 0)
 
 
 async def test_a_call_that_is_cut_off_once_is_made_again(

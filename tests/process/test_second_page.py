@@ -151,6 +151,8 @@ async def test_older_lines_of_the_chat_come_in_pages_that_join(home: SharedSprit
 
 async def test_health_tells_spend_and_what_waits(home: SharedSprite) -> None:
     async with home.client() as client:
+        await chat(client, "I prefer long walks")
+        await client.ask("system", {"action": "flush"})
         answer = (await client.ask("memory", {"op": "health"}))["payload"]["health"]
     assert (answer["waiting"], answer["last_error"], answer["daily_cap_usd"]) == (0, None, None)
     assert answer["curations"] >= 1
@@ -159,9 +161,10 @@ async def test_health_tells_spend_and_what_waits(home: SharedSprite) -> None:
 
 async def test_a_forget_is_previewed_without_changing_anything(home: SharedSprite) -> None:
     async with home.client() as client:
-        target = {"op": "forget", "text": "short answers", "preview": True}
+        await chat(client, "I prefer short meetings")
+        target = {"op": "forget", "text": "short meetings", "preview": True}
         preview = (await client.ask("memory", target))["payload"]
         assert preview["done"] is False
         assert preview["forgotten"]["turns"]
         turn = (await client.ask("memory", {"op": "turn", "id": preview["forgotten"]["turns"][0]}))["payload"]["turn"]
-        assert "short answers" in turn["user_message"]
+        assert "short meetings" in turn["user_message"]
