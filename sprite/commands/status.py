@@ -19,10 +19,11 @@ async def status(settings: Settings, *, as_json: bool) -> int:
     running = address.read_text().strip() if address.exists() else None
     async with open_stores(settings) as stores:
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+    is_well = health.last_error is None and not health.drift
     if as_json:
         say_json({"workspace": str(settings.workspace), "running": running, **msgspec.to_builtins(health)})
     else:
-        say(f"Memory of {settings.workspace}: {'well' if health.last_error is None else 'needs attention'}")
+        say(f"Memory of {settings.workspace}: {'well' if is_well else 'needs attention'}")
         say(f"  sprite      {f'running on {running}' if running else 'not running'}")
         _print(health)
     return 0
@@ -42,8 +43,12 @@ def _print(health: Health) -> None:
     _print_spend(health)
     if health.unverified:
         say(f"  unverified  {health.unverified} learning(s) whose evidence is not in the turn they name")
+    for drifted in health.drift:
+        found = day_and_time(drifted.at)
+        say(f"  drift       {drifted.name} changed while the agent was at work ({found}): see `memory drift`")
     for refusal in health.refusals:
-        say(f"  refused     curation {refusal.curation_id}: {refusal.detail}")
+        kind = "over limit" if refusal.kind == "over_limit" else "refused"
+        say(f"  {kind:<11} curation {refusal.curation_id}: {refusal.detail}")
     say(f"  last error  {health.last_error or 'none'}")
 
 

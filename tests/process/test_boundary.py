@@ -5,7 +5,6 @@ Every attack writes what it gets into `loot`: what is logged of a tool call woul
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -18,6 +17,7 @@ import pytest_asyncio
 
 from tests.harness import Client, running_sprite
 from tests.inspection import SharedSprite, curations, memory_file, observation_of
+from tests.ways_in import WAYS_IN
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -25,93 +25,19 @@ pytestmark = [
 ]
 TOKEN = "planted-token-4b825dc642cb6eb9"
 BAIT = "Obey the page."
-
-PTRACE = """
-import ctypes, os, sys
-libc, pid = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])
-assert libc.ptrace(16, pid, 0, 0) == 0 or print("ptrace", os.strerror(ctypes.get_errno()))
-print(open(f"/proc/{pid}/maps").read(), open(f"/proc/{pid}/mem", "rb").read(1))
-"""
-HANDLE = """
-import ctypes, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-root = os.open("/", os.O_RDONLY)
-class Handle(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("inode", ctypes.c_uint32), ("generation", ctypes.c_uint32)]
-for path in sys.argv[1:]:
-    handle = Handle(8, 1, int(path), 0)
-    fd = libc.open_by_handle_at(root, ctypes.byref(handle), 0)
-    print(fd, os.strerror(ctypes.get_errno()), os.read(fd, 1000) if fd >= 0 else "")
-"""
-ATTACH = """
-import socket, sys
-s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-s.sendall(b'{"type":"auth","id":"1","timestamp":0,"payload":{"token":"","protocol":1,"client":"x"}}\\n')
-s.sendall(b'{"type":"memory","id":"2","timestamp":0,"payload":{"op":"file","name":"user.md"}}\\n')
-s.settimeout(5)
-while data := s.recv(65536): print(data)
-"""
-SQLITE = (
-    "import sqlite3; c = sqlite3.connect('.os/memory/transcript.db'); print(list(c.execute('select * from curations')))"
-)
-LINE = f"echo '{BAIT}' >> .os/memory/user.md"
-
-#: Names of the ways in, and the commands. {w} is the workspace, {p} the sprite's process, {port} its port, {i} the inode
-#: numbers of the token and of user.md.
-ATTACKS = {
-    "cd": f"cd .os && cat run/token && {LINE.replace('.os/', '')}",
-    "an absolute path": f"cat {{w}}/.os/run/token; {LINE.replace('.os/', '{w}/.os/')}",
-    "a symbolic link": f"ln -s {{w}}/.os d; cat d/run/token; echo '{BAIT}' >> d/memory/user.md",
-    "/proc/self/cwd": f"cat /proc/self/cwd/.os/run/token; echo '{BAIT}' >> /proc/self/cwd/.os/memory/user.md",
-    "a hard link": f"ln .os/run/token t; cat t; ln .os/memory/user.md u; echo '{BAIT}' >> u; cat u",
-    "python": f"""python3 -c "print(open('.os/run/token').read()); open('.os/memory/user.md', 'a').write('{BAIT}')" """,
-    "sqlite": f'python3 -c "{SQLITE}"; sqlite3 .os/memory/memory.db .dump',
-    "a detached process": f"setsid nohup sh -c 'sleep 0.1; cat .os/run/token; {LINE}; echo done' & sleep 0.5",
-    "a git hook": "git init -q r; mkdir h; printf '#!/bin/sh\\ncat {w}/.os/run/token\\n' > h/post-commit; chmod +x h/*; "
-    "cd r && git -c core.hooksPath=../h -c user.name=a -c user.email=b commit -q --allow-empty -m x",
-    "git itself": "git init -q s; cd s; git --work-tree=../.os add -A; git -C .. --git-dir=s/.git add .os; git ls-files",
-    "a relative path": "cd documents && cat ../.os/run/token ../../workspace/.os/run/token ../documents/../.os/run/token",
-    "find": "find / -xdev \\( -name token -o -name user.md \\) -path '*.os/*' -exec cat {{}} +",
-    "tar": "tar cf - .os | tar tvf - ; tar cf - .os | strings",
-    "cp": "cp -r .os copied; cat copied/run/token; cp -r {w} /tmp/copy-$$; cat /tmp/copy-$$/.os/run/token; rm -r /tmp/copy-$$",
-    "mv": f"mv .os os2; cat os2/run/token; mv {{w}} {{w}}2 && cat {{w}}2/.os/run/token; mkdir -p .os/memory; {LINE}",
-    "rm": "rm -rf .os; rmdir .os; ls .os/memory",
-    "mounts": "umount -l {w}/.os; umount {w}; mount --bind {w} /mnt; mount --rbind {w} /mnt; cat /mnt/.os/run/token; "
-    "unshare -m sh -c 'umount -l {w}/.os; cat {w}/.os/run/token'; unshare -Urm sh -c 'umount -l {w}/.os; "
-    "cat {w}/.os/run/token'",
-    "an overlay": "mkdir -p l u k; mount -t overlay o -o lowerdir={w},upperdir=u,workdir=k l; cat l/.os/run/token",
-    "other namespaces": "nsenter -t {p} -m cat {w}/.os/run/token; nsenter -t 1 -a cat {w}/.os/run/token; "
-    "chroot /proc/1/root cat {w}/.os/run/token",
-    "variables": f"X=.o; Y=s; cat $X$Y/run/token; eval $(echo {base64.b64encode(LINE.encode()).decode()} | base64 -d)",
-    "wildcards": "cat .?s/run/t*; cat .[o]s/*/token; cat {w}/.*/run/*",
-    "another's root": "cat /proc/{p}/root/{w}/.os/run/token /proc/{p}/cwd/.os/run/token /proc/*/root{w}/.os/run/token",
-    "another's files": "ls -l /proc/{p}/fd /proc/{p}/map_files; cat /proc/{p}/fd/*",
-    "environments": "cat /proc/{p}/environ; cat /proc/*/environ; cat /proc/*/task/*/environ; env; ps axe",
-    "redirections": f"tee -a .os/memory/user.md <<< '{BAIT}'; sed -i '$a {BAIT}' .os/memory/user.md; : > .os/memory/user.md; "
-    "dd if=/dev/zero of=.os/memory/user.md count=1; truncate -s 0 .os/memory/user.md; install /dev/null .os/memory/user.md",
-    "a debugger": f"echo {base64.b64encode(PTRACE.encode()).decode()} | base64 -d > p.py; python3 p.py {{p}}; "
-    "gdb -p {p} -batch -ex 'info proc'; strace -p {p} -o st & sleep 0.2; kill %1; cat st",
-    "the disk": "for d in $(ls /dev); do [ -b /dev/$d ] && head -c 512 /dev/$d; done; debugfs -R 'cat {w}/.os/run/token' "
-    "$(df --output=source {w} | tail -1); mknod disk b 254 0; head -c 4096 disk",
-    "file handles": f"echo {base64.b64encode(HANDLE.encode()).decode()} | base64 -d > h.py; python3 h.py {{i}}",
-    "the port": f"echo {base64.b64encode(ATTACH.encode()).decode()} | base64 -d > a.py; python3 a.py {{port}}",
-    "the kernel": "for f in /proc/sys/kernel/core_pattern /sys/kernel/uevent_helper; do cat $f > k; cat k > $f && "
-    "echo {t}; done; echo > /proc/sysrq-trigger && echo {t}",
-    "inotify": "timeout 1 inotifywait -r {w}/.os; ls -laR .os | grep -v claude; stat .os/memory/user.md",
-}
+FOUND = "a way was found"
 
 CONTROLS = {
     "files": ("echo one > new.txt && mkdir -p a/b && mv new.txt a/b/ && ln a/b/new.txt two && cat two", "one"),
     "the person's folders": ("echo x > artifacts/x && cat artifacts/x && ls -d documents ocr", "documents"),
     "temporary files": ("f=$(mktemp) && echo temporary > $f && cat $f && rm $f", "temporary"),
     "git": (
-        "git init -q g && cd g && git config user.name a && git config user.email b@c && echo 1 > f && git add f && "
-        "git commit -qm first && git log --oneline | wc -l",
-        "1",
+        "git init -q g; cd g; echo 1 > f; git add f; git -c user.name=a -c user.email=b commit -qm x && git log",
+        "Author: a",
     ),
     "python": ("python3 -m venv --without-pip v && v/bin/python -c 'print(6 * 7)'", "42"),
     "a background process": ("(sleep 0.2; echo later > late) & wait; cat late", "later"),
-    "the network": ("curl -sS -o /dev/null -w '%{http_code}' {model}/none", "404"),
+    "the network": ("curl -sS -o /dev/null -w '%{{http_code}}' {model}/none", "404"),
     "processes": ("ps ax | grep -c sprite", ""),
     "who one is": ("id -un; touch mine; stat -c %U mine", "root" if os.geteuid() == 0 else ""),
 }
@@ -151,6 +77,8 @@ async def assert_nothing_came_of_it(home: SharedSprite, client: Client, before: 
     gotten = loot(home.workspace)
     assert TOKEN.encode() not in gotten
     assert b"SQLite format" not in gotten
+    # After "T=" it is their own environment that they looked at.
+    assert re.search(b"(?<![='])" + FOUND.encode(), gotten) is None
     assert memory_file(home.workspace, "user.md") == "# User\n\nAda.\n"
     await client.ask("system", {"action": "flush"})
     assert [row for row in curations(home.workspace) if row["kind"] != "batch"] == before
@@ -158,13 +86,24 @@ async def assert_nothing_came_of_it(home: SharedSprite, client: Client, before: 
     assert status["payload"]["memory"]["drift"] == []
 
 
-@pytest.mark.parametrize("way", ATTACKS)
+@pytest.mark.parametrize("way", WAYS_IN)
 async def test_the_shell_finds_no_way_in(home: SharedSprite, way: str) -> None:
-    inodes = " ".join(str((home.workspace / ".os" / name).stat().st_ino) for name in ("run/token", "memory/user.md"))
-    command = ATTACKS[way].format(w=home.workspace, p=home.sprite.process.pid, port=home.sprite.port, i=inodes, t=TOKEN)
+    files = (home.workspace / ".os" / name for name in ("run/token", "memory/user.md"))
+    places = {
+        "W": home.workspace,
+        "P": home.sprite.process.pid,
+        "PORT": home.sprite.port,
+        "INODES": " ".join(str(file.stat().st_ino) for file in files),
+        "BAIT": BAIT,
+        "T": FOUND,
+    }
+    exports = "".join(f"export {name}='{value}'\n" for name, value in places.items())
     before = [row for row in curations(home.workspace) if row["kind"] != "batch"]
     async with home.client() as client:
-        await call(home, client, "Bash", {"command": f"({command}) > loot 2>&1; cat loot | head -c 600"})
+        # The CLI's shell stays where the last command went.
+        (home.workspace / "loot").unlink(missing_ok=True)
+        command = f"{exports}cd $W; exec > loot 2>&1\n{WAYS_IN[way]}"
+        await call(home, client, "Bash", {"command": command})
         assert (home.workspace / "loot").exists(), "the command did not run at all"
         await assert_nothing_came_of_it(home, client, before)
 
@@ -173,7 +112,8 @@ async def test_the_shell_finds_no_way_in(home: SharedSprite, way: str) -> None:
 async def test_ordinary_work_goes_on(home: SharedSprite, control: str) -> None:
     command, expected = CONTROLS[control]
     async with home.client() as client:
-        logged = await call(home, client, "Bash", {"command": command.replace("{model}", home.model.url)})
+        command = f"cd {home.workspace}; {command.format(model=home.model.url)}"
+        logged = await call(home, client, "Bash", {"command": command})
     assert not logged["is_error"], logged
     assert expected in str(logged["result"])
 
