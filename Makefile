@@ -22,12 +22,15 @@ run: $(VENV)/.run ## start your agent and print the address of its page (ARGS="-
 chat: $(VENV)/.run ## talk to your agent in this terminal
 	@$(BIN)/python -m bridge chat $(ARGS)
 
-# Three at once also on two cores: tests wait a lot. conftest.py has the longest files begin first.
+# Four at once also on two cores: tests wait a lot. conftest.py says what stays on one worker, and what begins first.
+WORKERS ?= 4
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 test: $(VENV)/.dev lint ## lint, types and every test
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 fast: $(VENV)/.dev lint ## lint, types and the tests that start no process: under a minute
-	$(BIN)/python -m pytest -n 3 --dist loadfile tests/pure tests/stores
+	$(PYTEST) tests/pure tests/stores
 
 lint: $(VENV)/.dev $(PAGE_TOOLS) ## ruff and mypy, Biome and tsc for the page
 	$(BIN)/ruff check .

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.report import line
-from sprite.memory.curation.extraction import (
-    NEAREST_LEARNINGS,
-    PROMPT_BUDGET_TOKENS,
-)
+from sprite.memory.curation.extraction import NEAREST_LEARNINGS
 from sprite.memory.curation.prompt import (
     CuratorTurn,
     OpenLearning,
@@ -14,6 +11,7 @@ from sprite.memory.curation.prompt import (
     fit,
 )
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, LINE_LIMITS, template
+from sprite.memory.limits import PROMPT_BUDGET_TOKENS
 from sprite.memory.tokens import estimate_tokens
 
 

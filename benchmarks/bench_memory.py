@@ -20,10 +20,7 @@ from typing import Any
 from benchmarks.report import line
 from sprite.database.transcript import open_transcript
 from sprite.memory.capture.recorder import TurnRecorder
-from sprite.memory.curation.extraction import (
-    NEAREST_LEARNINGS,
-    PROMPT_BUDGET_TOKENS,
-)
+from sprite.memory.curation.extraction import NEAREST_LEARNINGS
 from sprite.memory.curation.prompt import (
     CuratorTurn,
     OpenLearning,
@@ -31,6 +28,7 @@ from sprite.memory.curation.prompt import (
     fit,
 )
 from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, LINE_LIMITS, template
+from sprite.memory.limits import PROMPT_BUDGET_TOKENS
 from sprite.memory.recall.view import MemoryView
 from sprite.memory.words import content_words
 from tests.fake_secrets import TWENTY, fake_secrets, leaks

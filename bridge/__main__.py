@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
+    """Runs one command and returns its exit status."""
     parser = argparse.ArgumentParser(prog="bridge", description="Connects people to their sprites.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (_add_serve, _add_chat, _add_operating, _add_model):
@@ -91,7 +91,7 @@ def _model(chosen: argparse.Namespace) -> int:
 
 
 def _stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGINT and SIGTERM set."""
+    """Returns an event that SIGINT and SIGTERM set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

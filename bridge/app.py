@@ -7,7 +7,7 @@ while the model proxy still answers (a sprite's last flush needs it), then the l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from aiohttp import web
 from bridge import data_folder
 from bridge.config import Settings
 from bridge.database import open_database
-from bridge.door.edge import MAX_BODY_BYTES, Edge
+from bridge.door.edge import Edge
 from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.door.routes import Readiness, Routes
@@ -38,6 +38,7 @@ from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
 from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
@@ -52,7 +53,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A bridge that listens. `login_token` is for whoever started it, None where people were added."""
+    """A bridge that listens. `login_token` is the local person's, None where people were added."""
 
     url: str
     login_token: str | None
@@ -69,8 +70,14 @@ def login_link(url: str, token: str) -> str:
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Bridge]:
-    """A bridge while the block runs. OperatorError when it cannot be, FolderTakenError where another one is."""
+async def running(
+    settings: Settings, on_death: Callable[[], None], give_way: Callable[[], None] | None = None
+) -> AsyncIterator[Bridge]:
+    """A bridge while the block runs. OperatorError when it cannot be, FolderTakenError where another one is.
+
+    `on_death` is called when a task died without which there is no bridge: the block has to end, and TaskDiedError is
+    raised then. `give_way` is called when a bridge that serves wants the folder: this one then ends soon.
+    """
     raise_file_limit()
     async with AsyncExitStack() as stack:
         stack.enter_context(data_folder.owned(settings))
@@ -91,7 +98,7 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
 
         tokens = await stack.enter_async_context(SpriteTokens(database))
         models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        ledger = await stack.enter_async_context(Ledger(database))
+        ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
         budgets.load(await ledger.spent())
         proxy = await stack.enter_async_context(LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits()))
@@ -110,6 +117,7 @@ async def running(settings: Settings) -> AsyncIterator[Bridge]:
             Overview(people, host, relay.snapshot, ledger.spend),
             tokens.revoke,
             lambda token: login_link(settings.public_url or url, token),
+            give_way,
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
         application = web.Application(middlewares=[edge.middleware()], client_max_size=MAX_BODY_BYTES)
@@ -162,6 +170,7 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
 
 def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
     """Where sprites live. OperatorError when the provider needs a setting that is not there."""
+    environment = {**settings.environment, "SPRITE_OFFLINE": "1" if settings.uses_offline_model else ""}
     if settings.provider == "sprites":
         if settings.sprites_token is None:
             raise OperatorError(
@@ -180,14 +189,15 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
             tokens.sprite_of,
             base_url=base_url,
             api_url=settings.sprites_url,
-            environment=settings.environment,
+            egress=settings.egress,
+            environment=environment,
         )
     # Sprites here come by loopback also where the bridge listens on every address.
     name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104
     return LocalHost(
         settings.workspaces,
         _access(tokens, f"http://{name}:{port}"),
-        environment=settings.environment,
+        environment=environment,
         permissions=settings.permissions,
     )
 

@@ -45,7 +45,7 @@ def is_taken(settings: Settings) -> bool:
 
 
 def write_address(run: Path, url: str) -> None:
-    """Note where the bridge listens; kept after its end, since links are made then, too."""
+    """Notes where the bridge listens; kept after its end, since links are made then, too."""
     _address(run).write_text(f"{url}\n")
 
 

@@ -114,7 +114,7 @@ class Database:
         self._reader, self._reader_thread = reader
 
     async def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run a short function in one transaction: all of it or nothing; returns its value.
+        """Runs a short function in one transaction: all of it or nothing; returns its value.
 
         One hop to the thread and back, however many statements. Once begun it runs to its end, also where the
         caller is cancelled. sqlite3.Error when the disk refuses.
@@ -123,14 +123,14 @@ class Database:
         return await loop.run_in_executor(self._writer_thread, _all_or_nothing, self._writer, work)
 
     async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run a function that only reads; returns its value."""
+        """Runs a function that only reads; returns its value."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reader_thread, work, self._reader)
 
 
 @asynccontextmanager
 async def open_database(path: Path) -> AsyncIterator[Database]:
-    """Open (or make) bridge.db, readable by its owner only, at the newest version.
+    """Opens (or make) bridge.db, readable by its owner only, at the newest version.
 
     OperatorError when the file is damaged, foreign, from a newer bridge, or cannot be written.
     """
@@ -226,7 +226,7 @@ def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Conn
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Say what SQLite or the disk says at the start as what the operator can do."""
+    """Says what SQLite or the disk says at the start as what the operator can do."""
     try:
         yield
     except OSError as error:

@@ -41,7 +41,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock right now; a file that cannot be opened is held by nobody."""
+    """Whether some process holds the lock right now; a file that cannot be opened is not held."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -15,9 +15,12 @@ from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
 from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.privacy.log_filter import DiscreetFilter
+from sprite.tasks import TaskDiedError
 
 #: Like argparse's own: the call, or what it finds, has to be changed by a person.
 EXIT_OPERATOR = 2
+#: A fault of ours; whoever started us may start us again.
+EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 
 Command = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
@@ -33,6 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     except SpriteError as error:
         print(f"sprite: {error}", file=sys.stderr)
         return EXIT_OPERATOR
+    except TaskDiedError as error:
+        print(f"sprite: {error}", file=sys.stderr)
+        return EXIT_FAULT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -54,7 +60,7 @@ def _set_up_logging() -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(DiscreetFilter())
-    # What nobody caught would get around the filter.
+    # Uncaught exceptions would bypass the filter.
     sys.excepthook = lambda *uncaught: logging.getLogger("sprite").critical("a fault of ours", exc_info=uncaught)
     logging.getLogger("sprite").setLevel(logging.INFO)
 
@@ -90,6 +96,7 @@ async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
         "accept": change.accept,
         "reject": change.reject,
         "restore": change.restore,
+        "retry": change.retry,
         "forget": change.forget,
     }
     return await commands[arguments.memory_command](settings, arguments)
@@ -253,13 +260,18 @@ def _add_memory_commands(
     restore.add_argument("name")
     restore.add_argument("version", type=_number, help="its number in the history; 0: as shipped")
 
+    retry = commands.add_parser("retry", parents=[here], help="have a turn that was set aside curated again")
+    retry.add_argument("turn", type=_number, help="its number, as `status` says it")
+
     forget = commands.add_parser("forget", parents=parents, help="take something out of memory, the log and all copies")
     what = forget.add_mutually_exclusive_group(required=True)
     what.add_argument("--text", metavar="T", help="these words, wherever they stand")
     what.add_argument("--turn", type=_number, metavar="N", help="a turn, and what was learned from it")
     what.add_argument("--session", metavar="ID", help="a session's turns, and what was learned from them")
     what.add_argument("--learning", type=_number, metavar="N", help="a learning, and the words it was learned from")
-    forget.add_argument("--yes", action="store_true", help="do not ask, also where many turns match")
+    forget.add_argument(
+        "--yes", action="store_true", help="do not ask; needed without a terminal, and where many turns match"
+    )
 
 
 if __name__ == "__main__":

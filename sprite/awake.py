@@ -1,6 +1,6 @@
 """Holds the VM awake while there is work: a frozen VM loses its connections, and a turn would stall in it.
 
-Sprites VMs go to sleep when nobody talks to them; the Tasks API on a socket inside the VM puts that off. Where there
+Sprites VMs go to sleep without traffic; the Tasks API on a socket inside the VM puts that off. Where there
 is no such socket this machine does not go to sleep, and nothing is done.
 """
 
@@ -17,6 +17,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from sprite.tasks import owned_task
+
 log = logging.getLogger(__name__)
 
 TASK = "sprite"
@@ -30,17 +32,13 @@ _DONE = frozenset({200, 201, 202, 204, 404})
 
 
 @asynccontextmanager
-async def kept_awake(path: Path, is_busy: Callable[[], bool]) -> AsyncIterator[None]:
+async def kept_awake(path: Path, is_busy: Callable[[], bool], on_death: Callable[[], None]) -> AsyncIterator[None]:
     """Holds the VM while `is_busy` says so and the block runs. `path` is the API's socket."""
     if not path.exists():
         yield
         return
-    task = asyncio.create_task(_hold_while(path, is_busy), name="awake")
-    try:
+    async with owned_task(_hold_while(path, is_busy), name="awake", on_death=on_death):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _hold_while(path: Path, is_busy: Callable[[], bool]) -> None:

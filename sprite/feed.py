@@ -1,4 +1,4 @@
-"""The feed: every event in one order, written before it is sent, and fanned out to whoever is connected.
+"""The feed: every event in one order, written before it is sent, and fanned out to every client.
 
 Owns the sequence numbers. What it writes is discreet: nothing durable gets around it (tool inputs and results, which
 are cut, come discreet already). One writer task takes whatever has been published, writes it with all it implies in one
@@ -8,7 +8,6 @@ transaction, and only then hands it out: a client never sees an event that a cra
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,6 +30,7 @@ from sprite.protocol.messages import (
     ServerPayload,
 )
 from sprite.protocol.shapes import Block, Card
+from sprite.tasks import owned_task
 from sprite.underway import Underway
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,9 @@ class Feed:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._closing = False
+        #: Whether the writer has ended: from then on whoever drains writes.
+        self._has_ended = False
         self._writing = asyncio.Lock()
         self._until_prune = PRUNE_EVERY
         #: Whether the disk refused last time; people are told once, not with every word.
@@ -148,33 +151,44 @@ class Feed:
 
     async def drain(self) -> None:
         """Returns when everything published so far has been written and handed out."""
-        await self._idle.wait()
+        if not self._has_ended:
+            await self._idle.wait()
+        if self._has_ended:
+            await self._write_pending()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
         """Runs the writer while the block runs; what is published by then is still written."""
-        writer = asyncio.create_task(self._write_for_ever(), name="feed")
-        try:
-            yield
-        finally:
-            await self.drain()
-            writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await writer
+        async with owned_task(self._write_for_ever(), name="feed", on_death=on_death, finish=self._close):
+            try:
+                yield
+            finally:
+                await self.drain()
+
+    def _close(self) -> None:
+        self._closing = True
+        self._wake.set()
 
     async def _write_for_ever(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            async with self._writing:
-                batch, self._pending = self._pending, []
-                try:
-                    await self._write(batch)
-                except Exception:
-                    # One bad event must not silence all that follow; it is ours, so it is logged whole.
-                    log.exception("events could not be written")
-            if not self._pending:
-                self._idle.set()
+        try:
+            while not self._closing:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._write_pending()
+                if not self._pending:
+                    self._idle.set()
+        finally:
+            self._has_ended = True
+            self._idle.set()
+
+    async def _write_pending(self) -> None:
+        async with self._writing:
+            batch, self._pending = self._pending, []
+            try:
+                await self._write(batch)
+            except Exception:
+                # One bad event must not silence all that follow; it is ours, so it is logged whole.
+                log.exception("events could not be written")
 
     async def _write(self, batch: list[_Published]) -> None:
         frames: list[tuple[bytes, int | None]] = []

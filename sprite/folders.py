@@ -6,7 +6,7 @@ from sprite.config import Settings
 from sprite.errors import OperatorError
 
 #: The person's folders beside `.os/` and `documents/`.
-USER_FOLDERS = ("ocr", "extractions", "artifacts")
+USER_FOLDERS = ("ocr", "extractions", "artifacts", "skills")
 
 
 def make_folders(settings: Settings) -> None:

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sprite.agent.background import Background
 from sprite.agent.orphans import end_orphans
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
@@ -33,7 +34,7 @@ from sprite.database.lock import workspace_lock
 from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
-from sprite.errors import DatabaseUnusableError, OperatorError
+from sprite.errors import AgentError, DatabaseUnusableError, OperatorError
 from sprite.feed import Feed
 from sprite.folders import make_folders
 from sprite.memory.agent_watch import AgentWatch
@@ -52,6 +53,7 @@ from sprite.protocol.messages import (
     Error,
     MemoryUpdate,
 )
+from sprite.tasks import TaskSet, owned_task
 
 if TYPE_CHECKING:
     from sprite.agent.equipment import Agent
@@ -60,12 +62,13 @@ log = logging.getLogger(__name__)
 
 #: Connections at once; a bridge needs one, a person's tools a few. Each may hold an outbox of some MiB.
 MAX_CONNECTIONS = 256
-#: A clean end takes at most this long: an interrupt, the CLI's end and a flush each have their own bound.
-DRAIN_SECONDS = 60.0
 
 
 async def serve(settings: Settings, on_listening: Callable[[str, int], None], stop: asyncio.Event) -> None:
-    """Runs a sprite until `stop` is set. OperatorError if the workspace cannot be used."""
+    """Runs a sprite until `stop` is set. OperatorError if the workspace cannot be used.
+
+    A task that dies sets `stop`, too; TaskDiedError then says which, after everything was closed in order.
+    """
     async with AsyncExitStack() as stack:
         make_folders(settings)
         stack.enter_context(workspace_lock(settings.lock))
@@ -76,7 +79,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         confidences = Confidences()
         feed = Feed(workspace, await workspace.last_seq(), confidences.text)
-        await stack.enter_async_context(feed.running())
+        await stack.enter_async_context(feed.running(stop.set))
 
         files = MemoryFiles(settings.memory)
         files.ensure()
@@ -88,8 +91,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         view = MemoryView(transcript, memory, files)
         announce = _Announcer(feed, memory, view)
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
-        await stack.enter_async_context(announce.running())
-        await stack.enter_async_context(processor.running())
+        await stack.enter_async_context(announce.running(stop.set))
+        await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences.text)
         desk = PermissionDesk(feed, confidences.text)
         uploads = Uploads(settings.documents, settings.run / "uploads")
@@ -109,8 +112,13 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 confidences.text,
             ),
         )
-        session = Session(settings, transcript, recorder, BootPrompt(files, memory, transcript), agent.ready)
-        runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, confidences)
+        boot_prompt = BootPrompt(files, memory, transcript, settings.skills)
+        background = Background(confidences.text)
+        session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background)
+        runtime = AgentRuntime(
+            *(transcript, workspace, feed, recorder, processor, session, desk, confidences),
+            settings.unattended_seconds,
+        )
         await runtime.restore()
         gateway = Gateway(
             settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
@@ -120,15 +128,19 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         host, port = listener.sockets[0].getsockname()[:2]
         stack.enter_context(_address_file(settings.address_file, f"{host}:{port}"))
         on_listening(host, port)
-        # Beside the listener: the SDKs take a second to import, and nobody should wait for that to be let in.
-        await stack.enter_async_context(agent.loading())
+        # Beside the listener: the SDKs take a second to import, and clients should not wait for that.
+        await stack.enter_async_context(agent.loading(stop.set))
         await stack.enter_async_context(
-            kept_awake(settings.vm_socket, lambda: runtime.is_busy or processor.is_flushing)
+            kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.is_flushing, stop.set)
         )
-        await stack.enter_async_context(_running(runtime, processor))
+        if await processor.leftovers():
+            processor.request()
+        await stack.enter_async_context(
+            owned_task(runtime.run(), name="runtime", on_death=stop.set, finish=runtime.stop)
+        )
         await stop.wait()
         log.info("stopping: the turn is stored and memory is flushed")
-        # Nobody new is let in; who is connected still hears how it ends.
+        # No new clients; those connected still hear how it ends.
         listener.close()
 
 
@@ -169,19 +181,20 @@ class _LateAgent:
         self._task: asyncio.Task[Agent] | None = None
 
     @asynccontextmanager
-    async def loading(self) -> AsyncIterator[None]:
+    async def loading(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
         """Begins the import; when the block ends, it is waited for (a thread cannot be stopped)."""
-        self._task = asyncio.create_task(self._load(), name="agent import")
-        try:
+        async with owned_task(
+            self._load(), name="agent import", on_death=on_death, finish=lambda: None, may_return=True
+        ) as self._task:
             yield
-        finally:
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def ready(self) -> Agent:
-        """The agent, once it is imported."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._load(), name="agent import")
-        return await asyncio.shield(self._task)
+        """The agent, once it is imported. AgentError if it cannot be: the sprite stops for that."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            if not self._task.cancelled() and self._task.exception() is None:
+                return self._task.result()
+        raise AgentError("The agent cannot be loaded; the sprite's log says why.")
 
     async def _load(self) -> Agent:
         module = await asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
@@ -193,69 +206,69 @@ class _LateAgent:
 
 
 class _Announcer:
-    """Tells everyone what a curation changed; the rows are read beside whoever reports the change."""
+    """Tells everyone what a curation changed; the rows are read in its own task, not the caller's."""
 
     def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView) -> None:
         self._feed = feed
         self._memory = memory
         self._view = view
-        self._changes: asyncio.Queue[Change] = asyncio.Queue()
+        #: None asks the task to end.
+        self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
 
     def __call__(self, change: Change) -> None:
         """Takes a change; returns at once."""
         self._changes.put_nowait(change)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
         """Announces while the block runs, and what is left at its end."""
-        task = asyncio.create_task(self._announce_for_ever(), name="announcer")
         try:
-            yield
+            async with owned_task(
+                self._announce_for_ever(),
+                name="announcer",
+                on_death=on_death,
+                finish=lambda: self._changes.put_nowait(None),
+            ):
+                yield
         finally:
-            await self._changes.join()
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            # What it had not announced before it died.
+            while not self._changes.empty():
+                if (change := self._changes.get_nowait()) is not None:
+                    await self._announce(change)
 
     async def _announce_for_ever(self) -> None:
-        while True:
-            change = await self._changes.get()
-            try:
-                learnings = await self._memory.learnings_of(change.curation_id)
-                self._feed.publish(
-                    MemoryUpdate(
-                        files=list(dict.fromkeys(change.files)),
-                        learnings=[learning_row(learning) for learning in learnings],
-                        curation_id=change.curation_id,
-                        drift=list(await self._view.drift()),
-                    )
+        while (change := await self._changes.get()) is not None:
+            await self._announce(change)
+
+    async def _announce(self, change: Change) -> None:
+        try:
+            learnings = await self._memory.learnings_of(change.curation_id)
+            self._feed.publish(
+                MemoryUpdate(
+                    files=list(dict.fromkeys(change.files)),
+                    learnings=[learning_row(learning) for learning in learnings],
+                    curation_id=change.curation_id,
+                    drift=list(await self._view.drift()),
                 )
-            except Exception:
-                # An announcement that fails must not stop the ones after it.
-                log.exception("a change of memory could not be announced")
-            finally:
-                self._changes.task_done()
+            )
+        except Exception:
+            # An announcement that fails must not stop the ones after it.
+            log.exception("a change of memory could not be announced")
 
 
 @asynccontextmanager
 async def _listening(settings: Settings, token: str, feed: Feed, gateway: Gateway) -> AsyncIterator[asyncio.Server]:
-    connections: set[asyncio.Task[None]] = set()
+    connections = TaskSet()
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(connections) >= MAX_CONNECTIONS:
             writer.write(encode(Error("too_many_connections", "Too many clients are connected; try again later.")))
             writer.close()
             return
-        task = asyncio.current_task()
-        if task is not None:
-            connections.add(task)
-            task.add_done_callback(connections.discard)
         connection = Connection(
             reader, writer, token=token, feed=feed, snapshot=gateway.snapshot, handle=gateway.handle
         )
-        # Cancelled only when the server closes, and asyncio would report that as an error of the callback's.
-        with contextlib.suppress(asyncio.CancelledError):
-            await connection.serve()
+        connections.start(connection.serve(), "connection")
 
     try:
         server = await asyncio.start_server(accept, settings.host, settings.port, backlog=MAX_CONNECTIONS)
@@ -269,9 +282,7 @@ async def _listening(settings: Settings, token: str, feed: Feed, gateway: Gatewa
     finally:
         server.close()
         await feed.drain()
-        for task in connections:
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        await connections.close()
 
 
 @contextlib.contextmanager
@@ -282,23 +293,6 @@ def _address_file(path: Path, address: str) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
-
-
-@asynccontextmanager
-async def _running(runtime: AgentRuntime, processor: ObservationProcessor) -> AsyncIterator[None]:
-    """Runs the runtime; at the end it has DRAIN_SECONDS to interrupt, store and flush."""
-    task = asyncio.create_task(runtime.run(), name="runtime")
-    if await processor.leftovers():
-        processor.request()
-    try:
-        yield
-    finally:
-        runtime.stop()
-        done, _ = await asyncio.wait({task}, timeout=DRAIN_SECONDS)
-        if not done:
-            log.error("the runtime did not end in %.0f s; what is open is in the journal", DRAIN_SECONDS)
-            task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def install_signals(stop: asyncio.Event) -> None:

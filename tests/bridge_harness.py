@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -184,12 +184,18 @@ async def run_bridge(*arguments: str, environment: Mapping[str, str] | None = No
 
 @asynccontextmanager
 async def running_bridge(
-    data: Path, *arguments: str, host: str = "127.0.0.1", port: int = 0, **environment: str
+    data: Path,
+    *arguments: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    program: Sequence[str] = ("bridge",),
+    **environment: str,
 ) -> AsyncIterator[BridgeProcess]:
     """A bridge that accepts connections; stopped, or killed if need be, at the end.
 
     `arguments` are further flags, `environment` further variables. Agents may act without asking (`--permissions
     bypass`) unless flags say otherwise; stderr goes to `data/../bridge-stderr.log`, the sprites' home is beside it.
+    `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way.
     """
     data.parent.mkdir(parents=True, exist_ok=True)
     home = data.parent / "home"
@@ -200,7 +206,7 @@ async def running_bridge(
     with stderr.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "bridge", "serve", "--host", host, "--port", str(port), "--data", str(data), *arguments),
+            *("-m", *program, "serve", "--host", host, "--port", str(port), "--data", str(data), *arguments),
             cwd=ROOT,
             env=bridge_environment(**{"HOME": str(home), "IS_SANDBOX": "1", **environment}),
             stdin=asyncio.subprocess.DEVNULL,

@@ -31,6 +31,9 @@ LONGEST_FIRST = (
     "llm_proxy_cli kill_upkeep privacy hosts_local mcp commands memory_passes_over storage_failures"
 ).split()
 
+#: Any worker takes any test of these files. Those of any other file stay together: they share fixtures.
+SHARED_OUT = {"test_kill_anytime"}
+
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("sprite", deadline=None)
 hypothesis.settings.load_profile("sprite")
@@ -58,9 +61,12 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders files; inside a file tests stay as they are written."""
+    """Orders files, and keeps each on one worker; inside a file tests stay as they are written."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+    for item in items:
+        if item.path.stem not in SHARED_OUT:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Bounds every wait of a test; nothing waits this long unless something is broken.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 Message = dict[str, Any]
 
@@ -53,6 +53,10 @@ class Client:
             if predicate(message):
                 return message
         raise AssertionError(f"the connection ended; the last messages were {self.received[-5:]}")
+
+    async def ever(self, predicate: Callable[[Message], bool]) -> Message:
+        """The first message that fits, whether it has come already or is still to come."""
+        return next((m for m in self.received if predicate(m)), None) or await self.until(predicate)
 
     async def reply(self, message_id: str) -> Message:
         """The answer to a message."""
@@ -167,10 +171,17 @@ def sprite_environment(model_url: str | None, **extra: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def started_sprite(
-    workspace: Path, model_url: str | None, *, permissions: str = "bypass", within: Sequence[str] = (), **extra: str
+    workspace: Path,
+    model_url: str | None,
+    *,
+    permissions: str = "bypass",
+    program: Sequence[str] = ("sprite",),
+    within: Sequence[str] = (),
+    **extra: str,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A sprite process from its very first moment; killed at the end if it still runs.
 
+    `program` is what `python -m` runs: the sprite itself, or what runs it in a test's way.
     Its stderr goes to `workspace/../stderr.log`. Its home is a folder of the test's: the agent's shell reads start
     files there, and killed in the middle of somebody's it could leave a lock behind. `within` is a command that
     becomes the sprite.
@@ -180,7 +191,7 @@ async def started_sprite(
     with (workspace.parent / "stderr.log").open("ab") as stderr:
         process = await asyncio.create_subprocess_exec(
             *(*within, sys.executable),
-            *("-m", "sprite", "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions),
+            *("-m", *program, "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions),
             cwd=ROOT,
             env=sprite_environment(model_url, **{"HOME": str(home), **extra}),
             stdout=asyncio.subprocess.PIPE,
@@ -196,10 +207,18 @@ async def started_sprite(
 
 @asynccontextmanager
 async def running_sprite(
-    workspace: Path, model_url: str | None, *, permissions: str = "bypass", within: Sequence[str] = (), **extra: str
+    workspace: Path,
+    model_url: str | None,
+    *,
+    permissions: str = "bypass",
+    program: Sequence[str] = ("sprite",),
+    within: Sequence[str] = (),
+    **extra: str,
 ) -> AsyncIterator[SpriteProcess]:
     """A sprite that accepts connections; stopped, or killed if need be, at the end."""
-    async with started_sprite(workspace, model_url, permissions=permissions, within=within, **extra) as process:
+    async with started_sprite(
+        workspace, model_url, permissions=permissions, program=program, within=within, **extra
+    ) as process:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             line = (await process.stdout.readline()).decode()

@@ -35,7 +35,7 @@ for f in $(git -C s ls-files | grep -v claude); do git -C s cat-file -p :$f; don
 ## a relative path
 cd documents && cat ../.os/run/token ../../workspace/.os/run/token ../documents/../.os/run/token
 ## find
-find / -xdev \( -name token -o -name user.md \) -path '*.os/*' -exec cat {} +
+find ${W%/*} \( -name token -o -name user.md \) -path '*.os/*' -exec cat {} +
 ## tar
 tar cf - .os/run/token .os/memory | strings
 ## cp

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from bridge.config import DEFAULT_DATA, LOCAL_PERSON, from_environment, person_token
+from bridge.config import LOCAL_PERSON, from_environment, person_token
 from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
 
 if TYPE_CHECKING:
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `chat`."""
+    """Adds the options of `chat`."""
     from pathlib import Path
 
     parser.add_argument(
         "--data",
         type=Path,
-        default=DEFAULT_DATA,
         metavar="DIR",
         help="the bridge on this machine with that data, started for as long as this lasts when none runs "
-        "(default: ./data)",
+        "(default: SPRITE_DATA, else data/ in the checkout)",
     )
     parser.add_argument("--person", default=LOCAL_PERSON, metavar="NAME", help=f"as whom (default: {LOCAL_PERSON})")
     parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether an agent started now asks first")
@@ -36,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Hold a conversation; the exit status."""
+    """Holds a conversation; the exit status."""
     from bridge.chat.client import Elsewhere, Here, hold
 
     try:

@@ -109,7 +109,7 @@ class BridgeLink:
         return item
 
     def post(self, payload: ClientPayload) -> str:
-        """Send without waiting; the id it went out with.
+        """Sends without waiting; the id it went out with.
 
         Missions and permissions are kept until they are answered, and resent with the same id on every new
         connection; anything else raises NotConnectedError while there is none.

@@ -89,7 +89,7 @@ class _Document(_Shape):
 
 
 def draw_card(title: str, blocks: list[Block], *, subtitle: str = "") -> Panel:
-    """Draw a card as a panel with its blocks below each other."""
+    """Draws a card as a panel with its blocks below each other."""
     drawn = [draw_block(block) for block in blocks] or [Text("empty", style="dim italic")]
     return Panel(
         Group(*drawn),
@@ -105,7 +105,7 @@ def draw_card(title: str, blocks: list[Block], *, subtitle: str = "") -> Panel:
 
 
 def draw_block(block: Block) -> RenderableType:
-    """Draw one block."""
+    """Draws one block."""
     known = _DRAWINGS.get(block.type)
     if known is None:
         return _unknown(f"[{one_line(block.type)}: this client cannot draw it]")
@@ -118,7 +118,7 @@ def draw_block(block: Block) -> RenderableType:
 
 
 def gauge(value: float, limit: float, *, cells: int = _GAUGE_CELLS) -> Text:
-    """Draw a bar that is full at the limit; it turns yellow and red as it fills up."""
+    """Draws a bar that is full at the limit; it turns yellow and red as it fills up."""
     share = min(1.0, max(0.0, value / limit)) if limit > 0 else 0.0
     full = round(share * cells)
     return Text.assemble(("█" * full, _fullness(share)), ("░" * (cells - full), "dim"))
@@ -204,7 +204,7 @@ def markdown(text: str) -> Markdown:
 
 
 def _value(value: object) -> str:
-    """Return a cell as people write it: 3 rather than 3.0, nothing for null, yes and no."""
+    """Returns a cell as people write it: 3 rather than 3.0, nothing for null, yes and no."""
     if value is None:
         return ""
     if isinstance(value, bool):

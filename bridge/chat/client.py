@@ -22,8 +22,10 @@ from bridge.chat.endpoints import (
 from bridge.chat.pipe import Pipe
 from bridge.chat.untrusted import one_line
 from bridge.hosts.workspace import CHAT_HISTORY, SYSTEM
+from bridge.tasks import TaskDiedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from bridge.chat.terminal import Terminal
@@ -50,12 +52,12 @@ class Elsewhere:
 
 
 async def hold(place: Here | Elsewhere) -> int:
-    """Hold the conversation until the person leaves; the exit status."""
+    """Holds the conversation until the person leaves; the exit status."""
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
     try:
-        async with _endpoint(place) as endpoint:
+        async with _endpoint(place, ends.fail) as endpoint:
             async with BridgeLink(endpoint.connect) as link, asyncio.TaskGroup() as group:
                 conversation = Conversation(link, screen, banner=lambda: _banner(place, endpoint))
                 commands = Commands(conversation, screen, link)
@@ -69,8 +71,12 @@ async def hold(place: Here | Elsewhere) -> int:
     except* BridgeUnreachableError as errors:
         await _explain(errors, screen)
         status = _FAILED
+    except* TaskDiedError as deaths:
+        for death in deaths.exceptions:
+            await screen.line(drawing.note(f"bridge: {death}"))
+        status = _FAILED
     except* BrokenPipeError:
-        # Whoever read our output left; the rest of it goes nowhere, without complaint.
+        # The reader of our output has left; the rest is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = _FAILED
     else:
@@ -100,8 +106,15 @@ class _Ends:
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
 
+    def fail(self) -> None:
+        """The bridge that was started for this conversation cannot go on."""
+        self._leave(_FAILED)
+
     def _end(self, number: int) -> None:
-        self.status = _SIGNALLED + number
+        self._leave(_SIGNALLED + number)
+
+    def _leave(self, status: int) -> None:
+        self.status = status
         if self._talking is not None:
             self._talking.cancel()
 
@@ -119,10 +132,10 @@ def _history(place: Here | Elsewhere) -> Path | None:
     return place.settings.workspaces / place.person / SYSTEM / CHAT_HISTORY
 
 
-def _endpoint(place: Here | Elsewhere) -> LocalEndpoint | RemoteEndpoint:
+def _endpoint(place: Here | Elsewhere, on_death: Callable[[], None]) -> LocalEndpoint | RemoteEndpoint:
     if isinstance(place, Elsewhere):
         return RemoteEndpoint(place.url, place.token)
-    return LocalEndpoint(place.settings, place.person)
+    return LocalEndpoint(place.settings, place.person, on_death)
 
 
 def _banner(place: Here | Elsewhere, endpoint: LocalEndpoint | RemoteEndpoint) -> Text:

@@ -2,5 +2,5 @@
 
 
 def counted(number: int, noun: str) -> str:
-    """Return `1 turn`, `2 turns`."""
+    """Returns `1 turn`, `2 turns`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -50,28 +50,28 @@ _TELLING = (
 
 
 def line(*parts: str | tuple[str, str]) -> Text:
-    """Return one line that is cut, not wrapped."""
+    """Returns one line that is cut, not wrapped."""
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def note(text: str) -> Text:
-    """Draw a remark of the client's own."""
+    """Draws a remark of the client's own."""
     return Text(clean(text), style="dim")
 
 
 def problem(text: str, advice: str = "") -> Text:
-    """Draw what went wrong, and what a person can do."""
+    """Draws what went wrong, and what a person can do."""
     drawn = Text.assemble(("✗ ", "bold red"), (clean(text), "red"))
     return drawn.append(f"\n  {advice}", style="dim") if advice else drawn
 
 
 def said(text: str) -> Text:
-    """Draw a person's own message."""
+    """Draws a person's own message."""
     return Text.assemble((MARK, "bold cyan"), (clean(text).replace("\n", "\n  "), "bold"))
 
 
 def tool_name(name: str) -> str:
-    """Return the name people know a tool by."""
+    """Returns the name people know a tool by."""
     return one_line(name.removeprefix(OWN_TOOLS))
 
 
@@ -81,12 +81,12 @@ def shows_itself(name: str) -> bool:
 
 
 def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
-    """Draw `▸ Bash  ls -la`."""
+    """Draws `▸ Bash  ls -la`."""
     return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {_telling(tool_input)}", "dim"))
 
 
 def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
-    """Draw `✓ total 12`; `name` is given where it is not clear which tool is meant."""
+    """Draws `✓ total 12`; `name` is given where it is not clear which tool is meant."""
     mark = ("  ✗ ", "bold red") if is_error else ("  ✓ ", "green")
     who = f"{tool_name(name)}  " if name else ""
     outcome = one_line(_TAGS.sub("", summary))[:_LONGEST_SUMMARY] or ("failed" if is_error else "done")
@@ -94,7 +94,7 @@ def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
 
 
 def remembered(update: MemoryUpdate) -> Text:
-    """Draw `remembered 2 things · user.md updated`."""
+    """Draws `remembered 2 things · user.md updated`."""
     count = len(update.learnings)
     parts = [f"remembered {count} thing{'s' if count != 1 else ''}"] if count else []
     if update.files:
@@ -103,7 +103,7 @@ def remembered(update: MemoryUpdate) -> Text:
 
 
 def history(chat: list[ChatMessage]) -> Group | None:
-    """Draw the last few messages of the conversation so far, shortened."""
+    """Draws the last few messages of the conversation so far, shortened."""
     newest = chat[-_HISTORY_MESSAGES:]
     if not newest:
         return None
@@ -113,7 +113,7 @@ def history(chat: list[ChatMessage]) -> Group | None:
 
 
 def question(request: PermissionRequest) -> RenderableType:
-    """Draw what the agent wants to do, whole, and the keys that answer."""
+    """Draws what the agent wants to do, whole, and the keys that answer."""
     return Group(
         Panel(
             _whole_input(request.input),
@@ -129,7 +129,7 @@ def question(request: PermissionRequest) -> RenderableType:
 
 
 def keys() -> Text:
-    """Draw what answers a question."""
+    """Draws what answers a question."""
     drawn = Text("  ")
     for key, answer in (("y", "allow"), ("n", "deny"), ("a", "always")):
         drawn.append(key, style="bold yellow").append(f" {answer}   ")
@@ -137,7 +137,7 @@ def keys() -> Text:
 
 
 def help_table(rows: list[tuple[str, str]]) -> Table:
-    """Draw commands or keys with what they do."""
+    """Draws commands or keys with what they do."""
     grid = Table.grid(padding=(0, 3))
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(style="dim")

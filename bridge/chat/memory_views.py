@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from sprite.protocol.messages import Status
     from sprite.protocol.rows import LearningRow, SearchHit
-    from sprite.protocol.shapes import FileState
+    from sprite.protocol.shapes import FileState, SessionState
 
 _HIT_CHARS = 300
 
 
 def files(states: list[FileState]) -> Table:
-    """Draw the memory files with their lines against their limits."""
+    """Draws the memory files with their lines against their limits."""
     drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("file", "lines", "", "kept by", "changed"):
         drawn.add_column(name, justify="right" if name == "lines" else "left", no_wrap=True)
@@ -42,13 +42,13 @@ def files(states: list[FileState]) -> Table:
 
 
 def memory_file(name: str, content: str) -> RenderableType:
-    """Draw one memory file."""
+    """Draws one memory file."""
     body = markdown(content) if content.strip() else Text("empty", style="dim italic")
     return Panel(body, title=Text(one_line(name), style="bold"), title_align="left", border_style="magenta")
 
 
 def learnings(rows: list[LearningRow]) -> RenderableType:
-    """Draw what was learned last, newest first."""
+    """Draws what was learned last, newest first."""
     if not rows:
         return Text("Nothing learned yet: that happens every few turns, at /new, and with /flush.", style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
@@ -65,7 +65,7 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
 
 
 def hits(found: list[SearchHit], *, waiting: int) -> RenderableType:
-    """Draw the hits of a search in rank order, and how many turns no learning can exist for yet."""
+    """Draws the hits of a search in rank order, and how many turns no learning can exist for yet."""
     after = (
         Text(
             f"{waiting} turn{'s' if waiting != 1 else ''} not looked through for learnings yet (/flush does).",
@@ -92,7 +92,7 @@ def hits(found: list[SearchHit], *, waiting: int) -> RenderableType:
 
 
 def status(state: Status, *, link: str) -> Table:
-    """Draw the sprite in numbers."""
+    """Draws the sprite in numbers."""
     memory, session = state.memory, state.session
     limit = {"ask": "asks before what needs your word", "bypass": "does as it sees fit"}
     rows = [
@@ -100,7 +100,7 @@ def status(state: Status, *, link: str) -> Table:
         ("model", state.model or "the CLI's choice"),
         ("permissions", limit.get(state.permissions, state.permissions)),
         ("session", counted(session.turns, "turn") if session.session_id else "begins with your next message"),
-        ("under way", _under_way(session.running_mission_id, session.queued)),
+        ("under way", _under_way(session)),
         (
             "memory",
             f"{counted(memory.turns, 'turn')}, {counted(memory.learnings, 'learning')}, {memory.waiting} waiting",
@@ -117,12 +117,15 @@ def status(state: Status, *, link: str) -> Table:
 
 
 def when(at: float | None) -> str:
-    """Return a time (Unix seconds) as a date and time of this place, or nothing."""
+    """Returns a time (Unix seconds) as a date and time of this place, or nothing."""
     if at is None:
         return ""
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _under_way(running: str | None, queued: int) -> str:
-    now = "a message is being worked on" if running else "nothing"
-    return f"{now}, {queued} queued" if queued else now
+def _under_way(session: SessionState) -> str:
+    parts = ["the agent is at work" if session.running_mission_id else "nothing"]
+    if session.queued:
+        parts.append(f"{session.queued} queued")
+    titles = "; ".join(work.title for work in session.background)
+    return ", ".join([*parts, f"in the background: {titles}"] if titles else parts)

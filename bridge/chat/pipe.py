@@ -45,26 +45,26 @@ class Pipe:
         self._last = ""
 
     async def show(self, *things: RenderableType) -> None:
-        """Print something with an empty line before it."""
+        """Prints something with an empty line before it."""
         self._space("block")
         self._print(*things)
 
     async def line(self, text: Text, *, below: bool = False) -> None:
-        """Print one line."""
+        """Prints one line."""
         if below:
             self._last = "line"
         self._space("line")
         self._print(text)
 
     async def reply(self, pieces: list[str], tail: str) -> None:  # noqa: ARG002 - a pipe has no growing end
-        """Print the reply's finished lines as they are: what reads a pipe wants the text itself."""
+        """Prints the reply's finished lines as they are: what reads a pipe wants the text itself."""
         if pieces:
             self._space("reply")
             self._out.write("".join(f"{piece}\n" for piece in pieces))
             self._out.flush()
 
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
-        """Send line after line, each when the one before has been answered."""
+        """Sends line after line, each when the one before has been answered."""
         lines = _Lines(self._fd)
         await conversation.until(lambda: conversation.synced)
         while (line := await lines.take()) is not _END:
@@ -72,6 +72,9 @@ class Pipe:
                 await conversation.until(lambda: not conversation.link_text)
                 if not await commands.run(line):
                     return
+            elif conversation.questions and (decision := DECISIONS.get(line.strip().lower())) is not None:
+                # Of what goes on in the background: no message waits for it.
+                await conversation.answer(decision)
             elif text := line.strip():
                 mission_id = await conversation.say(text)
                 if mission_id is not None:
@@ -86,7 +89,7 @@ class Pipe:
             )
 
     async def _answer(self, conversation: Conversation, lines: _Lines) -> None:
-        """Take the next line as the answer if it is one; nobody else is there to ask."""
+        """Takes the next line as the answer if it is one; in a pipe there is no one else to ask."""
         decision = DECISIONS.get((await lines.peek() or "").strip().lower())
         if decision is None:
             await conversation.answer("deny")
@@ -148,7 +151,7 @@ class _Lines:
             try:
                 loop.call_soon_threadsafe(self._arrive, [*lines, *ended], not data)
             except RuntimeError:
-                # The loop is closed: nobody reads any more.
+                # The loop is closed, and with it the reader.
                 return
             if not data:
                 return

@@ -24,7 +24,7 @@ class StreamedReply:
         return self._pending
 
     def feed(self, delta: str) -> list[str]:
-        """Take the next piece of the stream."""
+        """Takes the next piece of the stream."""
         if self._broken:
             return []
         self._pending += clean(delta)
@@ -36,7 +36,7 @@ class StreamedReply:
         self._pending = ""
 
     def finish(self, whole: str | None = None) -> list[str]:
-        """End the text: with the `whole`, what of it is not given out yet; without, what has come."""
+        """Ends the text: with the `whole`, what of it is not given out yet; without, what has come."""
         if whole is not None:
             self._pending = _after(clean(whole), self._given)
             self._begin_scan()

@@ -15,10 +15,10 @@ class Screen(Protocol):
     by_line: bool
 
     async def show(self, *things: RenderableType) -> None:
-        """Show something with room around it."""
+        """Shows something with room around it."""
 
     async def line(self, text: Text, *, below: bool = False) -> None:
-        """Show one line, close to the lines before it; `below` puts it under whatever came last."""
+        """Shows one line, close to the lines before it; `below` puts it under whatever came last."""
 
     async def reply(self, pieces: list[str], tail: str) -> None:
-        """Show finished pieces of a reply, and its unfinished tail for as long as it grows."""
+        """Shows finished pieces of a reply, and its unfinished tail for as long as it grows."""

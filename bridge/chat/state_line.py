@@ -15,7 +15,7 @@ _FRAMES_PER_SECOND = 10
 
 
 def state_line(conversation: Conversation, now: float | None = None) -> str:
-    """Return the state in words; `now` in seconds of the monotonic clock."""
+    """Returns the state in words; `now` in seconds of the monotonic clock."""
     now = time.monotonic() if now is None else now
     spinner = _SPINNER[int(now * _FRAMES_PER_SECOND) % len(_SPINNER)]
     if conversation.link_text:
@@ -30,6 +30,8 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
         return f"{spinner} {conversation.busy_with}…"
     turns, waiting = conversation.turns, conversation.waiting
     parts = ["idle", counted(turns, "turn")]
+    if conversation.background:
+        parts.append(f"{counted(len(conversation.background), 'job')} in the background: Ctrl-C stops")
     if waiting:
         parts.append(f"{waiting} waiting to be remembered")
     return " · ".join(parts)

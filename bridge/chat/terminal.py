@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.document import Document
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
@@ -62,7 +63,10 @@ class Terminal:
     ) -> None:
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
-        self._entered: asyncio.Queue[str | None] = asyncio.Queue()
+        #: Lines, each with the question that was shown when it was begun.
+        self._entered: asyncio.Queue[tuple[str, str | None]] = asyncio.Queue()
+        self._asked: str | None = None
+        self._had_text = False
         self._tail = ""
         self._drawn_tail: tuple[str, int, FormattedText] = ("", 0, FormattedText())
         self._last = ""
@@ -80,6 +84,7 @@ class Terminal:
             input=source,
             output=output,
         )
+        self._session.default_buffer.on_text_changed += self._typed
         self._session.app.min_redraw_interval = _REDRAW_SECONDS
 
     @property
@@ -88,17 +93,17 @@ class Terminal:
         return self._commands.names if self._commands is not None else []
 
     async def show(self, *things: RenderableType) -> None:
-        """Print something with an empty line before it."""
+        """Prints something with an empty line before it."""
         await self._print("block", self._ansi(*things))
 
     async def line(self, text: Text, *, below: bool = False) -> None:
-        """Print one line close to other lines."""
+        """Prints one line close to other lines."""
         if below:
             self._last = "line"
         await self._print("line", self._ansi(text))
 
     async def reply(self, pieces: list[str], tail: str) -> None:
-        """Print the finished pieces as Markdown, and keep the tail growing above the input line."""
+        """Prints the finished pieces as Markdown, and keeps the tail growing above the input line."""
         if pieces:
             drawn = [self._markdown(piece) for piece in pieces]
             await self._print("block", "\n".join(drawn), tail=tail)
@@ -107,7 +112,7 @@ class Terminal:
             self._session.app.invalidate()
 
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
-        """Read lines until the person leaves."""
+        """Reads lines until the person leaves."""
         self._conversation, self._commands = conversation, commands
         with patch_stdout(raw=True):  # for anything that is printed past us
             async with asyncio.TaskGroup() as group:
@@ -123,11 +128,13 @@ class Terminal:
 
     async def _work(self, conversation: Conversation, commands: Commands) -> None:
         """Do what was entered in order, while the prompt stays open."""
-        while (text := await self._entered.get()) is not None:
-            # Only a whole line answers: a first letter may begin a message that says anything.
-            decision = DECISIONS.get(text.strip().lower()) if conversation.questions else None
+        while True:
+            text, asked = await self._entered.get()
+            # Only a whole line answers: a first letter may begin a message that says anything. And it answers only what
+            # was asked when it was begun: a question that comes while a "yes" is written to the agent is none of its.
+            decision = DECISIONS.get(text.strip().lower()) if asked is not None else None
             if decision is not None:
-                await conversation.answer(decision)
+                await conversation.answer(decision, asked)
             elif text.startswith("/"):
                 if not await commands.run(text):
                     break
@@ -156,7 +163,7 @@ class Terminal:
         return out.getvalue()
 
     def _markdown(self, text: str) -> str:
-        """Draw Markdown without the empty lines it puts around some blocks: the screen spaces them."""
+        """Draws Markdown without the empty lines it puts around some blocks: the screen spaces them."""
         lines = self._ansi(markdown(text)).split("\n")
         filled = [number for number, line in enumerate(lines) if _SEQUENCE.sub("", line).strip()]
         return "\n".join([*lines[filled[0] : filled[-1] + 1], ""]) if filled else ""
@@ -217,8 +224,16 @@ class Terminal:
         text = buffer.text
         if text.strip():
             buffer.append_to_history()
+            asked = self._asked
             buffer.reset()
-            self._entered.put_nowait(text)
+            self._entered.put_nowait((text, asked))
+
+    def _typed(self, buffer: Buffer) -> None:
+        """Notes what was asked when a line was begun."""
+        if buffer.text and not self._had_text:
+            questions = self._conversation.questions if self._conversation is not None else None
+            self._asked = questions[0].request_id if questions else None
+        self._had_text = bool(buffer.text)
 
     def _ctrl_c(self, event: KeyPressEvent) -> None:
         event.app.create_background_task(self._interrupt(had_text=bool(event.current_buffer.text)))

@@ -20,10 +20,10 @@ _FORBIDDEN = dict.fromkeys(
 
 
 def clean(text: object) -> str:
-    """Return the text without anything a terminal would obey."""
+    """Returns the text without anything a terminal would obey."""
     return str(text).translate(_FORBIDDEN)
 
 
 def one_line(text: object) -> str:
-    """Return the cleaned text with every run of white space as one space."""
+    """Returns the cleaned text with every run of white space as one space."""
     return " ".join(clean(text).split())

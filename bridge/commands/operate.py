@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from bridge import app, data_folder
-from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
+from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
 from bridge.door.people import Person
 from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
 from bridge.hosts.host import HostError
@@ -52,7 +52,7 @@ class _Sprites(msgspec.Struct):
 
 
 def add_users_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `users`."""
+    """Adds the options of `users`."""
     commands = parser.add_subparsers(required=True, metavar="add|list|link|revoke|restore")
     every: list[tuple[str, str, Work]] = [
         ("add", "a new person: prints a login link and a token for programs, once", _add),
@@ -72,14 +72,14 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `status`."""
+    """Adds the options of `status`."""
     parser.add_argument("--json", action="store_true", help="for programs")
     _add_data(parser)
     parser.set_defaults(work=_status)
 
 
 def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `deploy`."""
+    """Adds the options of `deploy`."""
     parser.add_argument("name", metavar="NAME", help="the person whose sprite it is")
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
@@ -89,11 +89,11 @@ def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help="default: ./data")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one of the commands; the exit status."""
+    """Runs one of the commands; the exit status."""
     work: Work = arguments.work
     try:
         settings = from_environment(data=arguments.data, provider=getattr(arguments, "provider", "local"))
@@ -219,7 +219,7 @@ async def _follow_deploy(session: aiohttp.ClientSession, name: str) -> int:
 
 @asynccontextmanager
 async def _bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """The running bridge; NoBridgeError when the data folder is nobody's. One that is starting is waited for."""
+    """The running bridge; NoBridgeError when no bridge owns the data folder. One that is starting is waited for."""
     deadline = time.monotonic() + _STARTING_SECONDS
     async with AsyncExitStack() as stack:
         while True:

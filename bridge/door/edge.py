@@ -18,6 +18,7 @@ from aiohttp.typedefs import Middleware
 
 from bridge.door import login, messages
 from bridge.door.login import Doorkeeper
+from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.observing.metrics import Metrics
 from bridge.observing.request_keys import (
     PERSON,
@@ -28,8 +29,6 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: The largest request that the Messages API takes; nothing else comes near it.
-MAX_BODY_BYTES = 32 * 1024 * 1024
 #: A body has to have arrived by then: 2 Mbit/s for the largest one.
 _BODY_SECONDS = 120.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})

@@ -48,7 +48,7 @@ def page(
     code: str,
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """Say it as a page to a browser, as JSON to anything else: `{"error": {"code", "message"}}`.
+    """Says it as a page to a browser, as JSON to anything else: `{"error": {"code", "message"}}`.
 
     The JSON has the shape of the Messages API's errors as well (`type`), since its clients meet it here, too.
 

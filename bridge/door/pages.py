@@ -81,7 +81,7 @@ class Pages:
         return response
 
     async def asset(self, request: web.Request) -> web.Response:
-        """GET /-/VERSION/NAME, GET /NAME: the same for everybody, so nobody needs to be logged in."""
+        """GET /-/VERSION/NAME, GET /NAME: the same for everyone, so no login is needed."""
         asset = self._assets.get(request.match_info["name"])
         if asset is None or request.match_info["name"] == _INDEX:
             return messages.page(request, 404, "There is nothing here", code="not_found")

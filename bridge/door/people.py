@@ -1,7 +1,7 @@
 """Who may come in: people, their login links, browser sessions and Bearer tokens, all in bridge.db.
 
 Owns the rules (a link works once and not for ever, a revoked person is out at once) and their SQL; knows no HTTP.
-What is handed out is random and stored as SHA-256 only, so the file lets nobody in.
+What is handed out is random and stored as SHA-256 only, so the file opens no door.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class People:
         self._database = database
 
     async def prepare(self) -> None:
-        """Drop what has expired, and let whoever starts the bridge be known; called once at the start."""
+        """Drops what has expired, and adds the local person; called once at the start."""
 
         def drop(tx: sqlite3.Connection) -> None:
             now = time.time()
-            # A used link is remembered for its time: whoever opens it again is told why it does not work.
+            # A used link is remembered for its time: opening it again says why it does not work.
             tx.execute("DELETE FROM login_links WHERE expires_at < ?", (now - LINK_SECONDS,))
             tx.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
             tx.execute("INSERT OR IGNORE INTO people (name, created_at) VALUES (?, ?)", (LOCAL_PERSON, now))
@@ -88,7 +88,7 @@ class People:
     # --- for the operator ---
 
     async def add(self, name: str) -> tuple[str, str]:
-        """Add a person; return a login link's token and a Bearer token, neither of which can be shown again."""
+        """Adds a person; returns a login link's token and a Bearer token, neither of which can be shown again."""
         if NAME.fullmatch(name) is None:
             raise PeopleError(f"{name!r} is no name here: up to 39 of a-z, 0-9 and -, beginning with a letter.")
         if name == LOCAL_PERSON:
@@ -111,7 +111,7 @@ class People:
         return await self._database.write(insert), bearer
 
     async def restore(self, name: str) -> tuple[str, str]:
-        """Let a revoked person in again; return a new login link's token and a new Bearer token."""
+        """Lets a revoked person in again; returns a new login link's token and a new Bearer token."""
         bearer = _BEARER_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
 
         def update(tx: sqlite3.Connection) -> str:
@@ -124,7 +124,7 @@ class People:
         return await self._database.write(update), bearer
 
     async def link(self, name: str) -> str:
-        """Return a new login link's token."""
+        """Returns a new login link's token."""
 
         def insert(tx: sqlite3.Connection) -> str:
             _require(tx, name)
@@ -137,9 +137,9 @@ class People:
         await self._database.read(lambda db: _require(db, name))
 
     async def revoke(self, name: str) -> None:
-        """End every session, link and token of a person; open connections are the caller's to end.
+        """Ends every session, link and token of a person; open connections are the caller's to end.
 
-        Whoever starts the bridge on this machine is logged out, and may come in again.
+        The local person is logged out, and may log in again.
         """
 
         def update(tx: sqlite3.Connection) -> None:
@@ -170,7 +170,7 @@ class People:
         return any(person.revoked_at is None and person.name != LOCAL_PERSON for person in await self.everyone())
 
     async def local_link(self) -> str:
-        """A login link's token for whoever started the bridge; earlier ones of theirs end."""
+        """A login link's token for the local person; their earlier ones end."""
 
         def insert(tx: sqlite3.Connection) -> str:
             tx.execute("DELETE FROM login_links WHERE person = ? AND used_at IS NULL", (LOCAL_PERSON,))
@@ -181,7 +181,7 @@ class People:
     # --- at the door ---
 
     async def redeem(self, token: str) -> Session | LinkProblem:
-        """Use a login link up: a new session, or why there is none."""
+        """Uses a login link up: a new session, or why there is none."""
 
         def use(tx: sqlite3.Connection) -> Session | LinkProblem:
             now = time.time()
@@ -209,7 +209,7 @@ class People:
         )
 
     async def renew_session(self, session_id: str) -> bool:
-        """Give a session its full time again; False where it is a day old at most, or over."""
+        """Gives a session its full time again; False where it is a day old at most, or over."""
         now = time.time()
 
         def update(tx: sqlite3.Connection) -> bool:
@@ -226,13 +226,13 @@ class People:
         return await self._name("SELECT person FROM person_tokens WHERE token_sha256 = ?", token_sha256(token))
 
     async def end_session(self, session_id: str) -> None:
-        """Log a browser out."""
+        """Logs a browser out."""
         await self._database.write(
             lambda tx: tx.execute("DELETE FROM sessions WHERE id_sha256 = ?", (token_sha256(session_id),))
         )
 
     async def seen(self, name: str) -> None:
-        """Note that a person is here, where the disk allows: nobody is kept out for the sake of a note."""
+        """Notes that a person is here, where the disk allows; a failed note keeps no one out."""
         try:
             await self._database.write(
                 lambda tx: tx.execute("UPDATE people SET last_seen_at = ? WHERE name = ?", (time.time(), name))

@@ -65,7 +65,10 @@ class Visitors:
 
 
 async def _close(visitors: set[_Visitor], code: int, reason: bytes) -> None:
-    closing = [asyncio.create_task(visitor.socket.close(code=code, message=reason)) for visitor in visitors]
+    closing = [
+        asyncio.create_task(visitor.socket.close(code=code, message=reason), name=f"close {visitor.person}")
+        for visitor in visitors
+    ]
     if closing:
         # A peer that does not answer is not waited for: its connection ends with the server's.
         _, waiting = await asyncio.wait(closing, timeout=_CLOSE_SECONDS)

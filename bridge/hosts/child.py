@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bridge.hosts.host import HostError
+from bridge.tasks import TaskSet
 
 #: Where `python -m sprite` finds the package: beside this one.
 _ROOT = Path(__file__).resolve().parents[2]
@@ -41,9 +42,10 @@ class Child:
         self._process = process
         self._said = {"stdout": "", "stderr": ""}
         self._spoke = asyncio.Event()
+        self._tasks = TaskSet()
         self._readers = [
-            asyncio.create_task(self._listen("stdout", process.stdout), name="sprite-stdout"),
-            asyncio.create_task(self._listen("stderr", process.stderr), name="sprite-stderr"),
+            self._tasks.start(self._listen("stdout", process.stdout), "sprite-stdout"),
+            self._tasks.start(self._listen("stderr", process.stderr), "sprite-stderr"),
         ]
 
     @classmethod
@@ -108,9 +110,7 @@ class Child:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 await self._process.wait()
-            for reader in self._readers:
-                reader.cancel()
-            await asyncio.wait(self._readers)
+            await self._tasks.close()
 
     async def _until_listening(self) -> None:
         try:

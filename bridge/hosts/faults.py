@@ -19,7 +19,7 @@ _TOKEN_MESSAGE = "The Sprites API refuses the token: check SPRITES_TOKEN."  # no
 _DISK_MESSAGE = "The VM's disk is full. Free some space there (its owner can ask the agent to), then try again."
 _STATUS_IN_TEXT = re.compile(r"\(status (\d{3})\)(?::\s*(.*))?$", re.DOTALL)
 _LONGEST_MESSAGE = 300
-#: Nobody is asked to wait longer than this without being told.
+#: People are told after waiting this long.
 _LONGEST_ASKED_SECONDS = 60.0
 
 

@@ -31,15 +31,16 @@ from bridge.hosts.host import (
 )
 from bridge.hosts.workspace import ADDRESS, LOCK, SYSTEM, TOKEN
 from bridge.locks import is_held
+from bridge.tasks import TaskSet
 
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
 #: One that lived so long was well: its death counts as the first.
 _WELL_SECONDS = 60.0
-#: So many deaths in a row are said to whoever waits.
+#: After so many deaths in a row the waiters are told.
 _DEATHS_TO_SAY = 3
-#: After so many nobody tries any more until somebody asks for the sprite again.
+#: After so many no restart is tried until the sprite is asked for again.
 _DEATHS_TO_GIVE_UP = 8
 #: A sprite that is just starting elsewhere writes its address soon.
 _ADDRESS_SECONDS = 10.0
@@ -170,6 +171,7 @@ class _Resident:
         self._child: Child | None = None
         self._address: tuple[str, int] | None = None
         self._news = asyncio.Event()
+        self._tasks = TaskSet()
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -187,7 +189,7 @@ class _Resident:
         if self._keeper is None or (self._keeper.done() and self._address is None):
             report("waking", "The sprite is being started.")
             self.failure = None
-            self._keeper = asyncio.create_task(self._keep(), name=f"keeper of {self.workspace.name}")
+            self._keeper = self._tasks.start(self._keep(), f"keeper of {self.workspace.name}")
         while self._address is None:
             if self.failure is not None:
                 raise HostError(str(self.failure), retryable=self.failure.retryable)
@@ -202,13 +204,19 @@ class _Resident:
 
     async def close(self) -> None:
         """Stops the child, if there is one; a start under way is abandoned."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        await self._tasks.close()
         if self._child is not None:
             await self._child.stop()
 
     async def _keep(self) -> None:
+        try:
+            await self._keep_up()
+        finally:
+            if self._address is None and self.failure is None:
+                # A fault of ours, or the end: whoever waits is told, and the next wish tries again.
+                self._tell(failure=HostError("The sprite could not be started; the bridge's log says why."))
+
+    async def _keep_up(self) -> None:
         """Starts the sprite, and again whenever it has died; ends where only a new wish is worth a try."""
         deaths = 0
         while deaths < _DEATHS_TO_GIVE_UP:
@@ -225,7 +233,7 @@ class _Resident:
             except HostError as error:
                 deaths += 1
                 failure = error
-            except Exception as error:  # noqa: BLE001 - a fault in whoever mints tokens reaches who waits, in words
+            except Exception as error:  # noqa: BLE001 - a failed token reaches the waiters as an error message
                 deaths += 1
                 failure = HostError(f"The sprite cannot be started: {error}")
             self._tell(failure=failure)

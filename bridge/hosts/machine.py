@@ -45,7 +45,7 @@ _PATIENCE_SECONDS = 90.0
 #: What the API and the way to it may raise; anything else is a fault of ours.
 _PASSING = (sprites.SpriteError, httpx.HTTPError, websockets.WebSocketException, OSError, TimeoutError)
 _MAX_FRAME_BYTES = 16 * 1024 * 1024
-#: A cut that nobody announced (a frozen VM) is noticed within twice this.
+#: A silent cut (a frozen VM) is noticed within twice this.
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
 
@@ -93,10 +93,10 @@ class Machine:
                 raise
 
     async def restrict(self, allowed: Sequence[str]) -> None:
-        """Lets it reach these domains and no others."""
+        """Lets it reach these domains and no others; none named, all of the internet."""
         rules = [sprites.PolicyRule(domain=domain, action="allow") for domain in allowed]
-        # An empty list would mean everything; the last rule makes it mean nothing else.
-        policy = sprites.NetworkPolicy([*rules, sprites.PolicyRule(domain="*", action="deny")])
+        # An empty list means everything; the last rule makes any other mean nothing else.
+        policy = sprites.NetworkPolicy([*rules, sprites.PolicyRule(domain="*", action="deny")] if rules else [])
         await self._call("setting the network policy", lambda: self._sprite.update_network_policy(policy))
 
     async def checkpoint(self, comment: str) -> None:
@@ -227,7 +227,7 @@ class Machine:
     # --- the stream into it ---
 
     async def connect(self, port: int) -> ProxyChannel:
-        """A byte stream to a TCP port of the VM; a sleeping VM wakes. HostError if nobody listens there."""
+        """A byte stream to a TCP port of the VM; a sleeping VM wakes. HostError if nothing listens there."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 socket = await self._dial("proxy")

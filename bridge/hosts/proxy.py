@@ -9,6 +9,8 @@ from collections import deque
 import websockets
 from websockets.asyncio.client import ClientConnection
 
+from bridge.tasks import TaskSet
+
 #: What may wait to be sent before `drain` waits.
 _HIGH_WATER_BYTES = 256 * 1024
 
@@ -24,7 +26,8 @@ class ProxyChannel:
         self._drained = asyncio.Event()
         self._drained.set()
         self._error: OSError | None = None
-        self._sender = asyncio.create_task(self._send(), name="proxy-sender")
+        self._tasks = TaskSet()
+        self._tasks.start(self._send(), "proxy-sender")
 
     async def read(self) -> bytes:
         """See Channel."""
@@ -47,7 +50,8 @@ class ProxyChannel:
 
     async def drain(self) -> None:
         """See Channel."""
-        await self._drained.wait()
+        if self._error is None:
+            await self._drained.wait()
         if self._error is not None:
             raise self._error
 
@@ -58,8 +62,7 @@ class ProxyChannel:
                 while self._waiting and self._error is None:
                     self._drained.clear()
                     await self._drained.wait()
-        self._sender.cancel()
-        await asyncio.wait([self._sender])
+        await self._tasks.close()
         await self._socket.close()
 
     async def _send(self) -> None:
@@ -79,4 +82,6 @@ class ProxyChannel:
             self._error = ConnectionResetError("The connection to the VM was cut.")
             self._error.__cause__ = error
         finally:
+            # However it ended, nothing is sent any more, and whoever drains has to know.
+            self._error = self._error or ConnectionResetError("The connection to the VM was given up.")
             self._drained.set()

@@ -1,7 +1,7 @@
 """Reads a few top-level values of a JSON object while its bytes pass by in chunks, without keeping the rest.
 
 Pure: bytes in, raw values out. The top level is checked strictly and a wanted key may stand there once only, and in no
-other case (Go's decoder takes `Model` for `model`), so that whoever parses the same bytes afterwards finds the same
+other case (Go's decoder takes `Model` for `model`), so that the upstream, parsing the same bytes, finds the same
 values; deeper levels are only walked over, and whether they are valid JSON is left to that reader. No chunk is ever
 copied or joined; the work per byte is bounded.
 """

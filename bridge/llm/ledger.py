@@ -16,7 +16,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from typing import Literal, Self
 
 from bridge.database import Database
 from bridge.llm.budgets import Spent, day_begins, month_begins
+from bridge.tasks import owned_task
 from sprite.prices import Usage
 
 log = logging.getLogger(__name__)
@@ -97,13 +98,21 @@ class Spend:
 class Ledger:
     """`async with Ledger(database) as ledger:`; leaving it writes what is left.
 
-    `clock` gives Unix seconds; `patience` is for how many seconds the disk may refuse before `is_behind`.
+    `clock` gives Unix seconds; `patience` is for how many seconds the disk may refuse before `is_behind`. Should the
+    writer die, `on_death` is called, and leaving raises TaskDiedError.
     """
 
     def __init__(
-        self, database: Database, clock: Callable[[], float] = time.time, patience: float = _PATIENCE_SECONDS
+        self,
+        database: Database,
+        clock: Callable[[], float] = time.time,
+        patience: float = _PATIENCE_SECONDS,
+        *,
+        on_death: Callable[[], None] = lambda: None,
     ) -> None:
         self._database = database
+        self._on_death = on_death
+        self._stack = AsyncExitStack()
         self._clock = clock
         self._patience = patience
         self._next_id = 1
@@ -118,7 +127,7 @@ class Ledger:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the disk has refused for so long that no more should be spent; or nobody writes any more."""
+        """Whether the disk has refused for so long that no more should be spent, or whether the writer has stopped."""
         if self._writer is not None and self._writer.done():
             return True
         return self._failing_since is not None and time.monotonic() - self._failing_since >= self._patience
@@ -132,24 +141,24 @@ class Ledger:
         newest, path = await self._database.write(take_over)
         self._next_id = newest + 1
         self._log_file = Path(f"{path}-wal")
-        self._writer = asyncio.create_task(self._write_on(), name="ledger")
-        self._writer.add_done_callback(_say_if_it_failed)
+        self._writer = await self._stack.enter_async_context(
+            owned_task(self._write_on(), name="ledger", on_death=self._on_death)
+        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is not None:
-            self._writer.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._writer
-        await self.flush()
-        await self._sync()
-        if self._pending:
-            log.error("model calls could not be written to the ledger", extra={"count": len(self._pending)})
+        try:
+            await self._stack.aclose()
+        finally:
+            await self.flush()
+            await self._sync()
+            if self._pending:
+                log.error("model calls could not be written to the ledger", extra={"count": len(self._pending)})
 
     def open(self, sprite: str, model: str, held_usd: float | None) -> ModelCall:
-        """Note a call that begins, with what it may cost."""
+        """Notes a call that begins, with what it may cost."""
         call = ModelCall(self._next_id, self._clock(), sprite, model, held_usd)
         self._next_id += 1
         self.note(call)
@@ -176,7 +185,7 @@ class Ledger:
         return [Spend(**dict(row)) for row in rows]
 
     async def flush(self) -> None:
-        """Write what is noted so far, as far as the disk allows."""
+        """Writes what is noted so far, as far as the disk allows."""
         async with self._writing:
             calls, self._pending = self._pending, {}
             if not calls:
@@ -221,11 +230,6 @@ class Ledger:
             # A disk that refuses this refuses the next write, too, and is reported there.
             with suppress(OSError):
                 await asyncio.to_thread(_sync_file, self._log_file)
-
-
-def _say_if_it_failed(writer: asyncio.Task[None]) -> None:
-    if not writer.cancelled() and (error := writer.exception()) is not None:
-        log.critical("the ledger's writer has ended", exc_info=error)
 
 
 def _sync_file(path: Path) -> None:

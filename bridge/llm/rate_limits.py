@@ -50,7 +50,7 @@ class RateLimits:
 
     @contextmanager
     def counted(self, sprite: str) -> Iterator[None]:
-        """Count a call while the block runs. TooOftenError when it is one too many."""
+        """Counts a call while the block runs. TooOftenError when it is one too many."""
         use = self._take(sprite)
         use.in_flight += 1
         try:

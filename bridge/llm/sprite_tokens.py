@@ -46,7 +46,7 @@ class SpriteTokens:
         return self._sprites.get(token_sha256(token))
 
     async def rotate(self, sprite: str) -> str:
-        """Make a sprite's token anew and return it, this once; sqlite3.Error where the disk refuses."""
+        """Makes a sprite's token anew and returns it, this once; sqlite3.Error where the disk refuses."""
         token = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         hashed = token_sha256(token)
 
@@ -61,7 +61,7 @@ class SpriteTokens:
         return token
 
     async def revoke(self, sprite: str) -> None:
-        """End a sprite's token, if it has one."""
+        """Ends a sprite's token, if it has one."""
         self._forget(sprite)
         await self._database.write(lambda tx: tx.execute("DELETE FROM sprite_tokens WHERE sprite = ?", (sprite,)))
         self._forget(sprite)

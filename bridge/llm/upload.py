@@ -21,7 +21,7 @@ from aiohttp import web
 from bridge.llm.errors import RefusedError
 from bridge.llm.json_scanner import MalformedError, TopLevelScanner
 
-#: The API's own limit.
+#: The API's own limit; nothing else that the bridge is sent comes near it.
 MAX_BODY_BYTES = 32 << 20
 #: Looked at in one go, which takes half a millisecond; then others have their turn.
 _SLICE_BYTES = 1 << 16

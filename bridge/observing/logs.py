@@ -37,7 +37,7 @@ def set_up() -> None:
     handler.setFormatter(PlainLines() if watched else JsonLines())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("bridge").setLevel(logging.WARNING if watched else logging.INFO)
-    # What nobody caught would be printed with its words.
+    # Uncaught exceptions would be printed with their message.
     sys.excepthook = lambda *uncaught: logging.getLogger("bridge").critical("a fault of ours", exc_info=uncaught)
 
 

@@ -75,7 +75,7 @@ _HELP = (
 
 
 def answer(request: Request) -> Blocks:
-    """Answer any request but the curator's."""
+    """Answers any request but the curator's."""
     if request.kind == "compaction":
         return _say(compacted(request))
     if request.kind == "side" and (said := side_answer(request)) is not None:
@@ -209,7 +209,7 @@ def _absolute(name: str, request: Request) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Take one pair of quotes or backticks off a text."""
+    """Takes one pair of quotes or backticks off a text."""
     stripped = text.strip()
     found = re.fullmatch(r"(?:([\"'`])(.*)\1|\u201c(.*)\u201d)[.!]?", stripped, re.DOTALL)
     if not found:

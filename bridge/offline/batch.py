@@ -63,7 +63,7 @@ class Batch:
 
 
 def parse_batch(text: str) -> Batch:
-    """Parse the user content of a curation request; what does not fit is left out."""
+    """Parses the user content of a curation request; what does not fit is left out."""
     return Batch(
         turns=tuple(_turn(attributes, content) for attributes, content in _elements("turn", text)),
         learnings=tuple(

@@ -47,7 +47,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 def canvas_call(text: str, past: Iterable[ToolOutcome]) -> Call | None:
-    """Return `(tool name, input)` when `text` asks for the canvas; `card_id` may be empty (none known)."""
+    """Returns `(tool name, input)` when `text` asks for the canvas; `card_id` may be empty (none known)."""
     if update := _UPDATE.search(text):
         return f"{OWN_TOOLS}update_card", {"card_id": last_card_id(text, past), "blocks": _content(update[1])[1]}
     if _CLOSE.search(text):
@@ -58,7 +58,7 @@ def canvas_call(text: str, past: Iterable[ToolOutcome]) -> Call | None:
 
 
 def last_card_id(text: str, past: Iterable[ToolOutcome]) -> str:
-    """Return the id that `text` names, else that of the newest card in the conversation's tool results."""
+    """Returns the id that `text` names, else that of the newest card in the conversation's tool results."""
     if named := _UUID.search(text):
         return named[0]
     for outcome in reversed([*past]):
@@ -81,7 +81,7 @@ def _card(noun: str, rest: str) -> dict[str, Any]:
 
 
 def _content(rest: str, noun: str = "") -> tuple[str, list[dict[str, Any]]]:
-    """Return the card type and its blocks: a table where there are pairs with numbers, else a note."""
+    """Returns the card type and its blocks: a table where there are pairs with numbers, else a note."""
     columns = _COLUMNS.search(rest)
     said = _OPENING.sub("", _COLUMNS.sub("", rest)).strip().rstrip(".!")
     items = [item for item in _ITEMS.split(said) if item.strip()]

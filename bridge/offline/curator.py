@@ -18,7 +18,7 @@ _VALUE_OF = re.compile(r"\A(.*\b(?:is|are|was|be|written|called|named|as|in|at))
 
 
 def curate(text: str) -> str:
-    """Answer the user content of a curation request; `NONE` when there is nothing to learn."""
+    """Answers the user content of a curation request; `NONE` when there is nothing to learn."""
     batch = parse_batch(text)
     learned = _new_findings(batch)
     if not learned:
@@ -35,7 +35,7 @@ def curate(text: str) -> str:
 
 
 def _new_findings(batch: Batch) -> list[Finding]:
-    """Return what the batch teaches that is not known yet, each thing once."""
+    """Returns what the batch teaches that is not known yet, each thing once."""
     known = {normalised(learning.text) for learning in batch.learnings}
     new: list[Finding] = []
     for turn in batch.turns:
@@ -47,7 +47,7 @@ def _new_findings(batch: Batch) -> list[Finding]:
 
 
 def _superseded(found: Finding, learnings: tuple[KnownLearning, ...]) -> KnownLearning | None:
-    """Return the open learning that a correction is about: the closest, the newest of equals."""
+    """Returns the open learning that a correction is about: the closest, the newest of equals."""
     candidates = [
         learning for learning in learnings if learning.type != "ACTION" and related(found.content, learning.text)
     ]
@@ -63,7 +63,7 @@ def _number(text: str) -> int:
 
 
 def _spelt_out(found: Finding, old: KnownLearning | None) -> Finding:
-    """Say what "it" is: "It should be Y" becomes the corrected learning with Y in its value's place."""
+    """Says what "it" is: "It should be Y" becomes the corrected learning with Y in its value's place."""
     if old is None or not found.content.startswith("It should be "):
         return found
     head = _VALUE_OF.match(old.text)
@@ -94,7 +94,7 @@ def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraf
 
 
 def _note_topic(learned: list[Finding], context: FileDraft, batch: Batch) -> None:
-    """Leave one line on what this batch was about, in the person's words that were learned from."""
+    """Leaves one line on what this batch was about, in the person's words that were learned from."""
     first, last = batch.turns[0], batch.turns[-1]
     topic = learned[-1].content[:_LONGEST_TOPIC].rstrip(". ")
     context.add("Recent", f"{last.at[:10]}, turns {first.id} to {last.id}: {topic}")

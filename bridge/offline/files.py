@@ -18,7 +18,7 @@ _BULLET = re.compile(r"\A\s*[-*]\s+")
 
 
 def kinship(one: str, other: str) -> float:
-    """Return from 0 to 1 how much two statements are about the same thing."""
+    """Returns from 0 to 1 how much two statements are about the same thing."""
     left, right = significant(one) - _GENERIC, significant(other) - _GENERIC
     return len(left & right) / min(len(left), len(right)) if left and right else 0.0
 
@@ -39,7 +39,7 @@ class FileDraft:
         self._changed = False
 
     def add(self, heading: str, statement: str) -> None:
-        """Put a line under `## heading`, unless the file says the same already or is full."""
+        """Puts a line under `## heading`, unless the file says the same already or is full."""
         known = {normalised(_BULLET.sub("", line)) for line in self.lines}
         if normalised(statement) in known:
             return
@@ -48,7 +48,7 @@ class FileDraft:
         self._insert(heading, f"- {statement}")
 
     def correct(self, heading: str, statement: str, replaced: str | None) -> None:
-        """Put `statement` in the place of the line about its topic, else under `heading`."""
+        """Puts `statement` in the place of the line about its topic, else under `heading`."""
         old = normalised(replaced or "")
         if old and self._replace_if(lambda line: normalised(line) == old, statement):
             return
@@ -56,12 +56,12 @@ class FileDraft:
             self.add(heading, statement)
 
     def put(self, heading: str, key: str, statement: str) -> None:
-        """Put a line that begins with `key`, in the place of an older one that does."""
+        """Puts a line that begins with `key`, in the place of an older one that does."""
         if not self._replace_if(lambda line: line.startswith(key), statement):
             self.add(heading, statement)
 
     def drop_oldest(self, heading: str, keep: int) -> None:
-        """Keep the newest `keep` lines under `heading`, fewer when the file is over its limit."""
+        """Keeps the newest `keep` lines under `heading`, fewer when the file is over its limit."""
         pinned = self._pinned()
         section = [
             index for index in self._section(heading) if index not in pinned and _BULLET.match(self.lines[index])
@@ -71,7 +71,7 @@ class FileDraft:
             del self.lines[index]
 
     def text(self) -> str | None:
-        """Return the complete content when it changed and fits its limit."""
+        """Returns the complete content when it changed and fits its limit."""
         if self.lines == self._before or len(self.lines) > self.limit or not self._changed:
             return None
         return "\n".join(self.lines)
@@ -106,7 +106,7 @@ class FileDraft:
             self._changed = True
 
     def _section(self, heading: str) -> list[int]:
-        """Return the line numbers of a section, with its heading; empty when there is none."""
+        """Returns the line numbers of a section, with its heading; empty when there is none."""
         numbers: list[int] = []
         inside = False
         for index, line in enumerate(self.lines):
@@ -134,7 +134,7 @@ def _same_subject(one: str, other: str) -> bool:
 
 
 def updates(drafts: Iterable[FileDraft]) -> str:
-    """Return the `*_MD_UPDATE:` parts of a response for the files that changed."""
+    """Returns the `*_MD_UPDATE:` parts of a response for the files that changed."""
     parts = []
     for draft in drafts:
         content = draft.text()

@@ -94,7 +94,7 @@ class Finding:
 
 
 def findings(turn: Turn) -> Iterator[Finding]:
-    """Yield what one turn teaches; nothing when no person asked for the turn."""
+    """Yields what one turn teaches; nothing when no person asked for the turn."""
     if turn.origin != "user":
         return
     for sentence in _SENTENCE.split(_PASTED.sub("\n", turn.user)):
@@ -145,7 +145,7 @@ def _statement(said: str, quote: str, turn_id: str) -> Finding | None:
 
 
 def _finding(kind: str, turn_id: str, content: str, quote: str, detail: str = "") -> Finding:
-    """Make a finding that fits the one-line response format; a cut quote is still verbatim."""
+    """Makes a finding that fits the one-line response format; a cut quote is still verbatim."""
     flat = " ".join(content.replace("|", "/").split())[:_LONGEST_CONTENT]
     short = max(quote.split('"'), key=len)
     return Finding(kind, turn_id, flat[:1].upper() + flat[1:], short[:_LONGEST_QUOTE].strip(), detail)

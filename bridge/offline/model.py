@@ -87,7 +87,7 @@ class OfflineModel:
         await self._runner.cleanup()
 
     async def seen(self, wanted: Callable[[RecordedRequest], bool]) -> RecordedRequest:
-        """Return the newest recorded request that is `wanted`; waits for it when there is none yet."""
+        """Returns the newest recorded request that is `wanted`; waits for it when there is none yet."""
         async with self._arrived:
             while True:
                 for request in reversed(self.requests):
@@ -164,7 +164,7 @@ def _by_rule(request: Request) -> list[dict[str, Any]]:
 
 
 def _drop(http: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-    """Close the connection under the response; what was written before still leaves."""
+    """Closes the connection under the response; what was written before still leaves."""
     if http.transport is not None:
         http.transport.close()
     return response
@@ -183,7 +183,7 @@ def _json(status: int, body: bytes, headers: dict[str, str] | None = None) -> we
 async def _errors_in_shape(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Give every refusal the API's own error shape."""
+    """Gives every refusal the API's own error shape."""
     try:
         response = await handler(request)
     except msgspec.MsgspecError as wrong:

@@ -51,7 +51,7 @@ def is_about_memory(text: str) -> bool:
 
 
 def recall(question: str, request: Request) -> list[str]:
-    """Return the remembered lines that answer `question`, best first; empty when nothing fits."""
+    """Returns the remembered lines that answer `question`, best first; empty when nothing fits."""
     wanted = significant(question)
     lines = [*_memory(request), *_conversation(request)]
     if _EVERYTHING.search(question):
@@ -74,7 +74,7 @@ def recall(question: str, request: Request) -> list[str]:
 
 
 def _memory(request: Request) -> Iterator[_Line]:
-    """Yield the lines of every memory part; a file handed over later stands for the one at boot."""
+    """Yields the lines of every memory part; a file handed over later stands for the one at boot."""
     parts: dict[str, str] = {}
     for tag, attributes, content in _PART.findall(f"{request.system}\n{request.context}"):
         name = _NAME.search(attributes)
@@ -96,7 +96,7 @@ def _lines(content: str, source: str) -> Iterator[_Line]:
 
 
 def _conversation(request: Request) -> Iterator[_Line]:
-    """Yield the sentences that were said before the question, and what a compaction kept of them."""
+    """Yields the sentences that were said before the question, and what a compaction kept of them."""
     kept: Iterable[str] = (entry.text for entry in request.timeline if entry.kind == "summary")
     for text in (*kept, *request.user_texts[:-1]):
         for sentence in _SENTENCE.split(text):

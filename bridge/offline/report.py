@@ -24,7 +24,7 @@ _KEPT_BEFORE = re.compile(r"All user messages:\n(.*?)(?:\n\d\. |\Z)", re.DOTALL)
 
 
 def report(outcomes: Iterable[ToolOutcome]) -> str:
-    """Say in a few words what the tools gave back."""
+    """Says in a few words what the tools gave back."""
     return "\n\n".join([*(_outcome(outcome) for outcome in outcomes), STAND_IN])
 
 
@@ -67,7 +67,7 @@ def _fenced(output: str) -> str:
 
 
 def finished(request: Request) -> str:
-    """Say that a background task is done, and with what."""
+    """Says that a background task is done, and with what."""
     notes = [entry.text for entry in request.timeline if entry.kind == "notification"]
     parts = dict(_TASK_PART.findall(notes[-1])) if notes else {}
     summary = html.unescape(parts.get("summary", "A background task finished")).strip()
@@ -93,13 +93,13 @@ def compacted(request: Request) -> str:
 
 
 def _earlier(summary: str) -> list[str]:
-    """Return the messages that an earlier summary of ours has kept."""
+    """Returns the messages that an earlier summary of ours has kept."""
     found = _KEPT_BEFORE.search(summary)
     return [line for line in found[1].splitlines() if line.startswith("- ")] if found else []
 
 
 def side_answer(request: Request) -> str | None:
-    """Answer a request of the CLI's own that wants a title or a JSON object; None for any other."""
+    """Answers a request of the CLI's own that wants a title or a JSON object; None for any other."""
     title = " ".join(request.user_text.split()[:_LONGEST_TITLE_WORDS]) or "Conversation"
     if request.schema is not None:
         return msgspec.json.encode(_fill(request.schema, title)).decode()
@@ -109,7 +109,7 @@ def side_answer(request: Request) -> str | None:
 
 
 def _fill(schema: dict[str, Any], text: str) -> Any:
-    """Build the smallest value that fits a JSON schema; every string is `text`."""
+    """Builds the smallest value that fits a JSON schema; every string is `text`."""
     if "enum" in schema:
         return schema["enum"][0]
     match schema.get("type"):

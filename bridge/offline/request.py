@@ -124,7 +124,7 @@ class Request:
 
 
 def understand(body: Body, headers: Mapping[str, str]) -> Request:
-    """Turn a decoded body into a `Request`; `headers` have lower-case names."""
+    """Turns a decoded body into a `Request`; `headers` have lower-case names."""
     system = _text_of(body.system)
     if CURATOR_MARKER in system:
         # A batch quotes whole conversations: nothing in it may be taken for the CLI's own wrapping.
@@ -157,7 +157,7 @@ def _kind(system: str, timeline: tuple[TimelineEntry, ...], *, is_subagent: bool
 
 
 def _schema(output_config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the JSON schema that the reply must fit, when one is asked for."""
+    """Returns the JSON schema that the reply must fit, when one is asked for."""
     wanted = output_config.get("format")
     schema = wanted.get("schema") if isinstance(wanted, dict) else None
     return schema if isinstance(schema, dict) else None
@@ -193,7 +193,7 @@ def _result(block: dict[str, Any], calls: Mapping[str, tuple[str, dict[str, Any]
 
 
 def _spoken(text: str) -> Iterator[TimelineEntry]:
-    """Tell a person's words from what the CLI puts into the same role."""
+    """Tells a person's words from what the CLI puts into the same role."""
     stripped = text.strip()
     if "<task-notification>" in stripped and stripped.startswith(("<system-reminder>", "<task-notification>")):
         yield TimelineEntry("notification", stripped)
@@ -210,7 +210,7 @@ def _spoken(text: str) -> Iterator[TimelineEntry]:
 
 
 def _text_of(content: str | list[dict[str, Any]]) -> str:
-    """Join the text blocks of a content."""
+    """Joins the text blocks of a content."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")

@@ -56,7 +56,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     times: int = 1
 
     def content(self) -> list[dict[str, Any]] | None:
-        """Return the step's blocks, or None when the built-in rules shall supply them."""
+        """Returns the step's blocks, or None when the built-in rules shall supply them."""
         if self.blocks is not None:
             return self.blocks
         said = self.text if self.text is not None else self.raw_text
@@ -114,17 +114,17 @@ class Script:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read `{"agent": [step, ...], "curator": [step, ...]}`; raises `MsgspecError`, `OSError`."""
+        """Reads `{"agent": [step, ...], "curator": [step, ...]}`; raises `MsgspecError`, `OSError`."""
         lists = msgspec.json.decode(path.read_bytes(), type=dict[Literal["agent", "curator"], list[Step]])
         return cls(agent=[*lists.get("agent", ())], curator=[*lists.get("curator", ())])
 
     def agent(self, *steps: dict[str, Any] | Step | Rule, audience: Audience = "main") -> Self:
-        """Append steps, or functions `body -> step | None`, which see requests of `audience` for ever."""
+        """Appends steps, or functions `body -> step | None`, which see requests of `audience` for ever."""
         self._agent += [_ScriptedStep(step, audience) for step in steps]
         return self
 
     def curator(self, *steps: dict[str, Any] | Step | Rule) -> Self:
-        """Append steps for the curator's requests."""
+        """Appends steps for the curator's requests."""
         self._curator += [_ScriptedStep(step, "any") for step in steps]
         return self
 
@@ -134,7 +134,7 @@ class Script:
         return sum(entry.uses_left > 0 for entry in self._agent + self._curator)
 
     def take(self, request: Request, body: Callable[[], dict[str, Any]]) -> Step | None:
-        """Use up and return the first step that applies; `body` gives the raw request to functions."""
+        """Uses up and returns the first step that applies; `body` gives the raw request to functions."""
         entries = self._curator if request.kind == "curator" else self._agent
         for entry in entries:
             step = entry.take(request, body)

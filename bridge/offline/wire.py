@@ -26,7 +26,7 @@ _ERROR_TYPES = {
 
 
 def new_id(prefix: str) -> str:
-    """Return an id such as `toolu_01f3...`: random, since a restarted model must not repeat one."""
+    """Returns an id such as `toolu_01f3...`: random, since a restarted model must not repeat one."""
     return f"{prefix}_{secrets.token_hex(12)}"
 
 
@@ -42,7 +42,7 @@ def message(
     usage: dict[str, int],
     stop_reason: str | None,
 ) -> dict[str, Any]:
-    """Build the complete message; `usage` overrides the estimate, `stop_reason` what the blocks imply."""
+    """Builds the complete message; `usage` overrides the estimate, `stop_reason` what the blocks imply."""
     content = [_block(block) for block in blocks]
     calls_tool = any(block["type"] == "tool_use" for block in content)
     written = sum(len(block.get("text", "")) or len(msgspec.json.encode(block.get("input"))) for block in content)
@@ -69,7 +69,7 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def events(full: dict[str, Any]) -> Iterator[bytes]:
-    """Yield the server-sent events that spell out the message `full`."""
+    """Yields the server-sent events that spell out the message `full`."""
     usage = full["usage"]
     opening = full | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}
     yield _event("message_start", message=opening)
@@ -102,7 +102,7 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 def error(status: int, text: str, kind: str | None = None) -> bytes:
-    """Build an error body; `kind` defaults to the API's own name for `status`."""
+    """Builds an error body; `kind` defaults to the API's own name for `status`."""
     named = kind or _ERROR_TYPES.get(status, "api_error")
     return msgspec.json.encode(
         {"type": "error", "error": {"type": named, "message": text}, "request_id": new_id("req")}

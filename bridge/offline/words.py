@@ -36,7 +36,7 @@ _SHORTEST_PLURAL = 4
 
 
 def _stem(word: str) -> str:
-    """Undo simple plurals and possessives: "dates" and "date's" are both "date"."""
+    """Undoes simple plurals and possessives: "dates" and "date's" are both "date"."""
     word = word.removesuffix("'s")
     if len(word) >= _SHORTEST_PLURAL:
         if word.endswith("ies"):
@@ -49,11 +49,11 @@ def _stem(word: str) -> str:
 
 
 def significant(text: str) -> frozenset[str]:
-    """Return the stemmed words of `text` without stop words."""
+    """Returns the stemmed words of `text` without stop words."""
     words = _WORD.findall(text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
     return frozenset(_stem(word) for word in words if word not in _STOP_WORDS)
 
 
 def normalised(text: str) -> str:
-    """Return `text` in lower case with only its words, for telling a repeat from news."""
+    """Returns `text` in lower case with only its words, for telling a repeat from news."""
     return " ".join(_WORD.findall(text.lower()))

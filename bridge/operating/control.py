@@ -10,6 +10,7 @@ token, and none has to be on disk. It speaks HTTP:
     POST   /users/NAME/link     {"link"}
     DELETE /users/NAME          {}
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
+    POST   /give-way            {}: a chat's own bridge ends soon; one that serves refuses
 
 A refusal is `{"error": {"code", "message"}}`, its message for people.
 """
@@ -60,7 +61,7 @@ def listening_socket(run: Path) -> Iterator[socket.socket]:
         path.symlink_to(Path(tempfile.mkdtemp(prefix="bridge-")) / "sock")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Whoever comes before chmod has to get through the folder, which is ours alone.
+        # Before chmod the folder guards it: only our user can enter.
         listener.bind(str(socket_of(run)))
         socket_of(run).chmod(0o600)
         listener.listen(128)
@@ -90,7 +91,7 @@ async def control_session(run: Path) -> AsyncIterator[aiohttp.ClientSession]:
             writer.close()
     except (OSError, TimeoutError) as error:
         raise NoBridgeError(f"No bridge answers on {run.parent}. Start one with `python -m bridge serve`.") from error
-    # A session is long (a chat), its requests are bounded by whoever makes them.
+    # A session is long (a chat), its requests are bounded by their callers.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
     async with aiohttp.ClientSession(_BASE_URL, connector=aiohttp.UnixConnector(str(path)), timeout=timeout) as session:
         yield session

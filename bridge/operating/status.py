@@ -1,4 +1,4 @@
-"""`bridge status`: every sprite at a glance, asked of whoever knows each part; wakes nothing."""
+"""`bridge status`: every sprite at a glance, gathered from the parts that know; wakes nothing."""
 
 from __future__ import annotations
 

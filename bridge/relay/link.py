@@ -13,11 +13,13 @@ import random
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from bridge.hosts.host import HostError
 from bridge.relay.sprite_connection import LinkError, SpriteConnection
+from bridge.tasks import owned_task
 from sprite.protocol.frames import (
     ServerMessage,
     encode,
@@ -75,7 +77,7 @@ class Listener(Protocol):
 
     @property
     def rests(self) -> bool:
-        """Whether nobody would mind if the sprite slept: then it is not probed, and not woken after a cut."""
+        """Whether the sprite may sleep: then it is not probed, and not woken after a cut."""
         ...
 
     @property
@@ -96,6 +98,10 @@ class Listener(Protocol):
 
     def heard(self, message: ServerMessage) -> None:
         """The next message; each durable event once, in order."""
+        ...
+
+    def died(self) -> None:
+        """A fault of ours has ended the link; leaving it raises TaskDiedError."""
         ...
 
 
@@ -122,7 +128,7 @@ class Link:
         self._attempts = 0
         self._down_since = time.monotonic()
         self._nudged = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._stack = AsyncExitStack()
         self._probe_id = str(uuid.uuid4())
         self.change = LinkChange("connecting")
         self._position = Position()
@@ -140,15 +146,15 @@ class Link:
         return self._connection is not None
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run(), name=f"link {self._sprite}")
+        await self._stack.enter_async_context(
+            owned_task(self._run(), name=f"link {self._sprite}", on_death=self._listener.died)
+        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._stack.aclose()
 
     def nudge(self) -> None:
         """Somebody is waiting: a pause ends at once."""

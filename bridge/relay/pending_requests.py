@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bridge.relay.link import Link, LinkDownError
 from bridge.relay.resend_buffer import PendingMessage, ResendBuffer
+from bridge.tasks import TaskSet
 from sprite.protocol.frames import (
     ServerMessage,
     VisitorMessage,
@@ -54,7 +55,7 @@ class PendingRequests:
         self._requests: dict[str, _Request] = {}
         self._resends: ResendBuffer[Subscriber] = ResendBuffer()
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     @property
     def has_undelivered(self) -> bool:
@@ -72,9 +73,7 @@ class PendingRequests:
 
     async def close(self) -> None:
         """Ends what still runs."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def leave(self, member: Subscriber) -> None:
         """Drops a member's requests that wait for the link; its missions are still delivered."""
@@ -112,9 +111,7 @@ class PendingRequests:
         waiting, self._waiting = self._waiting, []
         for member, message in waiting:
             if member in members:
-                task = asyncio.create_task(self._request(member, message), name="request that waited")
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.start(self._request(member, message), "request that waited")
 
     def link_down(self) -> None:
         """Refuses every open request: its answer will not come any more."""

@@ -16,6 +16,7 @@ from aiohttp import WSCloseCode
 
 from bridge.relay.room import IDLE_SECONDS, Room
 from bridge.relay.subscriber import Subscriber
+from bridge.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError
 from sprite.protocol.messages import Error
 
@@ -55,7 +56,7 @@ class Relay:
         self._idle_seconds = idle_seconds
         self._linger_seconds = linger_seconds
         self._rooms: dict[str, Room] = {}
-        self._keepers: set[asyncio.Task[None]] = set()
+        self._keepers = TaskSet()
         self._past: dict[str, Seen] = {}
         self._serving: set[asyncio.Task[object]] = set()
         self._stopping = asyncio.Event()
@@ -69,10 +70,7 @@ class Relay:
         self._stopping.set()
         if self._serving:
             await asyncio.wait(self._serving)
-        keepers = tuple(self._keepers)
-        for keeper in keepers:
-            keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)
+        await self._keepers.close()
 
     def snapshot(self) -> list[Seen]:
         """Every sprite that anybody was connected to since the start, by name."""
@@ -127,26 +125,26 @@ class Relay:
             room.leave(member)
 
     def _room(self, sprite: str) -> Room:
-        """The sprite's room, opened for whoever comes first."""
+        """The sprite's room, opened for its first visitor."""
         room = self._rooms.get(sprite)
         if room is None:
             room = self._rooms[sprite] = Room(self._host, sprite, idle_seconds=self._idle_seconds)
-            keeper = asyncio.create_task(self._keep(room, sprite), name=f"room {sprite}")
-            self._keepers.add(keeper)
-            keeper.add_done_callback(self._keepers.discard)
+            self._keepers.start(self._keep(room, sprite), f"room {sprite}")
         return room
 
     async def _keep(self, room: Room, sprite: str) -> None:
-        """Keeps a room open as long as it is needed, and a while longer."""
+        """Keeps a room open as long as it is needed, and a while longer; one whose link has died is closed."""
         async with room:
-            needed_at = time.monotonic()
-            while room.is_needed or time.monotonic() - needed_at < self._linger_seconds:
-                if room.is_needed:
-                    needed_at = time.monotonic()
-                await asyncio.sleep(min(_LOOK_SECONDS, self._linger_seconds))
-            # Whoever comes from here on gets a new room, while this one is being left.
-            self._past[sprite] = _seen(sprite, room, self._past.get(sprite))
-            del self._rooms[sprite]
+            try:
+                needed_at = time.monotonic()
+                while not room.has_died and (room.is_needed or time.monotonic() - needed_at < self._linger_seconds):
+                    if room.is_needed:
+                        needed_at = time.monotonic()
+                    await asyncio.sleep(min(_LOOK_SECONDS, self._linger_seconds))
+            finally:
+                # New visitors get a new room while this one closes.
+                self._past[sprite] = _seen(sprite, room, self._past.get(sprite))
+                del self._rooms[sprite]
 
 
 def _seen(sprite: str, room: Room, past: Seen | None) -> Seen:

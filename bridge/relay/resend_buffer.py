@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 _Sender = TypeVar("_Sender")
 
-#: A person writes that much only with something pasted; more is refused, so that nobody fills the memory unseen.
+#: A person writes that much only with something pasted; more is refused, since it is held in memory.
 MAX_MESSAGES = 100
 MAX_BYTES = 8 * 1024 * 1024
 

@@ -44,6 +44,7 @@ from sprite.protocol.messages import (
     PermissionRequest,
     PermissionResolved,
     Ping,
+    SessionUpdate,
     StackUpdate,
     StateSync,
 )
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What all members hear; anything else is an answer, and goes to whoever asked.
+#: What all members hear; anything else is an answer, and goes to the member that asked.
 _EVENTS = (
     AgentEvent,
     CanvasUpdate,
@@ -65,13 +66,14 @@ _EVENTS = (
     MemoryUpdate,
     PermissionRequest,
     PermissionResolved,
+    SessionUpdate,
     StackUpdate,
 )
 _LONGEST_ID = 200
 #: Connections beside the link, for members that were away for longer.
 _CATCH_UPS = 4
 _CATCH_UP_AGAIN_SECONDS = 0.5
-#: When nobody has done anything for so long and nothing is under way, the sprite may sleep.
+#: After this long without activity the sprite may sleep.
 IDLE_SECONDS = 300.0
 
 
@@ -93,10 +95,15 @@ class Room:
         #: A state that everybody gets is about to come; it counts how often the live stream began anew.
         self._sync_is_due = True
         self._generation = 0
-        self._running: str | None = None
+        #: The turns under way: a mission's, and beside it one that the agent began by itself.
+        self._running: set[str] = set()
+        #: When the sprite stops keeping its VM awake for work in the background.
+        self._held_until: float | None = None
         self._mission_log = MissionLog(sprite)
         self._active_at = time.monotonic()
         self._seen_at: float | None = None
+        #: Whether the link is gone for good, which nothing but a fault of ours can do.
+        self.has_died = False
 
     async def __aenter__(self) -> Self:
         await self._link.__aenter__()
@@ -105,6 +112,11 @@ class Room:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._members:
+            # Only by a fault of ours does a room end with people in it; they come again, to a new one.
+            log.critical("the room of %s ends with people in it", self._sprite, extra={"count": len(self._members)})
+        for member in self._members:
+            member.cut()
         tasks = list(self._catching_up.values())
         for task in tasks:
             task.cancel()
@@ -182,14 +194,19 @@ class Room:
 
     @property
     def rests(self) -> bool:
-        """Nobody has done anything for long, nothing is under way, and nothing waits to be delivered."""
+        """Whether the room has been idle long enough, with nothing under way and nothing to deliver."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
-        return idle and self._running is None and self._requests.is_empty
+        is_held = self._held_until is not None and time.time() < self._held_until
+        return idle and not self._running and not is_held and self._requests.is_empty
 
     @property
     def awaits_state(self) -> bool:
         """The live stream begins anew: a state has to come."""
         return self._sync_is_due
+
+    def died(self) -> None:
+        """See Listener."""
+        self.has_died = True
 
     def changed(self, change: LinkChange) -> None:
         """Tells everybody how the link is."""
@@ -210,7 +227,7 @@ class Room:
         return self._requests.resends()
 
     def heard(self, message: ServerMessage) -> None:
-        """An answer for whoever asked, or an event for everybody."""
+        """Routes an answer to the member that asked, an event to all."""
         if message.reply_to is not None:
             self._requests.answer(message, message.reply_to, self._members)
         elif isinstance(message.payload, StateSync):
@@ -220,7 +237,7 @@ class Room:
                 self._begin_anew(self._link.welcome)
             self._broadcast(message)
         elif isinstance(message.payload, _EVENTS):
-            self._note_running(message.payload)
+            self._note_work(message.payload)
             self._broadcast(message)
 
     def _begin_anew(self, welcome: AuthOk) -> None:
@@ -234,9 +251,11 @@ class Room:
     def _state(self, sync: StateSync) -> None:
         """The state as it now is: the end of a new beginning, or (after a forget) news for everybody.
 
-        What was said before may have been forgotten, so nobody gets it from here any more.
+        What was said before may have been forgotten, so it is not replayed from here any more.
         """
-        self._running = sync.session.running_mission_id
+        running = [] if sync.running is None else [sync.running.mission_id]
+        self._running = {*running, *filter(None, [sync.session.running_mission_id])}
+        self._held_until = sync.session.held_until
         if self._sync_is_due:
             self._sync_is_due = False
         else:
@@ -260,11 +279,15 @@ class Room:
         for member in tuple(self._live):
             member.event(frame, message.seq)
 
-    def _note_running(self, payload: object) -> None:
-        if isinstance(payload, AgentEvent) and payload.mission_id is not None:
-            self._running = None if isinstance(payload, Ending) else payload.mission_id
+    def _note_work(self, payload: object) -> None:
+        if isinstance(payload, SessionUpdate):
+            self._held_until = payload.session.held_until
+        elif isinstance(payload, AgentEvent) and payload.mission_id is not None:
             if isinstance(payload, Ending):
+                self._running.discard(payload.mission_id)
                 self._mission_log.ended(payload)
+            else:
+                self._running.add(payload.mission_id)
 
     # --- bringing members up to date ---
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         ServerPayload,
     )
 
-#: The first frame says where to begin; nobody needs long for it.
+#: The first frame says where to begin, and a client has it ready.
 _FIRST_FRAME_SECONDS = 10.0
 #: A client that has let this much pile up is cut off; it can resume.
 _MAX_OUTBOX_BYTES = 8 * 1024 * 1024

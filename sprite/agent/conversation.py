@@ -7,6 +7,7 @@ handed hooks, tools and callbacks, and says when the CLI is gone.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import claude_agent_sdk
 from claude_agent_sdk import (
     CanUseTool,
     ClaudeAgentOptions,
@@ -29,12 +31,22 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import HookEvent
 
 from sprite import __version__
+from sprite.agent.parent_death import wrapped
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError
 from sprite.protocol.tools import TOOL_SERVER
+from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
+#: The CLI that the SDK's wheel carries; without it, the SDK looks for another.
+BUNDLED_CLI = Path(claude_agent_sdk.__file__).parent / "_bundled/claude"
+#: What the agent is for; the CLI's schedules, worktrees and workflows are not, and each costs room in every request.
+TOOLS = ["Bash", "Read", "Write", "Edit", "WebFetch", "WebSearch", "Agent", "TaskStop"]
+#: The CLI's other agent types: the general one does, and `statusline-setup` has nothing to set up here.
+NO_AGENTS = ["Agent(claude)", "Agent(Explore)", "Agent(Plan)", "Agent(statusline-setup)"]
+#: Commits are the person's: nothing of the CLI's making is signed to them, nor is the agent told how to.
+CLI_SETTINGS = {"attribution": {"commit": "", "pr": ""}, "includeGitInstructions": False, "disableBundledSkills": True}
 #: A turn of this many steps has lost its way; the person is asked how to go on.
 MAX_TURNS = 250
 #: One message of the CLI's can carry a whole file's content.
@@ -82,7 +94,7 @@ class Conversation:
         self._on_death = on_death
         self._on_end = on_end
         self._client: ClaudeSDKClient | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
         self._stderr: list[str] = []
         self._closing = False
         self.alive = False
@@ -99,7 +111,7 @@ class Conversation:
             raise AgentError(f"The agent's process would not start: {self._last_words(error)}") from error
         self._client = client
         self.alive = True
-        self._reader = asyncio.create_task(self._read(client), name="agent stream")
+        self._tasks.start(self._read(client), "agent stream")
 
     async def ask(self, text: str, message_uuid: str) -> None:
         """Hands over a person's words, exactly as written. AgentError if the CLI is gone."""
@@ -119,16 +131,18 @@ class Conversation:
             self.alive = False
             raise AgentError(f"The agent's process has died: {self._last_words(error)}") from error
 
-    async def interrupt(self) -> None:
-        """Asks the CLI to stop its turn. AgentError if it does not answer in time."""
-        if self._client is None:
-            return
-        try:
-            async with asyncio.timeout(INTERRUPT_TIMEOUT_SECONDS):
-                await self._client.interrupt()
-        except Exception as error:
-            # The SDK raises a bare Exception for a refused control request.
-            raise AgentError(f"The agent did not stop when asked: {error}") from error
+    async def interrupt(self, *, spare_background: bool) -> None:
+        """Asks the CLI to stop its turn, and with it its agents in the background unless these are to be spared.
+
+        AgentError if it does not answer in time.
+        """
+        if self._client is not None:
+            await _asked_to_stop(_sparing_interrupt(self._client) if spare_background else self._client.interrupt())
+
+    async def stop_task(self, task_id: str) -> None:
+        """Asks the CLI to stop work in the background. AgentError if it does not answer in time."""
+        if self._client is not None:
+            await _asked_to_stop(self._client.stop_task(task_id))
 
     async def close(self) -> None:
         """Ends the CLI: politely, then by force."""
@@ -138,7 +152,7 @@ class Conversation:
         if client is None:
             return
         process_id = _process_id(client)
-        disconnecting = asyncio.ensure_future(client.disconnect())
+        disconnecting = asyncio.create_task(client.disconnect(), name="agent disconnect")
         done, _ = await asyncio.wait({disconnecting}, timeout=CLOSE_TIMEOUT_SECONDS)
         if not done and process_id is not None:
             log.warning("the agent's process did not end in time and is killed")
@@ -147,9 +161,7 @@ class Conversation:
         with suppress(Exception):
             # Whatever the SDK says about a process that we have just ended is no news.
             await disconnecting
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+        await self._tasks.close()
         await self._on_end()
 
     async def _read(self, client: ClaudeSDKClient) -> None:
@@ -162,10 +174,12 @@ class Conversation:
             if not isinstance(error, ClaudeSDKError):
                 log.exception("reading the agent's stream failed")
             reason = self._last_words(error)
-        self.alive = False
-        await self._on_end()
-        if not self._closing:
-            await self._on_death(f"The agent's process has died: {reason}")
+        finally:
+            # Also where this task was ended from outside: a conversation without a reader is over.
+            self.alive = False
+            await self._on_end()
+            if not self._closing:
+                await self._on_death(f"The agent's process has died: {reason}")
 
     def _last_words(self, error: BaseException) -> str:
         said = " ".join(self._stderr[-3:]) or str(error).partition("\n")[0] or type(error).__name__
@@ -175,9 +189,13 @@ class Conversation:
         bypass = self._settings.permissions == "bypass"
         return ClaudeAgentOptions(
             cwd=self._settings.workspace,
-            cli_path=self._equipment.cli_path,
             system_prompt={"type": "file", "path": str(self._prompt_file)},
             model=self._settings.model,
+            tools=TOOLS,
+            disallowed_tools=NO_AGENTS,
+            settings=json.dumps(CLI_SETTINGS),
+            # Without the one wrapper the other still holds: the boundary is never left out.
+            cli_path=wrapped(self._equipment.cli_path or BUNDLED_CLI, self._settings.run) or self._equipment.cli_path,
             resume=resume,
             max_turns=MAX_TURNS,
             permission_mode="bypassPermissions" if bypass else "default",
@@ -202,6 +220,8 @@ class Conversation:
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             # Else our tools are hidden until the model searches for them.
             "ENABLE_TOOL_SEARCH": "false",
+            # A copy of the whole conversation as an agent is nothing that the person has asked for.
+            "CLAUDE_CODE_FORK_SUBAGENT": "0",
             # What guards the server is none of the agent's business.
             "SPRITE_TOKEN": "",
         }
@@ -218,6 +238,24 @@ class Conversation:
 
     def _note_stderr(self, line: str) -> None:
         self._stderr = [*self._stderr[-STDERR_LINES + 1 :], line.strip()]
+
+
+async def _asked_to_stop(request: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(INTERRUPT_TIMEOUT_SECONDS):
+            await request
+    except Exception as error:
+        # The SDK raises a bare Exception for a refused control request.
+        raise AgentError(f"The agent did not stop when asked: {error}") from error
+
+
+async def _sparing_interrupt(client: ClaudeSDKClient) -> None:
+    """An interrupt that leaves agents in the background alone, which the CLI knows and the SDK does not offer."""
+    send = getattr(getattr(client, "_query", None), "_send_control_request", None)
+    if send is None:
+        await client.interrupt()
+    else:
+        await send({"subtype": "interrupt", "spare_background_tasks": True})
 
 
 async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

@@ -27,6 +27,7 @@ from claude_agent_sdk import (
 )
 from claude_agent_sdk.types import TERMINAL_TASK_STATUSES, PermissionRuleValue
 
+from sprite.agent.background import Background
 from sprite.agent.conversation import (
     Conversation,
     Equipment,
@@ -65,8 +66,13 @@ class Listener(Protocol):
     """Whom a conversation tells and asks; called by its reader and its hooks, one message after another."""
 
     @property
-    def running_mission_id(self) -> str | None:
-        """The mission under way."""
+    def turn_id(self) -> str | None:
+        """The turn that the agent is in: a mission's, or one that it began by itself."""
+        ...
+
+    @property
+    def background(self) -> Background:
+        """What goes on beside turns."""
         ...
 
     @property
@@ -76,7 +82,7 @@ class Listener(Protocol):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether somebody asked for the end of the mission under way."""
+        """Whether somebody asked for the end of the turn under way."""
         ...
 
     async def began(self, cli_session_id: str, model: str | None) -> None:
@@ -84,7 +90,7 @@ class Listener(Protocol):
         ...
 
     async def happened(self, event: AnyAgentEvent) -> None:
-        """The next event, still without its mission."""
+        """The next event of the turn under way, still without its id."""
         ...
 
     async def ended(self, result: TurnResult) -> None:
@@ -135,9 +141,11 @@ class Agent:
 
         async def on_message(message: Message) -> None:
             self._capture(message)
+            _note_background(message, listener)
             await self._follow_work(message)
-            for event in events_of(message, self._discreet):
-                await listener.happened(event)
+            if not _is_of_background(message, listener.background):
+                for event in events_of(message, self._discreet):
+                    await listener.happened(event)
             if isinstance(message, ResultMessage):
                 await listener.ended(result_of(message, interrupted=listener.is_interrupted))
             elif isinstance(message, SystemMessage) and message.subtype == "init":
@@ -207,8 +215,11 @@ class Agent:
         ) -> PermissionResultAllow | PermissionResultDeny:
             if tool.startswith(OWN_TOOLS):
                 return PermissionResultAllow()
+            begun_by = listener.background.turn_of(context.agent_id)
             try:
-                decision = await self._desk.ask(listener.running_mission_id, tool, tool_input)
+                decision = await self._desk.ask(
+                    begun_by or listener.turn_id, tool, tool_input, of_background=begun_by is not None
+                )
             except DeniedError as denied:
                 return PermissionResultDeny(message=str(denied))
             if decision == "always":
@@ -216,6 +227,29 @@ class Agent:
             return PermissionResultAllow()
 
         return ask
+
+
+def _note_background(message: Message, listener: Listener) -> None:
+    background = listener.background
+    match message:
+        case TaskStartedMessage(task_id=task_id, tool_use_id=str(call_id)):
+            background.started(task_id, call_id)
+        case (
+            TaskUpdatedMessage(task_id=task_id, status=status) | TaskNotificationMessage(task_id=task_id, status=status)
+        ):
+            background.ended(task_id, status)
+        case SystemMessage(subtype="background_tasks_changed", data={"tasks": list(tasks)}):
+            background.changed(tasks, listener.turn_id)
+
+
+def _is_of_background(message: Message, background: Background) -> bool:
+    """Whether an agent in the background said or heard this: the turn that reports what it did has it in the log."""
+    if not isinstance(message, AssistantMessage | UserMessage):
+        return False
+    content = message.content if isinstance(message.content, list) else []
+    return background.has(
+        message.parent_tool_use_id, (block.id for block in content if isinstance(block, ToolUseBlock))
+    )
 
 
 def _always(tool: str, context: ToolPermissionContext) -> list[PermissionUpdate]:

@@ -16,13 +16,13 @@ from sprite.errors import PeerError
 
 _T = TypeVar("_T")
 
-#: Missions that may wait; more are refused, so that nobody fills the disk unseen.
+#: Missions that may wait; more are refused, since each is kept on disk.
 MAX_QUEUED = 100
 
 
 @dataclass(slots=True)
 class Errand:
-    """Something that takes its turn among the missions, and whoever waits for it."""
+    """Work that takes its turn among the missions, and the future its caller waits for."""
 
     work: Callable[[], Awaitable[Any]]
     done: asyncio.Future[Any]

@@ -38,6 +38,7 @@ from sprite.protocol.messages import (
     StateSync,
 )
 from sprite.protocol.outbox import Outbox
+from sprite.tasks import TaskSet, owned_task
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,9 @@ READ_BYTES = 256 * 1024
 MAX_OUTBOX_BYTES = 8 * 1024 * 1024
 #: What is still to be said is given this long when a connection is closed.
 FAREWELL_SECONDS = 2.0
+#: A refused client that is still sending hears why only if its bytes are read: closing on unread bytes is a reset,
+#: which takes the answer away from it. So much of them, for so long as a farewell.
+MAX_UNHEARD_BYTES = 16 * 1024 * 1024
 #: Messages of one client that are worked on at once.
 MAX_CONCURRENT = 32
 
@@ -76,27 +80,42 @@ class Connection:
         self._outbox = Outbox(MAX_OUTBOX_BYTES, self._cut_off)
         self._outbox_changed = asyncio.Event()
         self._outbox_sent = asyncio.Event()
-        self._working: set[asyncio.Task[None]] = set()
+        self._working = TaskSet()
         # Nothing to end until the handshake is done.
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def serve(self) -> None:
         """Runs the connection to its end; whatever the peer does, this returns."""
-        sender = asyncio.create_task(self._send_for_ever(), name="connection sender")
+        try:
+            async with owned_task(
+                self._send_for_ever(),
+                name="connection sender",
+                on_death=self._cut,
+                finish=self._say_goodbye,
+                finish_seconds=FAREWELL_SECONDS,
+                may_return=True,
+            ):
+                is_refused = await self._hear()
+            if is_refused:
+                await self._let_finish()
+        finally:
+            await self._close()
+
+    async def _hear(self) -> bool:
+        """Takes frames until the peer ends; whether it was refused, and may be sending still."""
         try:
             await self._handshake()
             async for frame in self._frames():
                 await self._take(frame)
         except FatalPeerError as error:
             self.send(Error(error.code, str(error)), reply_to=error.reply_to)
+            return True
         except (ConnectionError, TimeoutError):
             log.debug("a client is gone")
         finally:
             self._unsubscribe()
-            for task in self._working:
-                task.cancel()
-            await asyncio.gather(*self._working, return_exceptions=True)
-            await self._close(sender)
+            await self._working.close()
+        return False
 
     def send(self, payload: ServerPayload, *, reply_to: str | None = None) -> None:
         """Queues an answer to this client; one that no frame can hold becomes an error that says so."""
@@ -136,9 +155,7 @@ class Connection:
             return
         while len(self._working) >= MAX_CONCURRENT:
             await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.create_task(self._work(message), name=f"message {message.type}")
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._working.start(self._work(message), f"message {message.type}")
 
     async def _work(self, message: ClientMessage) -> None:
         try:
@@ -244,6 +261,10 @@ class Connection:
 
     def _cut_off(self) -> None:
         log.warning("a client reads too slowly and is cut off")
+        self._cut()
+
+    def _cut(self) -> None:
+        self._outbox.cut()
         self._outbox_sent.set()
         self._writer.transport.abort()
 
@@ -263,12 +284,20 @@ class Connection:
             self._outbox.cut()
             self._outbox_sent.set()
 
-    async def _close(self, sender: asyncio.Task[None]) -> None:
+    def _say_goodbye(self) -> None:
         self._outbox.finish()
         self._outbox_changed.set()
-        await asyncio.wait({sender}, timeout=FAREWELL_SECONDS)
-        sender.cancel()
-        await asyncio.gather(sender, return_exceptions=True)
+
+    async def _let_finish(self) -> None:
+        """Ends our direction, and reads what the peer still sends into nothing."""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                self._writer.write_eof()
+                left = MAX_UNHEARD_BYTES
+                while left > 0 and (data := await self._reader.read(READ_BYTES)):
+                    left -= len(data)
+
+    async def _close(self) -> None:
         self._writer.close()
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):

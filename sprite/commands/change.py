@@ -1,4 +1,4 @@
-"""`memory forget`, `restore`, `accept` and `reject`: a person changes memory from a terminal."""
+"""`memory forget`, `restore`, `accept`, `reject` and `retry`: a person's changes to memory, from a terminal."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from sprite.protocol.memory import (
     ForgetResult,
     RejectRequest,
     RejectResult,
+    RetryRequest,
+    RetryResult,
 )
 from sprite.protocol.rows import Forgotten
 
@@ -37,7 +39,10 @@ EXIT_DECLINED = 1
 
 
 async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Shows what would be forgotten, then forgets it for good; exit code 1 if the person declines."""
+    """Shows what would be forgotten, then forgets it for good; exit code 1 if the person declines.
+
+    Only a person at a terminal can be asked: anywhere else `--yes` has to be given, whatever stands on stdin.
+    """
     target = Target(arguments.text, arguments.turn, arguments.session, arguments.learning)
     preview = await _forget(settings, target, preview=True, sure=False)
     if not arguments.json:
@@ -47,7 +52,9 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
     many = len(preview.turns) > MANY_TURNS
     if many and not arguments.yes:
         raise PeerError(f"That is more than {MANY_TURNS} turns. If you are sure, say so: --yes", code="too_much")
-    if not arguments.yes and sys.stdin.isatty() and not _agreed():
+    if not arguments.yes and not sys.stdin.isatty():
+        raise PeerError("Nothing was forgotten: without a terminal to ask at, it takes --yes.", code="not_sure")
+    if not arguments.yes and not _agreed():
         say("Nothing was forgotten.")
         return EXIT_DECLINED
     done = await _forget(settings, target, preview=False, sure=arguments.yes)
@@ -59,7 +66,10 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _agreed() -> bool:
-    return input("Forget it? [y/N] ").strip().lower() in {"y", "yes"}
+    # On stderr: what is printed can go elsewhere. Ctrl-D reads as an empty line, which is a no.
+    sys.stderr.write("Forget it? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> Forgotten:
@@ -134,4 +144,17 @@ async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
             content = (await ask_running(settings, asked, FileResult)).content
         await ask_running(settings, EditRequest(arguments.name, content), EditResult)
     say(f"{arguments.name} is as it was in version {arguments.version}; the versions in between are kept.")
+    return 0
+
+
+async def retry(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Has a quarantined turn curated again: now by the sprite that runs, or else by the next that does."""
+    try:
+        async with owned(settings) as own:
+            await own.projection.retry(arguments.turn)
+            when = "it is curated when the sprite runs next"
+    except WorkspaceLockedError:
+        await ask_running(settings, RetryRequest(arguments.turn), RetryResult)
+        when = "it is being curated now"
+    say(f"Turn {arguments.turn} waits again: {when}.")
     return 0

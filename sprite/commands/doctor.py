@@ -14,14 +14,17 @@ from pathlib import Path
 
 from sprite.boundary.sandbox import find_boundary
 from sprite.commands.output import say, say_json
+from sprite.commands.owner import running_status
+from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.database.transcript import read_transcript
-from sprite.errors import OperatorError
+from sprite.errors import DatabaseUnusableError, SpriteError
+from sprite.memory.curation.model import check_model
+from sprite.memory.last_error import last_error
 
 OLDEST_PYTHON = (3, 11)
 #: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
 OLDEST_SQLITE = (3, 35, 0)
-MODEL_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
     ]
     findings = [check(settings) for check in checks]
     findings.append(await _drift(settings))
+    if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
+        findings += await _memory(settings)
+    findings.append(await _quarantine(settings))
     if ask_model:
         findings.append(await _model(settings))
     if as_json:
@@ -128,6 +134,27 @@ def _databases(settings: Settings) -> Finding:
     return Finding("databases", ok=True, words=", ".join(found) or "none yet")
 
 
+async def _quarantine(settings: Settings) -> Finding:
+    path = settings.memory / "transcript.db"
+    if not path.exists():
+        return Finding("curation", ok=True, words="no turns yet")
+    try:
+        async with read_transcript(path) as transcript:
+            turns = await transcript.quarantine.turns(limit=1)
+            number = await transcript.quarantine.count()
+    except (DatabaseUnusableError, sqlite3.DatabaseError):
+        return Finding("curation", ok=True, words="not looked into: see the databases above")
+    if not turns:
+        return Finding("curation", ok=True, words="no turn is set aside")
+    oldest = turns[0]
+    return Finding(
+        "curation",
+        ok=False,
+        words=f"{number} turn(s) set aside, the oldest turn {oldest.turn_id} ({oldest.reason}); "
+        f"`python -m sprite memory retry {oldest.turn_id}` curates it again",
+    )
+
+
 def _token(settings: Settings) -> Finding:
     path = settings.token_file
     if settings.token:
@@ -144,7 +171,7 @@ async def _drift(settings: Settings) -> Finding:
     try:
         async with read_transcript(settings.transcript_db) as transcript:
             names = list(await transcript.curations.open_drift())
-    except (OperatorError, sqlite3.DatabaseError):
+    except (SpriteError, sqlite3.DatabaseError):
         return Finding("memory files", ok=True, words="not looked into yet")
     if names:
         words = f"{', '.join(names)} changed while the agent was at work; `memory drift` shows how, and what to do"
@@ -159,26 +186,22 @@ def _sandbox(settings: Settings) -> Finding:
     return Finding("sandbox", ok=True, words=find_boundary(settings).words)
 
 
-async def _model(settings: Settings) -> Finding:
-    import anthropic
-
-    if not settings.has_credentials:
-        return Finding("model", ok=False, words="set ANTHROPIC_API_KEY, or start `python -m bridge chat` without one")
-    client = anthropic.AsyncAnthropic(
-        api_key=settings.api_key,
-        auth_token=settings.auth_token,
-        base_url=settings.base_url,
-        timeout=MODEL_TIMEOUT_SECONDS,
-        max_retries=0,
-    )
+async def _memory(settings: Settings) -> list[Finding]:
+    """What memory needs of a person; nothing where it is well."""
     try:
-        counted = await client.messages.count_tokens(
-            model=settings.curator_model, messages=[{"role": "user", "content": "hello"}]
-        )
-    except anthropic.APIStatusError as error:
-        return Finding("model", ok=False, words=f"refused: {error.status_code} {error.message[:200]}")
-    except anthropic.APIError as error:
-        return Finding("model", ok=False, words=f"cannot be reached at {settings.base_url or 'the API'}: {error}")
-    finally:
-        await client.close()
-    return Finding("model", ok=True, words=f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)")
+        async with open_stores(settings) as stores:
+            health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+    except SpriteError as error:
+        return [Finding("memory", ok=False, words=str(error))]
+    return [Finding("memory", ok=False, words=words) for words in health.attention]
+
+
+async def _model(settings: Settings) -> Finding:
+    """A running sprite asks its own model: the key and the address are its own, and this shell may have neither."""
+    try:
+        if (running := await running_status(settings, "check_model")) is not None:
+            words = f"{running.model_words} (asked by the running sprite)"
+            return Finding("model", ok=running.model_answers is True, words=words)
+        return Finding("model", ok=True, words=await check_model(settings))
+    except SpriteError as error:
+        return Finding("model", ok=False, words=str(error))

@@ -67,6 +67,8 @@ async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> N
 async def _re_extract(settings: Settings, transcript: TranscriptDB, *, dry_run: bool, as_json: bool) -> int:
     extraction = Reextraction(settings, transcript)
     estimate = await extraction.estimate()
+    if not as_json and (skipped := await transcript.quarantine.count()):
+        say(f"{skipped} turn(s) that are set aside are left out; `memory retry TURN` curates one again.")
     if not as_json:
         say(_estimate_words(estimate))
     if dry_run:

@@ -19,20 +19,27 @@ async def status(settings: Settings, *, as_json: bool) -> int:
     running = address.read_text().strip() if address.exists() else None
     async with open_stores(settings) as stores:
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
-    is_well = health.last_error is None and not health.drift
     if as_json:
         say_json({"workspace": str(settings.workspace), "running": running, **msgspec.to_builtins(health)})
     else:
-        say(f"Memory of {settings.workspace}: {'well' if is_well else 'needs attention'}")
+        say(f"Memory of {settings.workspace}: {'well' if _is_well(health) else 'needs attention'}")
         say(f"  sprite      {f'running on {running}' if running else 'not running'}")
         _print(health)
     return 0
 
 
+def _is_well(health: Health) -> bool:
+    return not health.attention and not health.quarantined and not health.drift
+
+
 def _print(health: Health) -> None:
     say(f"  sessions    {health.sessions}")
-    waiting = f", {health.waiting} waiting to be curated" if health.waiting else ", all curated"
-    say(f"  turns       {health.turns}{waiting if health.turns else ''}")
+    aside = f", {len(health.quarantined)} set aside" if health.quarantined else ""
+    waiting = f", {health.waiting} waiting to be curated" if health.waiting else "" if aside else ", all curated"
+    say(f"  turns       {health.turns}{waiting if health.turns else ''}{aside}")
+    for turn in health.quarantined:
+        say(f"  set aside   turn {turn.turn_id}, {day_and_time(turn.at)}: {turn.reason}")
+        say(f"              it stays in the log and in the search; `memory retry {turn.turn_id}` curates it again")
     say(f"  learnings   {health.learnings}, {health.open_actions} open action(s)")
     say(f"  curations   {health.curations}, the last {day_and_time(health.last_curation_at)}")
     say("  files")
@@ -49,6 +56,8 @@ def _print(health: Health) -> None:
     for refusal in health.refusals:
         kind = "over limit" if refusal.kind == "over_limit" else "refused"
         say(f"  {kind:<11} curation {refusal.curation_id}: {refusal.detail}")
+    for words in health.attention:
+        say(f"  attention   {words}")
     say(f"  last error  {health.last_error or 'none'}")
 
 

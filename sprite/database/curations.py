@@ -1,7 +1,7 @@
 """The curations of the log: every event that changes memory, appended and never changed.
 
-A batch's raw answer, a person's edit, a forget; and a file's drift, which changes nothing until a person accepts it.
-The tables are transcript.db's; times are Unix seconds.
+A batch's raw answer, a person's edit, a forget, a turn set aside; and a file's drift, which changes nothing until a
+person accepts it. The tables are transcript.db's; times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from sprite.database.connection import LARGEST_ROW_ID, Database, row_id, to_json
 
-CurationKind = Literal["batch", "edit", "forget", "drift"]
+CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift"]
 _CURATION = (
     "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
     "usage_json, cost_usd, seen_curation_id, generation"
@@ -173,14 +173,13 @@ class Curations:
         dated = [{**dict(row), "created_at": row["moment"]} for row in rows]
         return [Curation(**{key: value for key, value in row.items() if key != "moment"}) for row in dated]
 
-    async def extracted_through(self, generation: int) -> int:
-        """The last turn that a re-extraction has reached, 0 if it has not begun."""
-        return int(
-            await self._db.fetch_value(
-                "SELECT coalesce(max(last_observation_id), 0) FROM curations WHERE kind = 'batch' AND generation = ?",
-                (generation,),
-            )
+    async def batches(self, generation: int) -> list[tuple[int, int]]:
+        """The inclusive ranges of turns that an extraction has curated."""
+        rows = await self._db.fetch_all(
+            "SELECT first_observation_id, last_observation_id FROM curations WHERE kind = 'batch' AND generation = ?",
+            (generation,),
         )
+        return [(row[0], row[1]) for row in rows]
 
     async def newest_generation(self) -> int:
         """The newest extraction, finished or not."""

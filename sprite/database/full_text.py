@@ -63,7 +63,7 @@ def spaced(text: str) -> str:
 
 
 def spaced_sql(column: str) -> str:
-    """The same for a column, in SQL, so that an index follows its table whoever writes it."""
+    """The same for a column, in SQL, so that triggers can keep an index up to date."""
     head = f"substr({column}, 1, {UNSPACED_CHARS})"
     one = f"substr({column}, n, 1)"
     return f"""CASE WHEN {head} GLOB '*[{UNSPACED}]*' THEN (

@@ -1,4 +1,4 @@
-"""The learnings' full text, kept by a trigger, so that it holds whoever wrote the learning."""
+"""The learnings' full text, kept by a trigger, so that it is complete however a learning is written."""
 
 from __future__ import annotations
 

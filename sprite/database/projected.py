@@ -38,6 +38,7 @@ class Known:
     content: str
     origin: str
     confidence: float
+    source_observation_id: int | None
 
 
 class Projected:
@@ -62,7 +63,7 @@ class Projected:
         if not match:
             return []
         rows = self._tx.execute(
-            "SELECT l.id, l.type, l.content, l.origin, l.confidence FROM learnings_fts f "  # noqa: S608 - our clause
+            "SELECT l.id, l.type, l.content, l.origin, l.confidence, l.source_observation_id FROM learnings_fts f "  # noqa: S608 - our clause
             f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
             "ORDER BY f.rank, l.id LIMIT ?",
             (f"{{content}} : ({match})", limit),
@@ -75,7 +76,7 @@ class Projected:
 
     def _known(self, where: str, parameters: Sequence[Any]) -> Known | None:
         row = self._tx.execute(
-            f"SELECT id, type, content, origin, confidence FROM learnings WHERE {where}",  # noqa: S608 - our clause
+            f"SELECT id, type, content, origin, confidence, source_observation_id FROM learnings WHERE {where}",  # noqa: S608 - our clause
             parameters,
         ).fetchone()
         return Known(**dict(row)) if row else None

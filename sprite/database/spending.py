@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from sprite.database.connection import Database, to_json
+from sprite.database.connection import Database
 
 SECONDS_PER_DAY = 86_400.0
 
@@ -21,13 +19,6 @@ class Spending:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-    async def append_lost_call(self, model: str, reason: str, usage: Mapping[str, Any], cost_usd: float | None) -> None:
-        """Logs a call that gave no curation, so that its cost is known; `usage` in tokens."""
-        await self._db.execute(
-            "INSERT INTO lost_calls (created_at, model, reason, usage_json, cost_usd) VALUES (?, ?, ?, ?, ?)",
-            (time.time(), model, reason, to_json(usage), cost_usd),
-        )
 
     async def curation_counts(self) -> tuple[int, int, float | None]:
         """(curated batches, calls of unknown price, when the last batch was)."""

@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 from sprite.database.connection import Database, open_database, open_reader, row_id, to_json
 from sprite.database.curations import Curations, NewCuration, append
+from sprite.database.lost_calls import LostCalls
+from sprite.database.quarantine import Quarantine
 from sprite.database.spending import Spending
 from sprite.database.transcript_schema import SCHEMA
 from sprite.database.turn_index import REINDEX, TurnIndex
@@ -71,7 +73,7 @@ class ImportedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A turn in the log."""
+    """A turn in the log; `processed` is WAITING, CURATED or QUARANTINED."""
 
     id: int
     timestamp: float
@@ -80,7 +82,7 @@ class Observation:
     user_message: str
     tool_calls: list[dict[str, Any]]
     agent_response: str
-    processed: bool
+    processed: int
     outcome: Outcome
     mission_id: str | None
     trigger: Trigger
@@ -94,6 +96,8 @@ class TranscriptDB:
         self._db = database
         self.index = TurnIndex(database)
         self.curations = Curations(database)
+        self.quarantine = Quarantine(database)
+        self.lost_calls = LostCalls(database)
         self.spending = Spending(database)
         self.journal = TurnJournal(database)
 
@@ -240,8 +244,12 @@ class TranscriptDB:
         return {turn.id: turn for turn in found}
 
     async def waiting(self, limit: int) -> list[Observation]:
-        """The oldest turns that are not curated yet, oldest first."""
-        return await self._observations("WHERE processed = 0 ORDER BY id LIMIT ?", (limit,))
+        """The oldest turns that wait to be curated and stand side by side, oldest first: what one batch may span."""
+        return side_by_side(await self._observations("WHERE processed = 0 ORDER BY id LIMIT ?", (limit,)))
+
+    async def curated(self) -> list[Observation]:
+        """Every curated turn, oldest first."""
+        return await self._observations("WHERE processed = 1 ORDER BY id", ())
 
     async def newest_waiting(self, limit: int) -> list[Observation]:
         """The newest turns that are not curated yet, oldest first."""
@@ -249,7 +257,7 @@ class TranscriptDB:
         return rows[::-1]
 
     async def counts(self) -> tuple[int, int, int]:
-        """(turns, turns that wait to be curated, id of the last curated turn or 0)."""
+        """(turns, turns that wait to be curated, id of the last turn before all that wait or 0)."""
         row = await self._db.fetch_one(
             "SELECT (SELECT count(*) FROM observations), "
             "(SELECT count(*) FROM observations WHERE processed = 0), "
@@ -316,8 +324,12 @@ class TranscriptDB:
 def _observation(row: sqlite3.Row) -> Observation:
     fields = dict(row)
     calls = json.loads(fields.pop("tool_calls_json"))
-    processed = bool(fields.pop("processed"))
-    return Observation(**fields, tool_calls=calls, processed=processed)
+    return Observation(**fields, tool_calls=calls)
+
+
+def side_by_side(turns: Sequence[Observation]) -> list[Observation]:
+    """The leading turns without one between them that is left out: a curation's range holds no turn but its own."""
+    return [turn for at, turn in enumerate(turns) if turn.id == turns[0].id + at]
 
 
 def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, import_key: str | None = None) -> int:

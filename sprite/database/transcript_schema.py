@@ -103,6 +103,14 @@ SCHEMA = Schema(
             SELECT created_at, usage_json, cost_usd FROM curations WHERE kind = 'batch'
             UNION ALL SELECT created_at, usage_json, cost_usd FROM lost_calls;
         """,
+        """
+        -- Which turns a call in vain was about, in which extraction: what counts against a turn outlives the process.
+        ALTER TABLE lost_calls ADD COLUMN first_observation_id INTEGER;
+        ALTER TABLE lost_calls ADD COLUMN last_observation_id INTEGER;
+        ALTER TABLE lost_calls ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+        CREATE INDEX observations_quarantined ON observations (id) WHERE processed = 2;
+        CREATE INDEX curations_quarantine ON curations (first_observation_id) WHERE kind = 'quarantine';
+        """,
         "CREATE INDEX curations_drift ON curations (id) WHERE kind = 'drift';",
     ],
 )

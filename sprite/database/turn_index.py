@@ -1,4 +1,4 @@
-"""The turns' full text: one row a turn, kept by triggers, so that it holds whoever wrote the turn.
+"""The turns' full text: one row a turn, kept by triggers, so that it is complete however a turn is written.
 
 `observations_fts` keeps no text of its own: it indexes `observations_text`, a view of the log. `turn_outlines` has
 what ranking needs to know of many turns, without their words: reading it costs 0.8 us a turn, where a turn's own

@@ -23,12 +23,14 @@ from sprite.protocol.shapes import (
     Block,
     Card,
     ChatMessage,
+    MissionStatus,
+    Origin,
     Point,
     Size,
     Stack,
+    UsedTool,
 )
 
-MissionStatus = Literal["queued", "running", "complete", "interrupted", "error"]
 #: The events kept for replay; a client further behind gets a `gap` and a fresh state.
 EVENTS_KEPT = 5000
 
@@ -75,6 +77,14 @@ SCHEMA = Schema(
         CREATE INDEX missions_open ON missions (position) WHERE status IN ('queued', 'running');
         CREATE TABLE events (seq INTEGER PRIMARY KEY, frame BLOB NOT NULL);
         """,
+        # Who began a turn, and what it used (a JSON list of {name, title, is_error}).
+        """
+        ALTER TABLE missions ADD COLUMN origin TEXT NOT NULL DEFAULT 'person'
+            CHECK (origin IN ('person', 'agent', 'schedule'));
+        ALTER TABLE chat_messages ADD COLUMN origin TEXT NOT NULL DEFAULT 'person'
+            CHECK (origin IN ('person', 'agent', 'schedule'));
+        ALTER TABLE chat_messages ADD COLUMN tools_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(tools_json));
+        """,
     ],
 )
 
@@ -92,6 +102,16 @@ class StoredMission:
     stack_id: str | None
     status: MissionStatus
     session_id: str | None
+    origin: Origin = "person"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBegan:
+    """An event's effect: a turn that no message asked for has begun."""
+
+    mission_id: str
+    origin: Origin
+    session_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +125,13 @@ class MissionMoved:
 
 @dataclass(frozen=True, slots=True)
 class ChatAdded:
-    """An event's effect: a line of chat."""
+    """An event's effect: a line of chat; `tools` come as discreet as the log has them."""
 
     role: Literal["user", "assistant", "error"]
     text: str
     mission_id: str | None
+    origin: Origin = "person"
+    tools: Sequence[UsedTool] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +141,15 @@ class CardSaved:
     card: Card
 
 
-Effect = MissionMoved | ChatAdded | CardSaved
+Effect = TurnBegan | MissionMoved | ChatAdded | CardSaved
 
+
+_TOOLS = msgspec.json.Decoder(list[UsedTool])
 
 #: Where people's words stand: (table, key, column); a column of JSON says so in its name.
 _TEXT_COLUMNS = (
     ("chat_messages", "id", "text"),
+    ("chat_messages", "id", "tools_json"),
     ("missions", "id", "text"),
     ("cards", "card_id", "title"),
     ("cards", "card_id", "blocks_json"),
@@ -212,7 +237,7 @@ class WorkspaceDB:
     async def open_missions(self) -> list[StoredMission]:
         """Missions that have not ended, in order."""
         rows = await self._db.fetch_all(
-            "SELECT id, text, stack_id, status, session_id FROM missions "
+            "SELECT id, text, stack_id, status, session_id, origin FROM missions "
             "WHERE status IN ('queued', 'running') ORDER BY position"
         )
         return [StoredMission(**dict(row)) for row in rows]
@@ -314,16 +339,23 @@ class WorkspaceDB:
     async def chat(self, limit: int, before: int | None = None) -> list[ChatMessage]:
         """The newest lines of chat (below an id), oldest first."""
         rows = await self._db.fetch_all(
-            "SELECT id, role, text, at, mission_id FROM chat_messages WHERE ?2 IS NULL OR id < ?2 "
-            "ORDER BY id DESC LIMIT ?1",
+            "SELECT line.id, role, line.text, at, mission_id, line.origin, tools_json, status "
+            "FROM chat_messages AS line LEFT JOIN missions ON missions.id = mission_id "
+            "WHERE ?2 IS NULL OR line.id < ?2 ORDER BY line.id DESC LIMIT ?1",
             (limit, before),
         )
-        return [ChatMessage(**dict(row)) for row in reversed(rows)]
+        return [_chat_message(row) for row in reversed(rows)]
 
 
 def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
     now = time.time()
     match effect:
+        case TurnBegan(mission_id, origin, session_id):
+            tx.execute(
+                "INSERT INTO missions (id, text, status, received_at, session_id, origin) "
+                "VALUES (?, '', 'running', ?, ?, ?)",
+                (mission_id, now, session_id, origin),
+            )
         case MissionMoved(mission_id, status, session_id):
             ended = status not in {"queued", "running"}
             tx.execute(
@@ -331,10 +363,10 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 "text = CASE WHEN ? THEN '' ELSE text END WHERE id = ?",
                 (status, session_id, ended, mission_id),
             )
-        case ChatAdded(role, text, mission_id):
+        case ChatAdded(role, text, mission_id, origin, tools):
             tx.execute(
-                "INSERT INTO chat_messages (role, text, at, mission_id) VALUES (?, ?, ?, ?)",
-                (role, text, now, mission_id),
+                "INSERT INTO chat_messages (role, text, at, mission_id, origin, tools_json) VALUES (?, ?, ?, ?, ?, ?)",
+                (role, text, now, mission_id, origin, msgspec.json.encode(tools).decode()),
             )
         case CardSaved(card):
             tx.execute(
@@ -360,6 +392,11 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
 
 def _optional_json(value: Point | Size | None) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
+
+
+def _chat_message(row: sqlite3.Row) -> ChatMessage:
+    columns = dict(row)
+    return ChatMessage(tools=_TOOLS.decode(columns.pop("tools_json")), **columns)
 
 
 def _card(row: sqlite3.Row) -> Card:

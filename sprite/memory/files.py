@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from importlib import resources
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sprite.errors import StorageError
+from sprite.memory.limits import CURATED_TOKENS
+from sprite.memory.tokens import estimate_tokens
 
 #: Most lines a file may have (from the memory design): a limit forces what matters to the top.
 LINE_LIMITS: Final[dict[str, int]] = {
@@ -53,15 +56,38 @@ def managed_by(name: str) -> Literal["deploy", "curated"]:
     return "deploy" if name in DEPLOYED else "curated"
 
 
-def over_limit(name: str, content: str) -> str | None:
+def over_limit(name: str, content: str, *, has: str = "would have") -> str | None:
     """Why this content may not become the file, or None if it may."""
     lines, limit = line_count(content), LINE_LIMITS[name]
     if lines > limit:
-        return f"{name} would have {lines} lines; {limit} are allowed"
+        return f"{name} {has} {lines} lines; {limit} are allowed"
     size = len(content.encode())
     if size > BYTE_LIMIT:
-        return f"{name} would have {size} bytes; {BYTE_LIMIT} are allowed"
+        return f"{name} {has} {size} bytes; {BYTE_LIMIT} are allowed"
     return None
+
+
+def over_together(name: str, content: str, files: Mapping[str, str]) -> str | None:
+    """Why this content would make the curated files too much for one answer, or None; `files` are all as they are.
+
+    What is over the limit already may shrink.
+    """
+    if estimate_tokens(content) < estimate_tokens(files[name]):
+        return None
+    return _together({**files, name: content}, "would have")
+
+
+def over_limits(files: Mapping[str, str]) -> list[str]:
+    """What of the files, as they are, is over a limit: an older Sprite, or a person's hand, made it so."""
+    found = [over_limit(name, content, has="has") for name, content in files.items()] + [_together(files, "have")]
+    return [words for words in found if words is not None]
+
+
+def _together(files: Mapping[str, str], have: str) -> str | None:
+    total = sum(estimate_tokens(files[name]) for name in CURATED)
+    if total <= CURATED_TOKENS:
+        return None
+    return f"the four curated files {have} about {total} tokens together; {CURATED_TOKENS} are allowed"
 
 
 def template(name: str) -> str:
@@ -100,6 +126,10 @@ class MemoryFiles:
             return (self._folder / name).read_bytes().decode("utf-8", errors="replace")
         except FileNotFoundError:
             return template(name)
+
+    def free_bytes(self) -> int:
+        """What the disk under the folder has left."""
+        return shutil.disk_usage(self._folder).free
 
     def exists(self, name: str) -> bool:
         """Whether the file is there."""

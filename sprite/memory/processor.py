@@ -1,7 +1,8 @@
 """ObservationProcessor: turns that wait -> one model call per batch -> one curation in the log -> memory.
 
 Stateless: everything a call needs is read from the log and the files, and what came of it is in the log before
-anything else happens. It never skips a turn: what fails waits, and is tried again.
+anything else happens. No turn is skipped for its age: what fails waits, and is tried again; what can be answered by no
+call is set aside, so that the others go on (`curation/attempts.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sprite.config import Settings
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import ModelError, SpriteError
+from sprite.memory.curation.attempts import Attempts
 from sprite.memory.curation.budget import (
     BudgetReachedError,
     check_budget,
@@ -27,7 +29,7 @@ from sprite.memory.curation.extraction import (
 )
 from sprite.memory.curation.model import (
     CuratorModel,
-    CutOffError,
+    VainError,
 )
 from sprite.memory.files import MemoryFiles
 from sprite.memory.last_error import (
@@ -36,6 +38,7 @@ from sprite.memory.last_error import (
 )
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
+from sprite.tasks import TaskSet, owned_task
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +66,10 @@ class ObservationProcessor:
         self._on_change = on_change
         self._one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._flushes = TaskSet()
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))
-        self._extractor = Extractor(memory, files, self._model)
-        self._batch_turns = settings.batch_turns
+        extractor = Extractor(memory, files, self._model)
+        self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
         #: In words, what went wrong last; None once all is well again. Known here also where the disk refuses.
         self.last_error = last_error(settings.run)
 
@@ -95,19 +98,13 @@ class ObservationProcessor:
 
         What the deadline or an error leaves is taken up in the background.
         """
-        flush = asyncio.create_task(self._flush(), name="flush")
-        self._flushes.add(flush)
-        flush.add_done_callback(self._flushes.discard)
+        flush = self._flushes.start(self._flush_once(), "flush")
         # Not cancelled at the deadline: the call is paid for, and its answer is still wanted.
         await asyncio.wait({flush}, timeout=seconds)
         if not flush.done():
             log.warning("curation takes longer than %.0f s and goes on in the background", seconds)
-            flush.add_done_callback(_retrieve)
             return False
-        try:
-            flush.result()
-        except SpriteError as error:
-            self._note(error)
+        if not flush.result():
             self.request()
             return False
         return True
@@ -119,15 +116,12 @@ class ObservationProcessor:
             yield
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
         """Runs the background worker while the block runs; what it is doing then is abandoned, not lost."""
-        worker = asyncio.create_task(self._work(), name="curation")
         try:
-            yield
+            async with owned_task(self._work(), name="curation", on_death=on_death), self._flushes:
+                yield
         finally:
-            for task in (worker, *self._flushes):
-                task.cancel()
-            await asyncio.gather(worker, *self._flushes, return_exceptions=True)
             await self._model.close()
 
     # --- the worker ---
@@ -144,9 +138,14 @@ class ObservationProcessor:
                 self._remember("curation failed unexpectedly; see the log")
 
     async def _flush_persistently(self) -> None:
-        for attempt in range(MAX_ATTEMPTS):
+        attempt = 0
+        while attempt < MAX_ATTEMPTS:
             try:
                 await self._flush()
+            except VainError as error:
+                # The next call is another one, and how many there can be is bounded by what a turn may cost.
+                self._note(error)
+                await asyncio.sleep(_pause(0, error))
             except BudgetReachedError as error:
                 self._note(error)
                 return
@@ -155,6 +154,7 @@ class ObservationProcessor:
                 if isinstance(error, ModelError) and not error.retryable:
                     return
                 await asyncio.sleep(_pause(attempt, error))
+                attempt += 1
             else:
                 return
         log.warning("curation gave up for now after %d attempts; the turns wait", MAX_ATTEMPTS)
@@ -169,12 +169,19 @@ class ObservationProcessor:
 
     # --- a flush ---
 
+    async def _flush_once(self) -> bool:
+        try:
+            await self._flush()
+        except SpriteError as error:
+            self._note(error)
+            return False
+        return True
+
     async def _flush(self) -> None:
         async with self._one_flush:
             self._publish(await self._projection.settle())
-            while turns := await self._transcript.waiting(self._batch_turns):
+            while turns := await self._transcript.waiting(self._settings.batch_turns):
                 await self._curate(turns)
-                self._batch_turns = self._settings.batch_turns
                 self._remember(None)
 
     def _publish(self, changes: list[Change]) -> None:
@@ -183,20 +190,13 @@ class ObservationProcessor:
 
     async def _curate(self, turns: list[Observation]) -> None:
         await check_budget(self._settings, self._transcript)
-        try:
-            curation = await self._extractor.extract(turns)
-        except CutOffError:
-            # Fewer turns need a shorter answer; a single turn is tried again as it is.
-            self._batch_turns = max(1, len(turns) // 2)
-            raise
-        await self._transcript.curations.append_batch(curation)
+        _, generation = await self._transcript.curations.activation()
+        curation = await self._attempts.extract(turns, generation)
+        if curation is None:
+            log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
+        else:
+            await self._transcript.curations.append_batch(curation)
         self._publish(await self._projection.settle())
-
-
-def _retrieve(flush: asyncio.Task[None]) -> None:
-    """Takes note of how a flush ended that nobody waits for any more."""
-    if not flush.cancelled() and (error := flush.exception()) is not None:
-        log.warning("curation in the background: %s", error)
 
 
 def _pause(attempt: int, error: SpriteError) -> float:

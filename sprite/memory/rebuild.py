@@ -6,9 +6,10 @@ Both grow aside and are swapped in at the end: killed at any moment, the old mem
 from __future__ import annotations
 
 import dataclasses
+import logging
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +17,14 @@ from pathlib import Path
 
 from sprite.config import Settings
 from sprite.database.connection import LARGEST_ROW_ID
-from sprite.database.curations import Curation
+from sprite.database.curations import Curation, NewCuration
 from sprite.database.memory import open_memory
 from sprite.database.transcript import (
     Observation,
     TranscriptDB,
+    side_by_side,
 )
+from sprite.memory.curation.attempts import Attempts
 from sprite.memory.curation.budget import check_budget
 from sprite.memory.curation.extraction import (
     Extractor,
@@ -29,7 +32,8 @@ from sprite.memory.curation.extraction import (
 )
 from sprite.memory.curation.model import (
     CuratorModel,
-    CutOffError,
+    RefusedError,
+    VainError,
 )
 from sprite.memory.files import DEPLOYED, MemoryFiles
 from sprite.memory.projection.projection import Projection
@@ -38,6 +42,8 @@ from sprite.prices import (
     Usage,
     price_of,
 )
+
+log = logging.getLogger(__name__)
 
 #: What an answer takes where no earlier one tells: a few learnings and one rewritten file.
 ANSWER_TOKENS = 800
@@ -87,6 +93,9 @@ class Estimate:
 class Reextraction:
     """Runs the curator again over every curated turn, as a new generation in the log.
 
+    A quarantined turn is not asked about again: that is for a person to say. A turn that this extraction has no answer
+    for is quarantined when memory follows. The first refusal ends a run; the next run finds its way around it.
+
     Each answer is logged as it comes, so it can be cut off and taken up again. Memory follows only when all are there.
     """
 
@@ -100,7 +109,7 @@ class Reextraction:
         left, calls, tokens = len(turns), 0, 0
         async with self._aside() as aside:
             while turns:
-                prompt, batch = await aside.extractor.prompt(turns[: self._settings.batch_turns])
+                prompt, batch = await aside.extractor.prompt(side_by_side(turns[: self._settings.batch_turns]))
                 calls, tokens = calls + 1, tokens + prompt.tokens
                 turns = turns[len(batch) :]
         written = calls * await self._answer_tokens()
@@ -112,38 +121,50 @@ class Reextraction:
         generation, turns = await self._left()
         size = self._settings.batch_turns
         async with self._aside() as aside:
+            leave_out = self._transcript.quarantine.leave_out
+            attempts = Attempts(self._transcript, aside.extractor, leave_out, together=1)
             # What an earlier, cut off run has logged is where this one goes on; people's edits stand in between.
             before = deque(await self._transcript.curations.extraction(generation, _AFTER_ALL))
             while turns:
                 await check_budget(self._settings, self._transcript)
-                while before and before[0].created_at <= turns[:size][-1].timestamp:
+                batch = side_by_side(turns[:size])
+                while before and before[0].created_at <= batch[-1].timestamp:
                     await aside.apply(before.popleft())
                 try:
-                    curation = await aside.extractor.extract(turns[:size])
-                except CutOffError:
-                    if size == 1:
+                    curation = await attempts.extract(batch, generation)
+                except VainError as error:
+                    if isinstance(error, RefusedError) and await self._is_first_refusal(batch[0].id, generation):
+                        # It may be the key or the model that was chosen: for whoever is watching to see.
                         raise
-                    size //= 2
+                    log.warning("asking about fewer turns: %s", error)
                     continue
-                last = curation.last_observation_id or 0
-                covered = [turn for turn in turns if turn.id <= last]
-                logged = await self._transcript.curations.append_extraction(
-                    dataclasses.replace(curation, generation=generation)
-                )
-                await aside.apply(dataclasses.replace(logged, created_at=covered[-1].timestamp))
-                turns, size = turns[len(covered) :], self._settings.batch_turns
-                on_turns(len(covered))
-        await self._transcript.curations.append_edit({"generation": generation})
+                covered = await self._keep(aside, curation, batch)
+                turns = turns[covered:]
+                on_turns(covered)
+        await self._transcript.quarantine.activate(generation)
         return generation
+
+    async def _is_first_refusal(self, turn_id: int, generation: int) -> bool:
+        return (await self._transcript.lost_calls.failures([turn_id], generation))[turn_id].calls == 1
+
+    async def _keep(self, aside: _Aside, curation: NewCuration | None, batch: Sequence[Observation]) -> int:
+        """Logs and applies an answer; returns how many turns it settled. None settles the first one: it is left out."""
+        if curation is None:
+            return 1
+        covered = [turn for turn in batch if turn.id <= (curation.last_observation_id or 0)]
+        logged = await self._transcript.curations.append_extraction(curation)
+        await aside.apply(dataclasses.replace(logged, created_at=covered[-1].timestamp))
+        return len(covered)
 
     async def _left(self) -> tuple[int, list[Observation]]:
         """(generation under way, curated turns that it has not reached)."""
         _, active = await self._transcript.curations.activation()
         newest = await self._transcript.curations.newest_generation()
         generation = newest if newest > active else active + 1
-        done = await self._transcript.curations.extracted_through(generation)
-        _, _, last = await self._transcript.counts()
-        return generation, await self._transcript.observations_between(done + 1, last)
+        reached = await self._transcript.quarantine.left_out(generation)
+        for first, last in await self._transcript.curations.batches(generation):
+            reached.update(range(first, last + 1))
+        return generation, [turn for turn in await self._transcript.curated() if turn.id not in reached]
 
     async def _answer_tokens(self) -> int:
         _, written = await self._transcript.spending.tokens()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sprite.protocol.shapes import Payload
+from sprite.protocol.shapes import Origin, Payload
 
 
 class AgentEvent(Payload, tag_field="event"):
-    """Something the agent did, in a mission (or, where `mission_id` is null, by itself)."""
+    """Something the agent did in a turn: a person's mission, or one that it began by itself.
+
+    `mission_id` is null only in what older sprites wrote, for turns of the agent's own.
+    """
 
     mission_id: str | None
 
@@ -18,8 +21,10 @@ class AgentEvent(Payload, tag_field="event"):
         return str(self.__struct_config__.tag)
 
 
-class Started(AgentEvent, tag="started"):
-    """The mission's turn has begun."""
+class Started(AgentEvent, tag="started", omit_defaults=False):
+    """A turn has begun; `origin` says who began it. A turn of the agent's own may run while a mission waits for it."""
+
+    origin: Origin = "person"
 
 
 class TextDelta(AgentEvent, tag="text_delta"):

@@ -17,7 +17,7 @@ from sprite.protocol.rows import (
     TurnRow,
     VersionRow,
 )
-from sprite.protocol.shapes import ChatMessage, FileState, Payload
+from sprite.protocol.shapes import ChatMessage, FileState, Payload, QuarantinedTurn
 
 #: What SQLite can number.
 LARGEST_ID = 2**63 - 1
@@ -100,6 +100,12 @@ class ResolveActionRequest(MemoryRequest, tag="resolve_action"):
     status: str
 
 
+class RetryRequest(MemoryRequest, tag="retry"):
+    """A quarantined turn waits again to be curated. `not_found` if it is not quarantined."""
+
+    turn_id: RowId
+
+
 class ForgetRequest(MemoryRequest, tag="forget"):
     """Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may."""
 
@@ -148,6 +154,7 @@ AnyMemoryRequest = (
     | AcceptRequest
     | RejectRequest
     | ResolveActionRequest
+    | RetryRequest
     | ForgetRequest
     | CurationsRequest
     | ObservationsRequest
@@ -243,6 +250,12 @@ class ResolveActionResult(MemoryResult, tag="resolve_action"):
     actions: list[ActionRow]
 
 
+class RetryResult(MemoryResult, tag="retry"):
+    """The turns that are quarantined now."""
+
+    quarantined: list[QuarantinedTurn]
+
+
 class ForgetResult(MemoryResult, tag="forget"):
     """What would go, or (`done`) what went."""
 
@@ -286,6 +299,7 @@ AnyMemoryResult = (
     | AcceptResult
     | RejectResult
     | ResolveActionResult
+    | RetryResult
     | ForgetResult
     | CurationsResult
     | ObservationsResult

@@ -10,13 +10,24 @@ from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
 from sprite.protocol.rows import LearningRow
-from sprite.protocol.shapes import Block, Card, ChatMessage, MemoryState, Payload, Point, SessionState, Size, Stack
+from sprite.protocol.shapes import (
+    Block,
+    Card,
+    ChatMessage,
+    MemoryState,
+    Payload,
+    Point,
+    SessionState,
+    Size,
+    Stack,
+    Stopped,
+)
 
 PROTOCOL_VERSION = 1
 
 #: One message must fit in memory many times over, on a small VM, for a hostile peer.
 MAX_FRAME_BYTES = 1024 * 1024
-#: Nobody is authenticated yet, so little is believed.
+#: Before authentication a peer gets little memory.
 MAX_AUTH_FRAME_BYTES = 64 * 1024
 AUTH_TIMEOUT_SECONDS = 5.0
 #: A mission is a message of a person's, possibly with a pasted document.
@@ -61,7 +72,11 @@ class Heartbeat(Payload):
 
 
 class Interrupt(Payload):
-    """Stops the running mission (if it is the named one, where one is named)."""
+    """Stops the named turn, or takes back the named mission that waits.
+
+    Without a name it stops the running mission; where none runs, the turn that the agent began by itself and its
+    background work.
+    """
 
     mission_id: str | None = None
 
@@ -84,9 +99,12 @@ class Permission(Payload):
 
 
 class System(Payload):
-    """`status`, `new_session` (ends this one), `flush` (curates what waits); answered when done."""
+    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`; answered when done.
 
-    action: Literal["status", "new_session", "flush"]
+    `check_model` sends one request that is not billed.
+    """
+
+    action: Literal["status", "new_session", "flush", "check_model"]
 
 
 class Ping(Payload):
@@ -158,6 +176,7 @@ class Ack(Payload):
     stack_id: str | None = None
     card_id: str | None = None
     mission_id: str | None = None
+    stopped: list[Stopped] | None = None
 
 
 class Error(Payload, omit_defaults=False):
@@ -170,8 +189,9 @@ class Error(Payload, omit_defaults=False):
 class StateSync(Payload, omit_defaults=False):
     """Everything a client needs to draw itself.
 
-    `permissions` are the questions that are open, `running` what the mission under way has shown so far, `queued` the
-    ids of the missions that wait, in order, `model` the agent's (null until it is known).
+    `permissions` are the questions that are open, `running` what the turn under way has shown so far, `queued` the
+    ids of the missions that wait, in order, `model` the agent's (null until it is known). While a mission waits for the
+    end of a turn that the agent began by itself, `running` is that turn; `session` names the mission.
     """
 
     stacks: list[Stack]
@@ -192,7 +212,7 @@ class Gap(Payload, omit_defaults=False):
 
 
 class Status(Payload, omit_defaults=False):
-    """The answer to a `system` message."""
+    """The answer to a `system` message; `stopped` is what a `new_session` ended with the one before."""
 
     action: str
     session: SessionState
@@ -200,14 +220,24 @@ class Status(Payload, omit_defaults=False):
     last_error: str | None
     permissions: str
     model: str | None
+    #: The answer to `check_model`: whether the model answers, and what was found in words.
+    model_answers: bool | None = None
+    model_words: str | None = None
+    stopped: list[Stopped] | None = None
 
 
 class Running(Payload, omit_defaults=False):
-    """What a mission has shown so far: its durable events (the newest, if they are many), then text still growing."""
+    """What a turn has shown so far: its durable events (the newest, if they are many), then text still growing."""
 
     mission_id: str
     events: list[AnyAgentEvent]
     partial: str
+
+
+class SessionUpdate(Payload, omit_defaults=False):
+    """The session as it now is, after background work began or ended."""
+
+    session: SessionState
 
 
 class ChatSaid(Payload, omit_defaults=False):
@@ -270,16 +300,21 @@ class MemoryUpdate(Payload, omit_defaults=False):
 
 
 class PermissionRequest(Payload, omit_defaults=False):
-    """A tool call that waits for a person's word."""
+    """A tool call that waits for a person's word.
+
+    `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
+    turn ends, as long as anything goes on in the background.
+    """
 
     request_id: str
     mission_id: str | None
     tool: str
     input: dict[str, Any]
+    background: bool = False
 
 
 class PermissionResolved(Payload, omit_defaults=False):
-    """A question is not open any more; `decision` is null where nobody answered in time."""
+    """A question is not open any more; `decision` is null if no answer came in time."""
 
     request_id: str
     decision: Literal["allow", "deny", "always"] | None
@@ -300,6 +335,7 @@ ServerPayload = (
     | PermissionResolved
     | ChatSaid
     | StackUpdate
+    | SessionUpdate
 )
 
 SERVER_TYPES: dict[str, Any] = {
@@ -317,6 +353,7 @@ SERVER_TYPES: dict[str, Any] = {
     "permission_resolved": PermissionResolved,
     "chat_said": ChatSaid,
     "stack_update": StackUpdate,
+    "session_update": SessionUpdate,
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from sprite.protocol.shapes import FileState
+from sprite.protocol.shapes import FileState, QuarantinedTurn
 
 
 class LearningRow(Struct):
@@ -63,7 +63,10 @@ class SearchHit(Struct, omit_defaults=True):
 
 
 class LoggedTurn(Struct):
-    """One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it."""
+    """One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
+
+    It waits to be curated where it is neither `processed` nor `quarantined`.
+    """
 
     id: int
     timestamp: float
@@ -77,6 +80,7 @@ class LoggedTurn(Struct):
     mission_id: str | None
     trigger: str
     notice: str
+    quarantined: bool
 
 
 class TurnRow(Struct):
@@ -93,6 +97,7 @@ class TurnRow(Struct):
     trigger: str
     mission_id: str | None
     curated: bool
+    quarantined: bool
 
 
 class MadeVersion(Struct):
@@ -117,9 +122,9 @@ class Rejected(Struct):
 
 
 class CurationRow(Struct):
-    """What changed memory: a batch of turns, an edit or a forget (`kind`); or a drift, which waits for the person.
+    """What changed memory: a batch of turns, an edit, a forget, a turn's quarantine or its end (`kind`), or a drift.
 
-    `detail` is what an edit or a forget was about; `active` is false where a later extraction has replaced it.
+    `detail` is what it was about, where it is no batch; `active` is false where a later extraction has replaced it.
     """
 
     id: int
@@ -196,6 +201,9 @@ class Health(Struct):
     refusals: list[Refusal]
     daily_cap_usd: float | None
     last_error: str | None
+    quarantined: list[QuarantinedTurn]
+    #: What a person has to see to, in words; empty where all is well.
+    attention: list[str]
     drift: list[Drifted] = []
 
 

@@ -54,24 +54,74 @@ class Card(Struct):
     archived: bool
 
 
+#: Who began a turn: a person with a message, the agent by itself (its background work ended), or a schedule.
+Origin = Literal["person", "agent", "schedule"]
+
+
+MissionStatus = Literal["queued", "running", "complete", "interrupted", "error"]
+
+
+class UsedTool(Struct):
+    """A tool that a turn used, in short: `title` says what for."""
+
+    name: str
+    title: str
+    is_error: bool
+
+
 class ChatMessage(Struct):
-    """One line of the conversation as people see it; `at` in Unix seconds."""
+    """One line of the conversation as people see it; `at` in Unix seconds.
+
+    `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
+    that it has not; null where no turn is known.
+    """
 
     id: int
     role: Literal["user", "assistant", "error"]
     text: str
     at: float
     mission_id: str | None
+    origin: Origin = "person"
+    tools: list[UsedTool] = []
+    status: MissionStatus | None = None
+
+
+#: Work that goes on beside turns: a shell command, an agent, or what else the CLI may come to know.
+WorkKind = Literal["command", "agent", "task"]
+
+
+class BackgroundWork(Struct):
+    """Work that the agent has begun and does not wait for; `since` in Unix seconds."""
+
+    id: str
+    kind: WorkKind
+    title: str
+    since: float
+
+
+class Stopped(Struct):
+    """What was stopped: a person's mission, a turn that the agent had begun by itself, or background work."""
+
+    id: str
+    kind: Literal["mission", "turn"] | WorkKind
 
 
 class SessionState(Struct):
-    """The conversation under way; `session_id` is null until its first mission."""
+    """The conversation under way; `session_id` is null until its first mission.
+
+    `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
+    `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
+    `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on.
+    """
 
     session_id: str | None
     started_at: float | None
     turns: int
     running_mission_id: str | None
     queued: int
+    busy: bool = False
+    background: list[BackgroundWork] = []
+    held_until: float | None = None
 
 
 class FileState(Struct):
@@ -84,9 +134,18 @@ class FileState(Struct):
     updated_at: float | None
 
 
+class QuarantinedTurn(Struct):
+    """A turn that curation set aside, since every call about it was in vain; `at` in Unix seconds."""
+
+    turn_id: int
+    reason: str
+    at: float
+
+
 class MemoryState(Struct):
     """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
 
+    `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
     `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
     """
 
@@ -95,4 +154,5 @@ class MemoryState(Struct):
     turns: int
     waiting: int
     spend_usd: float
+    quarantined: list[QuarantinedTurn] = []
     drift: list[str] = []

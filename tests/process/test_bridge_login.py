@@ -1,4 +1,7 @@
-"""The bridge's door, on a real listener: links, cookies, tokens, Origin and Host, each as a stranger would try it."""
+"""The bridge's door, on a real listener: links, cookies, tokens, Origin and Host, each as a stranger would try it.
+
+Long, since every door is tried on the same listener.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @asynccontextmanager
 async def visiting(chosen: Settings) -> AsyncIterator[Visitor]:
-    async with running(chosen) as bridge:
+    async with running(chosen, asyncio.Event().set) as bridge:
         visitor = Visitor(bridge, chosen)
         async with visitor.session:
             yield visitor

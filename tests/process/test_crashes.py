@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from bridge.offline.model import OfflineModel
 from tests.harness import Client, observations, running_sprite
 from tests.inspection import (
@@ -115,11 +117,40 @@ async def test_what_a_killed_sprites_agent_was_running_does_not_go_on_after_the_
         await client.event("tool_use")
         await eventually(lambda: len(descendants(sprite.process.pid)) > 1, "the command runs")
         family = descendants(sprite.process.pid)
+        # Stopped, the CLI does not end with the sprite, as on a system that does not tell it of its parent's death.
+        os.kill(agent_process(sprite), signal.SIGSTOP)
         await sprite.kill()
     assert any(Path(f"/proc/{pid}").exists() for pid in family)
     async with running_sprite(workspace, model.url):
         await eventually(lambda: not any(_runs(pid) for pid in family), "the orphans are gone")
     assert not (workspace / "survived").exists()
+
+
+@pytest.mark.parametrize("when", ["in mid-tool", "in mid-answer", "at rest", "with a command in the background"])
+async def test_the_agent_of_a_killed_sprite_ends_with_it_and_takes_along_what_it_runs(
+    model: OfflineModel, workspace: Path, when: str
+) -> None:
+    background = {"command": "sleep 600", "run_in_background": True}
+    model.script.agent(
+        {"match": "Wait", "tool": "Bash", "input": {"command": "trap '' TERM HUP; sleep 600"}},
+        {"match": "Think", "hang": True},
+        {"match": "Begin", "tool": "Bash", "input": background},
+    )
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "Hello")
+        if when == "in mid-tool":
+            client.send("mission", {"text": "Wait"})
+        elif when == "in mid-answer":
+            client.send("mission", {"text": "Think"})
+            await request_seen(model, lambda request: "Think" in request.user_text)
+        elif when == "with a command in the background":
+            await chat(client, "Begin")
+        if when in {"in mid-tool", "with a command in the background"}:
+            await eventually(lambda: len(descendants(sprite.process.pid)) > 1, "the command runs")
+        family = descendants(sprite.process.pid)
+        assert family
+        await sprite.kill()
+        await eventually(lambda: not any(_runs(pid) for pid in family), "the agent has ended")
 
 
 async def test_queued_missions_survive_a_kill_and_run_in_their_order_and_no_id_runs_twice(

@@ -38,6 +38,9 @@ class Audience:
         self.messages: list[ServerMessage] = []
         self._told = asyncio.Event()
 
+    def died(self) -> None:
+        raise AssertionError("a link that only its owner ends")
+
     def changed(self, change: LinkChange) -> None:
         self.changes.append(change)
         self._told.set()

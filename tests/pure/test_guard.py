@@ -55,8 +55,20 @@ def test_a_path_into_it_is_refused_however_it_is_put(workspace: Path, path: str,
     assert refuses(workspace, "Read", **{key: str(workspace / path)})
 
 
-@pytest.mark.parametrize("path", ["a.txt", "documents", "new/folder/x", "/etc/hosts", "/proc/cpuinfo", "/proc/self/status",
-                                  ".osx", "documents/.os", "~nobody-of-that-name/x"])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a.txt",
+        "documents",
+        "new/folder/x",
+        "/etc/hosts",
+        "/proc/cpuinfo",
+        "/proc/self/status",
+        ".osx",
+        "documents/.os",
+        "~nobody-of-that-name/x",
+    ],
+)
 def test_other_paths_are_not(workspace: Path, path: str) -> None:
     assert not refuses(workspace, "Read", file_path=path)
     assert not refuses(workspace, "Write", file_path=path, content="about .os/run/token")

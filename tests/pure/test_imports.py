@@ -187,16 +187,23 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("sprite",), ("bridge", "tests"), ()),
         (("bridge",), ("sprite",), ("sprite.protocol", "sprite.prices")),
         (("bridge",), ("tests",), ()),
+        (("sprite.tasks", "bridge.tasks"), ("sprite", "bridge"), ()),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
-        (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks")),
-        (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts", "bridge.token_bucket")),
+        (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks", "bridge.tasks")),
+        (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts", "bridge.token_bucket", "bridge.tasks")),
         (("bridge.observing",), ("bridge",), ("bridge.observing",)),
         (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app"), ()),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),
         (
             ("bridge.llm",),
             ("bridge",),
-            ("bridge.llm", "bridge.database", "bridge.observing.request_keys", "bridge.token_bucket"),
+            (
+                "bridge.llm",
+                "bridge.database",
+                "bridge.observing.request_keys",
+                "bridge.token_bucket",
+                "bridge.tasks",
+            ),
         ),
         (("bridge.token_bucket",), ("bridge", "sprite"), ()),
     ],
@@ -212,7 +219,16 @@ def test_the_stores_do_not_know_each_other() -> None:
     stores = [name for name in PATHS if within(name, "sprite.database") and name.count(".") == 2]
     shared = {"sprite.database.connection", "sprite.database.full_text"}
     parts = {
-        "transcript": {"transcript_schema", "turn_index", "turn_journal", "curations", "spending"},
+        "transcript": {
+            "transcript_schema",
+            "turn_index",
+            "turn_journal",
+            "curations",
+            "spending",
+            "quarantine",
+            "lost_calls",
+        },
+        "quarantine": {"curations"},
         "transcript_schema": {"turn_index"},
         "memory": {"learning_index", "projected"},
     }

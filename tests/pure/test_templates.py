@@ -53,7 +53,7 @@ def test_the_system_rules_name_every_block_with_its_fields_and_no_other() -> Non
     "word",
     (
         "`create_card` `update_card` `close_card` `search_memory` `table` `document` `notes` "
-        "type: since: before: session: around:<turn> documents/ ocr/ extractions/ artifacts/ .os/"
+        "type: since: before: session: around:<turn> documents/ ocr/ extractions/ artifacts/ skills/ .os/"
     ).split(),
 )
 def test_the_system_rules_name_what_the_agent_has(word: str) -> None:

@@ -25,8 +25,8 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
 
 
 @pytest.fixture
-def boot_prompt(stores: Stores) -> BootPrompt:
-    return BootPrompt(stores.files, stores.memory, stores.transcript)
+def boot_prompt(stores: Stores, tmp_path: Path) -> BootPrompt:
+    return BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path / "skills")
 
 
 def part(prompt: str, tag: str) -> str | None:

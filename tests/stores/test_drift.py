@@ -40,7 +40,9 @@ async def drifted(stores: Stores) -> None:
     await stores.projection.agent_rests()
 
 
-async def test_what_changes_while_the_agent_works_is_kept_as_drift_and_is_no_part_of_memory(stores: Stores) -> None:
+async def test_what_changes_while_the_agent_works_is_kept_as_drift_and_is_no_part_of_memory(
+    stores: Stores, tmp_path: Path
+) -> None:
     await drifted(stores)
     kind, response = (await logged(stores))[-1]
     assert kind == "drift"
@@ -50,7 +52,7 @@ async def test_what_changes_while_the_agent_works_is_kept_as_drift_and_is_no_par
     assert (await view.state()).drift == ["user.md"]
     (row,) = (await view.health(daily_cap_usd=None, last_error=None)).drift
     assert row.name == "user.md"
-    assert "trusts" not in await BootPrompt(stores.files, stores.memory, stores.transcript).text()
+    assert "trusts" not in await BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path).text()
     assert stores.path("user.md").read_text() == AGENT
 
 

@@ -20,6 +20,7 @@ export interface Messages {
       | AcceptRequest
       | RejectRequest
       | ResolveActionRequest
+      | RetryRequest
       | ForgetRequest
       | CurationsRequest
       | ObservationsRequest
@@ -52,6 +53,7 @@ export interface Messages {
       | AcceptResult
       | RejectResult
       | ResolveActionResult
+      | RetryResult
       | ForgetResult
       | CurationsResult
       | ObservationsResult
@@ -61,6 +63,7 @@ export interface Messages {
     permission_resolved: PermissionResolved;
     chat_said: ChatSaid;
     stack_update: StackUpdate;
+    session_update: SessionUpdate;
     link: LinkState;
   };
 }
@@ -83,7 +86,10 @@ export interface Mission {
  */
 export interface Heartbeat {}
 /**
- * Stops the running mission (if it is the named one, where one is named).
+ * Stops the named turn, or takes back the named mission that waits.
+ *
+ *     Without a name it stops the running mission; where none runs, the turn that the agent began by itself and its
+ *     background work.
  */
 export interface Interrupt {
   mission_id?: string | null;
@@ -248,6 +254,13 @@ export interface ResolveActionRequest {
   status: string;
 }
 /**
+ * A quarantined turn waits again to be curated. `not_found` if it is not quarantined.
+ */
+export interface RetryRequest {
+  op: "retry";
+  turn_id: number;
+}
+/**
  * Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may.
  */
 export interface ForgetRequest {
@@ -297,10 +310,12 @@ export interface Permission {
   decision: "allow" | "always" | "deny";
 }
 /**
- * `status`, `new_session` (ends this one), `flush` (curates what waits); answered when done.
+ * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`; answered when done.
+ *
+ *     `check_model` sends one request that is not billed.
  */
 export interface System {
-  action: "flush" | "new_session" | "status";
+  action: "check_model" | "flush" | "new_session" | "status";
 }
 /**
  * Keeps a path open; dropped silently.
@@ -330,6 +345,14 @@ export interface Ack {
   stack_id?: string | null;
   card_id?: string | null;
   mission_id?: string | null;
+  stopped?: Stopped[] | null;
+}
+/**
+ * What was stopped: a person's mission, a turn that the agent had begun by itself, or background work.
+ */
+export interface Stopped {
+  id: string;
+  kind: ("mission" | "turn") | ("agent" | "command" | "task");
 }
 /**
  * What went wrong, in words a person understands.
@@ -341,8 +364,9 @@ export interface Error {
 /**
  * Everything a client needs to draw itself.
  *
- *     `permissions` are the questions that are open, `running` what the mission under way has shown so far, `queued` the
- *     ids of the missions that wait, in order, `model` the agent's (null until it is known).
+ *     `permissions` are the questions that are open, `running` what the turn under way has shown so far, `queued` the
+ *     ids of the missions that wait, in order, `model` the agent's (null until it is known). While a mission waits for the
+ *     end of a turn that the agent began by itself, `running` is that turn; `session` names the mission.
  */
 export interface StateSync {
   stacks: Stack[];
@@ -388,6 +412,9 @@ export interface Block {
 }
 /**
  * One line of the conversation as people see it; `at` in Unix seconds.
+ *
+ *     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
+ *     that it has not; null where no turn is known.
  */
 export interface ChatMessage {
   id: number;
@@ -395,9 +422,24 @@ export interface ChatMessage {
   text: string;
   at: number;
   mission_id: string | null;
+  origin?: "agent" | "person" | "schedule";
+  tools?: UsedTool[];
+  status?: ("complete" | "error" | "interrupted" | "queued" | "running") | null;
+}
+/**
+ * A tool that a turn used, in short: `title` says what for.
+ */
+export interface UsedTool {
+  name: string;
+  title: string;
+  is_error: boolean;
 }
 /**
  * The conversation under way; `session_id` is null until its first mission.
+ *
+ *     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
+ *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
+ *     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on.
  */
 export interface SessionState {
   session_id: string | null;
@@ -405,10 +447,23 @@ export interface SessionState {
   turns: number;
   running_mission_id: string | null;
   queued: number;
+  busy?: boolean;
+  background?: BackgroundWork[];
+  held_until?: number | null;
+}
+/**
+ * Work that the agent has begun and does not wait for; `since` in Unix seconds.
+ */
+export interface BackgroundWork {
+  id: string;
+  kind: "agent" | "command" | "task";
+  title: string;
+  since: number;
 }
 /**
  * Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
  *
+ *     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
  *     `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
  */
 export interface MemoryState {
@@ -417,6 +472,7 @@ export interface MemoryState {
   turns: number;
   waiting: number;
   spend_usd: number;
+  quarantined?: QuarantinedTurn[];
   drift?: string[];
 }
 /**
@@ -430,7 +486,18 @@ export interface FileState {
   updated_at: number | null;
 }
 /**
+ * A turn that curation set aside, since every call about it was in vain; `at` in Unix seconds.
+ */
+export interface QuarantinedTurn {
+  turn_id: number;
+  reason: string;
+  at: number;
+}
+/**
  * A tool call that waits for a person's word.
+ *
+ *     `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
+ *     turn ends, as long as anything goes on in the background.
  */
 export interface PermissionRequest {
   request_id: string;
@@ -439,9 +506,10 @@ export interface PermissionRequest {
   input: {
     [k: string]: unknown;
   };
+  background?: boolean;
 }
 /**
- * What a mission has shown so far: its durable events (the newest, if they are many), then text still growing.
+ * What a turn has shown so far: its durable events (the newest, if they are many), then text still growing.
  */
 export interface Running {
   mission_id: string;
@@ -451,11 +519,12 @@ export interface Running {
   partial: string;
 }
 /**
- * The mission's turn has begun.
+ * A turn has begun; `origin` says who began it. A turn of the agent's own may run while a mission waits for it.
  */
 export interface Started {
   event: "started";
   mission_id: string | null;
+  origin?: "agent" | "person" | "schedule";
 }
 /**
  * A piece of text that is growing; not durable, since the whole text follows.
@@ -546,7 +615,7 @@ export interface Gap {
   oldest_seq: number;
 }
 /**
- * The answer to a `system` message.
+ * The answer to a `system` message; `stopped` is what a `new_session` ended with the one before.
  */
 export interface Status {
   action: string;
@@ -555,6 +624,9 @@ export interface Status {
   last_error: string | null;
   permissions: string;
   model: string | null;
+  model_answers?: boolean | null;
+  model_words?: string | null;
+  stopped?: Stopped[] | null;
 }
 /**
  * A card as it now is; `close_card` says it left the canvas.
@@ -674,6 +746,8 @@ export interface LoggedTurnResult {
 }
 /**
  * One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
+ *
+ *     It waits to be curated where it is neither `processed` nor `quarantined`.
  */
 export interface LoggedTurn {
   id: number;
@@ -688,6 +762,7 @@ export interface LoggedTurn {
   mission_id: string | null;
   trigger: string;
   notice: string;
+  quarantined: boolean;
 }
 /**
  * Every action.
@@ -742,6 +817,13 @@ export interface ResolveActionResult {
   actions: ActionRow[];
 }
 /**
+ * The turns that are quarantined now.
+ */
+export interface RetryResult {
+  op: "retry";
+  quarantined: QuarantinedTurn[];
+}
+/**
  * What would go, or (`done`) what went.
  */
 export interface ForgetResult {
@@ -769,9 +851,9 @@ export interface CurationsResult {
   curations: CurationRow[];
 }
 /**
- * What changed memory: a batch of turns, an edit or a forget (`kind`); or a drift, which waits for the person.
+ * What changed memory: a batch of turns, an edit, a forget, a turn's quarantine or its end (`kind`), or a drift.
  *
- *     `detail` is what an edit or a forget was about; `active` is false where a later extraction has replaced it.
+ *     `detail` is what it was about, where it is no batch; `active` is false where a later extraction has replaced it.
  */
 export interface CurationRow {
   id: number;
@@ -834,6 +916,7 @@ export interface TurnRow {
   trigger: string;
   mission_id: string | null;
   curated: boolean;
+  quarantined: boolean;
 }
 /**
  * Lines of the conversation, oldest first; as many of the newest as fit one frame.
@@ -875,6 +958,8 @@ export interface Health {
   refusals: Refusal[];
   daily_cap_usd: number | null;
   last_error: string | null;
+  quarantined: QuarantinedTurn[];
+  attention: string[];
   drift?: Drifted[];
 }
 /**
@@ -911,7 +996,7 @@ export interface Drifted {
   curation_id: number;
 }
 /**
- * A question is not open any more; `decision` is null where nobody answered in time.
+ * A question is not open any more; `decision` is null if no answer came in time.
  */
 export interface PermissionResolved {
   request_id: string;
@@ -933,6 +1018,12 @@ export interface StackUpdate {
   stack_id: string;
   name: string;
   archived: boolean;
+}
+/**
+ * The session as it now is, after background work began or ended.
+ */
+export interface SessionUpdate {
+  session: SessionState;
 }
 /**
  * From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.

@@ -44,6 +44,15 @@ def hook_matchers(
             return None
         return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
 
+    async def tool_starting(event: dict[str, Any]) -> None:
+        await recorder.tool_starting(
+            event.get("prompt_id", ""),
+            event["tool_use_id"],
+            event["tool_name"],
+            event["tool_input"],
+            agent_id=event.get("agent_id"),
+        )
+
     async def tool_used(event: dict[str, Any]) -> None:
         await tool_ended(event, event["tool_response"], is_error=False)
 
@@ -69,6 +78,7 @@ def hook_matchers(
 
     handlers: dict[HookEvent, _Handler] = {
         "UserPromptSubmit": prompt_submitted,
+        "PreToolUse": tool_starting,
         "PostToolUse": tool_used,
         "PostToolUseFailure": tool_failed,
         "Stop": stopped,

@@ -2,7 +2,7 @@
 
 A subagent in the foreground works inside the turn whose call waits for it. One in the background outlives that turn:
 what it did belongs to the turn that reports it, whether it was done before or after the first turn's end. The CLI's
-`prompt_id` cannot tell them apart: it names the turn that is under way, whoever makes the call.
+`prompt_id` cannot tell them apart: it names the turn that is under way, not the agent that makes the call.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     the complete new file
 
 Learnings come first. From the first header on, every line belongs to a file: a line in a file that looks like a
-learning is content, because whoever gets text into a file must not get a learning that way. Whether a quote is true,
+learning is content, because text that gets into a file must not become a learning that way. Whether a quote is true,
 a file too long or an id known is for the guards to say: this module knows neither the log nor the limits.
 
 Nothing here raises, whatever the text; what cannot be read is kept in `unparsed`. Every regular expression is anchored
@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sprite.memory.curation.answer_fences import fences_below_headers
 from sprite.memory.curation.answer_files import (
     Lines,
     is_placeholder,
@@ -98,9 +99,15 @@ def plain_text(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def parse_response(text: str) -> CuratorResponse:
-    """Read an answer of the curator. Never raises."""
+def parse_response(text: str, *, as_first_read: bool = False) -> CuratorResponse:
+    """Reads an answer of the curator. Never raises.
+
+    `as_first_read`: by the rules under which answers to the first prompt became memory, so that an old log gives what
+    it gave: a fence around one header and its content was taken for a part of that content.
+    """
     lines = plain_text(text).split("\n")
+    if not as_first_read:
+        lines = fences_below_headers(lines)
     learnings: list[ParsedLearning] = []
     unparsed: list[str] = []
     said_none = False
@@ -162,7 +169,7 @@ def read_learning(line: str) -> ParsedLearning | None:
 
 
 def _split_quote(text: str) -> tuple[str, str | None]:
-    """Split `content | "quote"`. A pipe whose right side is not wholly quoted belongs to the content."""
+    """Splits `content | "quote"`. A pipe whose right side is not wholly quoted belongs to the content."""
     end = text.rstrip(" \t.*`")
     if not end.endswith(('"', "”")):
         return text, None

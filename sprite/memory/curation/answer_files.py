@@ -23,7 +23,8 @@ MAX_UPDATES = 16
 
 Lines = Sequence[str]
 
-_WRAPPERS = frozenset({"", "md", "markdown", "text", "txt"})  # a fence of any other language is part of the file
+# A fence of any other language is part of the file.
+WRAPPERS = frozenset({"", "md", "markdown", "text", "txt"})
 
 _NAMES = {name.removesuffix(".md").upper(): name for name in CURATED}
 _HEADER = re.compile(
@@ -81,7 +82,7 @@ def is_placeholder(text: str) -> bool:
 
 
 def read_updates(lines: Lines, unparsed: list[str]) -> dict[str, str]:
-    """Read the files of an answer: `lines` is empty or begins with a header.
+    """Reads the files of an answer: `lines` is empty or begins with a header.
 
     Returns complete contents by file name, each ending in one newline, the last update of a file winning. What was
     refused, replaced or left over is appended to `unparsed`, one line each.
@@ -139,7 +140,7 @@ class _Bodies:
 
     def _wrapped(self, opening: int, fence: Fence | None) -> tuple[Lines, Lines, int] | None:
         """The body in the fence that opens at line `opening`, or None if that fence wraps only a part of it."""
-        if fence is None or fence.info.lower() not in _WRAPPERS:
+        if fence is None or fence.info.lower() not in WRAPPERS:
             return None
         start = opening + 1
         closing = self._closing(opening, fence)

@@ -5,9 +5,10 @@ Everything the call is shown is read here: the files, the open learnings nearest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sprite.database.curations import NewCuration
+from sprite.database.lost_calls import LostCall
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import (
     Observation,
@@ -15,7 +16,9 @@ from sprite.database.transcript import (
 )
 from sprite.memory.curation.model import (
     Answer,
+    Asked,
     CuratorModel,
+    Fault,
 )
 from sprite.memory.curation.prompt import (
     CuratorPrompt,
@@ -25,24 +28,32 @@ from sprite.memory.curation.prompt import (
     fit,
 )
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles
+from sprite.memory.limits import PROMPT_BUDGET_TOKENS
 from sprite.memory.recall.query import (
     any_term,
     significant,
 )
 from sprite.prices import cost_usd
 
-#: The whole of a curator call's prompt, in estimated tokens: the six files at their byte limits take 32,000 of them,
-#: the static part 6,000, the learnings shown 7,000, and the rest is for turns. A batch that does not fit is split.
-PROMPT_BUDGET_TOKENS = 64_000
 #: Open learnings shown to the curator, so that it neither repeats nor contradicts them.
 NEAREST_LEARNINGS = 20
 #: The batch's words by which they are found.
 NEAREST_TERMS = 48
 
 
-async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str) -> None:
-    """Keeps in the log what an answer cost that no curation came of."""
-    await transcript.spending.append_lost_call(answer.model, reason, answer.usage, cost_usd(answer.model, answer.usage))
+async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, asked: Asked | None) -> None:
+    """Keeps in the log what an answer cost that no curation came of, and which turns it was about."""
+    await transcript.lost_calls.append(
+        LostCall(
+            model=answer.model,
+            reason=reason,
+            usage=answer.usage,
+            # What was refused has no usage, and is not billed.
+            cost_usd=cost_usd(answer.model, answer.usage) if answer.usage else 0.0,
+            turns=(asked.first, asked.last) if asked else None,
+            generation=asked.generation if asked else 0,
+        )
+    )
 
 
 class Extractor:
@@ -53,23 +64,35 @@ class Extractor:
         self._files = files
         self._model = model
 
-    async def extract(self, turns: Sequence[Observation]) -> NewCuration:
-        """A curation of as many of the turns, from the first on, as one call can take."""
+    async def extract(
+        self, turns: Sequence[Observation], generation: int, may_repeat: Callable[[Sequence[Observation]], bool]
+    ) -> NewCuration:
+        """A curation of as many of the turns, from the first on, as one call can take. ModelError if there is none.
+
+        `may_repeat` says of the turns that fit whether they may be asked about once more.
+        """
         # Read before the files: what a person changes from here on, the curator has not seen.
         seen = await self._memory.cursor()
         prompt, batch = await self.prompt(turns)
-        answer = await self._model.ask(prompt)
+        asked = Asked(batch[0].id, batch[-1].id, generation, again=may_repeat(batch))
+        answer = await self._model.ask(prompt, asked)
         return NewCuration(
             kind="batch",
             response=answer.text,
-            first_observation_id=batch[0].id,
-            last_observation_id=batch[-1].id,
+            first_observation_id=asked.first,
+            last_observation_id=asked.last,
             model=answer.model,
             prompt_sha256=prompt.sha256,
             usage=answer.usage,
             cost_usd=cost_usd(answer.model, answer.usage),
             seen_curation_id=seen,
+            generation=generation,
         )
+
+    async def control(self) -> Fault | None:
+        """Asks with everything but turns: None if the model answers, or else it is no turn's fault that it does not."""
+        prompt, _ = await self.prompt(())
+        return await self._model.answers(prompt)
 
     async def prompt(self, turns: Sequence[Observation]) -> tuple[CuratorPrompt, Sequence[Observation]]:
         """What the curator would be shown, and the turns that are in it."""

@@ -1,5 +1,6 @@
 """The curator's model: one stateless call, its faults told apart, its answer looked at before it is believed.
 
+An outage is nobody's fault here and says nothing of the turns; a call in vain is told to `on_lost`, each of them.
 Knows the vendor's client; knows neither the log nor memory.
 """
 
@@ -12,24 +13,35 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sprite.config import Settings
+from sprite.config import NO_KEY, STAND_IN, Settings
+from sprite.database.lost_calls import CONTROL_ANSWERED, CONTROL_IN_VAIN
 from sprite.errors import ModelError
 from sprite.memory.curation.answer import parse_response
 from sprite.memory.curation.prompt import CuratorPrompt
+from sprite.memory.limits import MAX_ANSWER_TOKENS
+from sprite.prices import OFFLINE
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+    from anthropic import APIStatusError, AsyncAnthropic
 
 log = logging.getLogger(__name__)
 
-#: Room for four rewritten files at the limits people reach, with the learnings.
-MAX_ANSWER_TOKENS = 20_000
 CALL_TIMEOUT_SECONDS = 180.0
-CUT_OFF = "cut off"
+CHECK_TIMEOUT_SECONDS = 10.0
+#: Refusals that are nobody's fault in the call: no key or no right to it, too late, in another's way, too often.
+OUTAGES = frozenset({401, 403, 408, 409, 429})
+#: Those of them that pass without a person.
+PASSING = frozenset({408, 409, 429})
+#: Characters of a server's words that are kept.
+NO_FORMAT = "not in the format"
 
 
-class CutOffError(ModelError):
-    """The curator's answer was cut off at its length limit."""
+class VainError(ModelError):
+    """The curator's model answered, and in vain: it refused these turns, was cut off, or said nothing usable."""
+
+
+class RefusedError(VainError):
+    """The curator's model refused these turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +54,32 @@ class Answer:
     usage: dict[str, Any]
 
 
-class CuratorModel:
-    """Asks the curator's model; close it at the end. `on_lost` is told of every answer that was paid for in vain."""
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why nothing can be made of an answer: in short for the log, and in the model's words where it refused."""
 
-    def __init__(self, settings: Settings, on_lost: Callable[[Answer, str], Awaitable[None]]) -> None:
+    reason: str
+    words: str
+    error: type[VainError] = VainError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a call is about: the inclusive range of turns, and in which extraction.
+
+    `again`: an answer that is not in the format may be asked for once more.
+    """
+
+    first: int
+    last: int
+    generation: int
+    again: bool = True
+
+
+class CuratorModel:
+    """Asks the curator's model; close it at the end. `on_lost` is told of every answer that no curation came of."""
+
+    def __init__(self, settings: Settings, on_lost: Callable[[Answer, str, Asked | None], Awaitable[None]]) -> None:
         self._settings = settings
         self._on_lost = on_lost
         self._client: AsyncAnthropic | None = None
@@ -55,27 +89,33 @@ class CuratorModel:
         if self._client is not None:
             await self._client.close()
 
-    async def ask(self, prompt: CuratorPrompt) -> Answer:
-        """An answer worth logging. ModelError for a call that fails or is empty, CutOffError for half an answer."""
-        answer = await self._call(prompt)
-        if (reason := _unusable(answer)) is not None:
-            await self._on_lost(answer, reason)
-            if reason == CUT_OFF:
-                raise CutOffError
-            raise ModelError(f"the curator's answer was {reason}")
-        if not parse_response(answer.text).usable:
-            # Once more, since models slip; what comes then is kept in the log as it is.
+    async def ask(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
+        """An answer worth logging. VainError if there is none, another ModelError for an outage."""
+        answer = await self._answer(prompt, asked)
+        if not parse_response(answer.text).usable and asked.again:
             log.warning("the curator's answer was not in the format; asking once more")
-            second = await self._call(prompt)
-            # One of the two was in vain.
-            if (reason := _unusable(second)) is not None:
-                await self._on_lost(second, reason)
-            else:
-                await self._on_lost(answer, "not in the format")
-                answer = second
+            await self._on_lost(answer, NO_FORMAT, asked)
+            answer = await self._answer(prompt, asked)
+        # About a single turn, what comes then is kept in the log as it is; the others of a batch get another chance.
+        if asked.first == asked.last or parse_response(answer.text).usable:
+            return answer
+        await self._on_lost(answer, NO_FORMAT, asked)
+        raise VainError(f"the curator's answer was {NO_FORMAT}")
+
+    async def answers(self, prompt: CuratorPrompt) -> Fault | None:
+        """A control: whether the model answers a prompt at all, None if it does. ModelError for an outage."""
+        answer, fault = await self._call(prompt)
+        await self._on_lost(answer, CONTROL_ANSWERED if fault is None else CONTROL_IN_VAIN, None)
+        return fault
+
+    async def _answer(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
+        answer, fault = await self._call(prompt)
+        if fault is not None:
+            await self._on_lost(answer, fault.reason, asked)
+            raise fault.error(fault.words)
         return answer
 
-    async def _call(self, prompt: CuratorPrompt) -> Answer:
+    async def _call(self, prompt: CuratorPrompt) -> tuple[Answer, Fault | None]:
         # In a thread: the first time, importing it takes most of a second, and the agent must not wait for that.
         anthropic = await asyncio.to_thread(importlib.import_module, "anthropic")
         try:
@@ -86,38 +126,83 @@ class CuratorModel:
                 messages=[{"role": "user", "content": prompt.user}],
             )
         except anthropic.APIStatusError as error:
-            raise ModelError(
-                f"the curator's model refused the call: {error.status_code} {error.message[:200]}",
-                retryable=error.status_code in {408, 409, 429} or error.status_code >= 500,  # noqa: PLR2004
-                retry_after=_seconds(error.response.headers.get("retry-after")),
-            ) from error
+            words = f"the curator's model refused the call: {refusal(error)}"
+            if error.status_code in OUTAGES or not _is_refusal(error.status_code):
+                raise ModelError(
+                    words,
+                    retryable=error.status_code in PASSING or not _is_refusal(error.status_code),
+                    retry_after=_seconds(error.response.headers.get("retry-after")),
+                ) from error
+            refused = Answer("", None, self._settings.curator_model, {})
+            return refused, Fault(f"refused with {error.status_code}", words, RefusedError)
         except anthropic.APIError as error:
             raise ModelError(f"the curator's model could not be reached: {error}") from error
         text = "".join(block.text for block in message.content if block.type == "text")
-        return Answer(text, message.stop_reason, message.model, message.usage.model_dump(exclude_none=True))
+        model = OFFLINE if self._settings.is_offline else message.model
+        answer = Answer(text, message.stop_reason, model, message.usage.model_dump(exclude_none=True))
+        return answer, _fault(answer)
 
     def _connected(self) -> AsyncAnthropic:
         """The client, made at the first call."""
-        import anthropic
-
-        if not self._settings.has_credentials:
-            raise ModelError("no model: set ANTHROPIC_API_KEY, or use the offline model", retryable=False)
         if self._client is None:
-            self._client = anthropic.AsyncAnthropic(
-                api_key=self._settings.api_key,
-                auth_token=self._settings.auth_token,
-                base_url=self._settings.base_url,
-                timeout=CALL_TIMEOUT_SECONDS,
-                max_retries=0,  # retried here, where the wait can be seen and interrupted
-            )
+            self._client = _client(self._settings, CALL_TIMEOUT_SECONDS)
         return self._client
 
 
-def _unusable(answer: Answer) -> str | None:
-    """Why nothing can be made of an answer, or None."""
-    if answer.stop_reason == "max_tokens":
-        return CUT_OFF
-    return None if answer.text.strip() else "empty"
+def _client(settings: Settings, timeout_seconds: float) -> AsyncAnthropic:
+    """A client for the settings' model. ModelError where there is no key."""
+    import anthropic
+
+    if not settings.has_credentials:
+        raise ModelError(f"no model: {NO_KEY}", retryable=False)
+    return anthropic.AsyncAnthropic(
+        api_key=settings.api_key,
+        auth_token=settings.auth_token,
+        base_url=settings.base_url,
+        timeout=timeout_seconds,
+        max_retries=0,  # retried where the wait can be seen and interrupted
+    )
+
+
+async def check_model(settings: Settings) -> str:
+    """Asks the model once, unbilled: that it answers, in words. ModelError says why it does not."""
+    anthropic = await asyncio.to_thread(importlib.import_module, "anthropic")
+    async with _client(settings, CHECK_TIMEOUT_SECONDS) as client:
+        try:
+            counted = await client.messages.count_tokens(
+                model=settings.curator_model, messages=[{"role": "user", "content": "hello"}]
+            )
+        except anthropic.APIStatusError as error:
+            raise ModelError(f"refused: {refusal(error)}") from error
+        except anthropic.APIError as error:
+            raise ModelError(f"cannot be reached at {settings.base_url or 'the API'}: {error}") from error
+    if settings.is_offline:
+        return f"the {STAND_IN} answers"
+    return f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)"
+
+
+def refusal(error: APIStatusError) -> str:
+    """The status and the words of the vendor's error, as far as there are any."""
+    match error.body:
+        case {"error": {"message": str(words)}}:
+            pass
+        case _:
+            words = error.response.reason_phrase
+    return f"{error.status_code} {' '.join(words.split())[:200]}"
+
+
+def _is_refusal(status: int) -> bool:
+    return 400 <= status < 500  # noqa: PLR2004
+
+
+def _fault(answer: Answer) -> Fault | None:
+    if answer.stop_reason in {"max_tokens", "model_context_window_exceeded"}:
+        return Fault("cut off", "the curator's answer was cut off at its length limit")
+    if answer.stop_reason == "refusal":
+        return Fault("declined", "the curator's model declined to answer", RefusedError)
+    if not answer.text.strip():
+        return Fault("empty", "the curator's answer was empty")
+    return None
 
 
 def _seconds(header: str | None) -> float | None:

@@ -244,7 +244,7 @@ def _text(text: str, cut: int | None) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Keep the beginning and the end of a long text, and say how much is missing."""
+    """Keeps the beginning and the end of a long text, and says how much is missing."""
     if len(text) <= limit + MIN_CUT_CHARS:
         return text  # the note on the cut would be as long as what it saves
     end = limit // 3

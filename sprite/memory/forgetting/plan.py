@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from sprite.database.connection import to_json
 from sprite.database.curations import Curation
 from sprite.database.memory import Learning, MemoryDB
 from sprite.database.transcript import (
@@ -34,14 +35,14 @@ from sprite.memory.words import FORGOTTEN, content_words, said, share, words_of
 CHUNK = 500
 #: Shorter texts would be found in the middle of everything.
 SHORTEST_TEXT = 3
-#: A message with fewer meaning-carrying words ("yes, go on") is nobody's alone, and stays where others said it.
+#: A message with fewer meaning-carrying words ("yes, go on") is not specific, and stays where others said it.
 OWN_SENTENCE_WORDS = 4
 #: A turn that has this part of a learning's words is about it.
 ABOUT_IT = 0.5
 #: Learnings that share this part of their words could be taken for one another.
 ALIKE = 0.3
 
-#: The strings of a tool call that anybody spoke; its name and ids are nobody's words.
+#: The strings of a tool call that carry words; its name and ids do not.
 _SPOKEN = ("input", "result")
 _CARD_ID = re.compile(r'"card_id": ?"([^"]+)"')
 _Row = TypeVar("_Row", Learning, Observation, Curation)
@@ -167,7 +168,7 @@ async def _others_words(turns: Collection[int], transcript: TranscriptDB) -> set
 
 
 def _cards_drawn(turn: Observation) -> set[str]:
-    """The cards that the turn made or changed: nobody knows any more how they were before."""
+    """The cards that the turn made or changed: their earlier state is not kept."""
     drawn = [call for call in turn.tool_calls if str(call.get("name", "")).endswith(("__create_card", "__update_card"))]
     return {card_id for call in drawn for card_id in _CARD_ID.findall(json.dumps(call["input"]) + str(call["result"]))}
 
@@ -271,6 +272,8 @@ def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) ->
     if curation.kind == "batch":
         return scrubber.answer(curation.response, keep=typed)
     content = _edited(curation)
+    if curation.kind == "quarantine":
+        return _scrubbed_verdict(curation, scrubber)
     if content is None:
         return scrubber.text(curation.response)
     # What a person typed goes only for the very words, not for resembling them.
@@ -279,6 +282,15 @@ def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) ->
         return curation.response
     edit = json.loads(curation.response)
     return json.dumps(scrubber.value({**edit, "content": kept}), ensure_ascii=False)
+
+
+def _scrubbed_verdict(curation: Curation, scrubber: Scrubber) -> str:
+    """Why a turn was set aside: the model's words for what it refused may quote the turn."""
+    said = json.loads(curation.response)
+    reason = said.get("reason", "")
+    if not reason or not (curation.first_observation_id in scrubber.turns or scrubber.takes_line(reason)):
+        return curation.response
+    return to_json({**said, "reason": FORGOTTEN})
 
 
 def _edited(curation: Curation) -> str | None:

@@ -38,7 +38,7 @@ class Scrubber:
 
     def finds(self, text: str) -> bool:
         """Whether a phrase stands in the text."""
-        # What stands for something forgotten before is nobody's words.
+        # The mark of an earlier forget is not text.
         plain = text.replace(FORGOTTEN, "")
         return any(pattern.search(plain) for pattern in self._patterns)
 

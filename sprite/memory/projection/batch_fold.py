@@ -20,7 +20,7 @@ from sprite.memory.curation.answer import (
     ParsedLearning,
     parse_response,
 )
-from sprite.memory.files import CURATED, over_limit, sha256, template
+from sprite.memory.files import CURATED, over_limit, over_together, sha256, template
 from sprite.memory.projection.evidence import (
     Evidence,
     Origin,
@@ -47,6 +47,8 @@ _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
 #: Origins that no curated file may rest on without the person's word.
 _FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "memory", "none"})
 MAX_REPORTED = 200
+#: The SHA-256 of the first prompt that answers were given to.
+FIRST_PROMPT = "823b4d779555bf712ebded6326a2a390af40ac0087b0a3b5c906991ae3116e0c"
 #: An assistant's sentence that has this part of its words from one thing in memory is that, read aloud.
 ECHO_SHARE = 0.8
 NEAREST = 3
@@ -62,6 +64,8 @@ class BatchFold:
         self._curation = curation
         self._provenance = Provenance(turns, earlier)
         self._weighed: list[tuple[ParsedLearning, Evidence]] = []
+        #: Answers to the first prompt are read by the rules of their time, so that an old log gives what it gave.
+        self._is_first_prompts = curation.prompt_sha256 == FIRST_PROMPT
         #: What was superseded or completed: its lines may leave the files.
         self._retired: list[str] = []
         self.learnings: list[int] = []
@@ -69,7 +73,7 @@ class BatchFold:
 
     def apply(self) -> None:
         """Learnings first, since files may rest on them."""
-        response = parse_response(self._curation.response)
+        response = parse_response(self._curation.response, as_first_read=self._is_first_prompts)
         for learning in response.learnings:
             self._learn(learning)
         self._rewrite_files(response)
@@ -159,6 +163,9 @@ class BatchFold:
             return
         if not _may_retire(origin, known):
             self._report("supersede_refused", f"L{replaced} stands: only the person's word could replace it")
+        elif (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
+            # A turn that was set aside is curated late: what was learned from a newer one is not taken back by it.
+            self._report("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
         elif self._tx.supersede(replaced, by):
             self._retired.append(known.content)
 
@@ -173,7 +180,8 @@ class BatchFold:
         version = self._tx.latest_content(name)
         old = template(name) if version is None else version
         # As the curator gave it, so that what is too long is refused and not cut to fit.
-        reason = over_limit(name, with_pins_of(old, content)) or self._overtaken(name)
+        wanted = with_pins_of(old, content)
+        reason = over_limit(name, wanted) or self._over_together(name, wanted) or self._overtaken(name)
         if reason is not None:
             self._refuse(name, reason)
             return
@@ -202,6 +210,13 @@ class BatchFold:
     def _refuse(self, name: str, reason: str) -> None:
         self._report("file_refused", f"{name}: {reason}; the old file stays")
 
+    def _over_together(self, name: str, content: str) -> str | None:
+        if self._is_first_prompts:
+            return None
+        latest = {other: self._tx.latest_content(other) for other in CURATED}
+        files = {other: template(other) if text is None else text for other, text in latest.items()}
+        return over_together(name, content, files)
+
     def _overtaken(self, name: str) -> str | None:
         """Why a rewrite comes too late: a person changed the file while the curator was at work on it."""
         seen = self._curation.seen_curation_id
@@ -210,7 +225,7 @@ class BatchFold:
         return None
 
     def _sources(self, name: str, old: str, new: str) -> Sources:
-        """Whose words the file's new lines may rest on. What a tool or a web page said counts for nobody's."""
+        """Whose words the file's new lines may rest on. What a tool or a web page said is not among it."""
         heard = self._provenance
         trusted = [*heard.person, *(Text(ll.content) for ll, evidence in self._weighed if evidence.origin == "user")]
         foreign = [text for _, text in heard.strangers]
@@ -247,7 +262,7 @@ def _is_better(evidence: Evidence, known: Known) -> bool:
 
 
 def _may_retire(origin: Origin, known: Known) -> bool:
-    """Nobody but the person takes back what the person said; an action is done when the agent says so."""
+    """Only the person retires what the person said; an action is done when the agent says so."""
     if origin == "user":
         return True
     if origin == "assistant":

@@ -70,7 +70,7 @@ class Provenance:
         self.person = [Text(said) for turn in heard for said in _SENTENCE_END.split(_own_words(turn))]
         #: What the agent did: commands, paths, questions.
         self.acts = [Text(act) for turn in heard for act in _acts(turn)]
-        #: What tools and pages said, and the CLI's own notices: nobody's word here.
+        #: What tools and pages said, and the CLI's own notices: not trusted.
         self.strangers = [
             (origin, Text(said)) for turn in heard for origin, said in _voices(turn) if origin in STRANGERS
         ]
@@ -147,7 +147,7 @@ def _closest_voice(content: str, turn: Observation) -> Origin:
 def _voices(turn: Observation) -> Iterable[tuple[Origin, str]]:
     """Every text of a turn with its speaker, in the order in which a quote is looked for."""
     yield "user", _own_words(turn)
-    # What a person pastes is shown by them, not said by them; and in a turn of the CLI's own nobody has spoken.
+    # What a person pastes is shown by them, not said by them; and in a turn of the CLI's own the person said nothing.
     yield "tool", turn.user_message if turn.trigger == "task" else "\n".join(_PASTED.findall(turn.user_message))
     yield "assistant", turn.agent_response
     for call in turn.tool_calls:

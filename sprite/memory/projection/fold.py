@@ -61,7 +61,7 @@ def fold(tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Cha
         _fold_batch(tx, curation, turns, change)
     elif curation.kind == "edit":
         _fold_edit(tx, curation, change)
-    elif curation.kind not in {"forget", "drift"}:
+    elif curation.kind not in {"forget", "quarantine", "drift"}:
         # From a newer Sprite, perhaps: said, and the rest is applied.
         tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
     return change

@@ -17,7 +17,7 @@ from sprite.memory.words import RUN, Run, Text, content_words, run_words, runs, 
 MAX_DROPPED = 0.25
 #: An old line lives on in a new one that has this part of its words: reworded, not dropped.
 LIVES_ON = 0.6
-#: A line is a stranger's if so many of its words come from text that nobody here vouches for.
+#: A line is a stranger's if so many of its words come only from untrusted text.
 MAX_FOREIGN = 1 / 3
 #: A line rests on a text that has so many of its words.
 RESTS_ON = 0.5
@@ -35,7 +35,7 @@ class Sources:
     """Whose words a file's new lines may rest on: `trusted` texts, and `foreign` ones that need the person's word.
 
     Words tell whose a line is however it is put, and runs of words tell it where each word for itself is anybody's.
-    What nobody's text has is the curator's own way of putting things, and passes.
+    Words found in no text are the curator's own phrasing, and pass.
     """
 
     def __init__(self, trusted: Iterable[Text], foreign: Iterable[Text]) -> None:
@@ -58,7 +58,7 @@ class Sources:
         return rests_on(line, self._trusted)
 
     def gave_address(self, line: str) -> bool:
-        """Whether a mail or web address in this line is a stranger's, and nobody's here."""
+        """Whether a mail or web address in this line is a stranger's alone."""
         given = [found.casefold() for found in _ADDRESS.findall(line)]
         return any(_mentions(self._foreign, found) and not _mentions(self._trusted, found) for found in given)
 
@@ -69,7 +69,7 @@ class Sources:
         return len(words) >= RUN and any(share(words, said.words) >= SAYS_IT for said in self._trusted)
 
     def copied_from(self, run: Run) -> Text | None:
-        """The stranger who used words in this order, where nobody who is trusted did."""
+        """The stranger who used words in this order, where no trusted text has them."""
         if not self.foreign.issuperset(run):
             return None
         stranger = next((text for text in self._foreign if text.words.issuperset(run) and run in text.runs), None)
@@ -167,7 +167,7 @@ def with_pins_of(old: str, new: str) -> str:
 
 
 def without_foreign_lines(old: str, new: str, sources: Sources, *, personal: bool) -> tuple[str, list[str]]:
-    """The new file without lines that rest on nobody's word here, and those lines.
+    """The new file without lines that no trusted text supports, and those lines.
 
     Lines the file already had are not asked again; where no stranger has spoken, none is asked. In a `personal` file
     a line with any word of a stranger's needs a sentence of the person's that carries it, so that a page cannot be

@@ -16,7 +16,7 @@ from sprite.database.curations import Curation, Drift
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
-from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, template
+from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.projection.fold import ACTION_STATUSES, Change, fold, turns_needed
 from sprite.memory.projection.hand_changes import HandChanges, held_back, in_memory
 
@@ -43,7 +43,7 @@ class Projection:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[Callable[[], Awaitable[list[Change]]]]:
-        """Nobody's edit comes in while the block runs; yields what settles inside it."""
+        """Holds edits off while the block runs; yields what settles inside it."""
         async with self._lock:
             yield self._settle
 
@@ -63,6 +63,8 @@ class Projection:
                 raise PeerError(
                     f"{name} changed on disk while the agent was at work: accept or reject that first.", code="drift"
                 )
+            if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
+                raise PeerError(f"Not saved: {reason}. Shorten one of them first.", code="over_limit")
             latest = await self._memory.latest_version(name)
             if base is not None and base != (latest.version if latest else 0):
                 raise PeerError(
@@ -119,6 +121,14 @@ class Projection:
             raise PeerError(f"There is no action {action_id}.", code="not_found")
         async with self._lock:
             await self._transcript.curations.append_edit({"action_id": action_id, "status": status})
+            return await self._settle()
+
+    async def retry(self, turn_id: int) -> list[Change]:
+        """Puts a quarantined turn back to those that wait. PeerError if it is not quarantined."""
+        _, generation = await self._transcript.curations.activation()
+        async with self._lock:
+            if not await self._transcript.quarantine.retry(turn_id, generation):
+                raise PeerError(f"Turn {turn_id} is not quarantined.", code="not_found")
             return await self._settle()
 
     async def _settle(self) -> list[Change]:

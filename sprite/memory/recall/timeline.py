@@ -9,12 +9,13 @@ from typing import Any
 
 from sprite.database.curations import Curation
 from sprite.database.memory import Report
+from sprite.database.quarantine import CURATED, QUARANTINED
 from sprite.database.transcript import Observation
 from sprite.protocol.rows import CurationRow, LoggedTurn, MadeVersion, Rejected, TokenCount, TurnRow
 
 #: A list shows how a turn begins; the turn itself has the rest.
 EXCERPT_CHARS = 400
-#: What a list says of an edit or a forget: never what was written or forgotten.
+#: What a list says of an edit, a forget or a quarantine: never what was written or forgotten.
 _TOLD = (
     "name",
     "source",
@@ -30,6 +31,8 @@ _TOLD = (
     "curations",
     "lines",
     "cards",
+    "reason",
+    "retry",
 )
 
 
@@ -77,7 +80,8 @@ def turn_row(turn: Observation) -> TurnRow:
         outcome=turn.outcome,
         trigger=turn.trigger,
         mission_id=turn.mission_id,
-        curated=turn.processed,
+        curated=turn.processed == CURATED,
+        quarantined=turn.processed == QUARANTINED,
     )
 
 
@@ -91,11 +95,12 @@ def logged_turn(turn: Observation) -> LoggedTurn:
         user_message=turn.user_message,
         tool_calls=_list(turn.tool_calls),
         agent_response=turn.agent_response,
-        processed=turn.processed,
+        processed=turn.processed == CURATED,
         outcome=turn.outcome,
         mission_id=turn.mission_id,
         trigger=turn.trigger,
         notice=turn.notice,
+        quarantined=turn.processed == QUARANTINED,
     )
 
 

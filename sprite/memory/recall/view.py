@@ -14,7 +14,7 @@ from sprite.database.memory import FileVersion, Learning, MemoryDB
 from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
-from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by
+from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by, over_limits
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.search import (
     DEFAULT_LIMIT,
@@ -39,13 +39,18 @@ from sprite.protocol.rows import (
     TurnRow,
     VersionRow,
 )
-from sprite.protocol.shapes import FileState, MemoryState
+from sprite.protocol.shapes import FileState, MemoryState, QuarantinedTurn
 
 #: Rows of one answer; a client asks again with `after` or `before`.
 MAX_ROWS = 500
+#: Each client is told of so many turns that are set aside; the others are told when these are settled.
+MAX_QUARANTINED = 100
 DAYS_SHOWN = 7
 SESSIONS_SHOWN = 5
 REFUSALS_SHOWN = 5
+#: What asks for a person: a turn that has waited so long, a disk with so little left.
+LONGEST_WAIT_SECONDS = 86_400.0
+LEAST_FREE_BYTES = 256 * 2**20
 
 
 class MemoryView:
@@ -65,8 +70,14 @@ class MemoryView:
             turns=turns,
             waiting=waiting,
             spend_usd=await self._transcript.spending.total(),
+            quarantined=await self.quarantined(),
             drift=list(await self.drift()),
         )
+
+    async def quarantined(self) -> list[QuarantinedTurn]:
+        """The turns that are set aside, oldest first."""
+        turns = await self._transcript.quarantine.turns(MAX_QUARANTINED)
+        return [msgspec.convert(turn, QuarantinedTurn, from_attributes=True) for turn in turns]
 
     def files(self) -> list[FileState]:
         """The six files, as the boot prompt has them."""
@@ -148,7 +159,7 @@ class MemoryView:
         state = await self.state()
         spending = self._transcript.spending
         calls, unpriced, newest = await spending.curation_counts()
-        curated = state.turns - state.waiting
+        curated = state.turns - state.waiting - await self._transcript.quarantine.count()
         lost_calls, lost_usd = await spending.lost_calls()
         tokens_read, tokens_written = await spending.tokens()
         return Health(
@@ -178,7 +189,20 @@ class MemoryView:
             drift=[Drifted(d.name, d.found_at, d.curation_id) for d in (await self.drift()).values()],
             daily_cap_usd=daily_cap_usd,
             last_error=last_error,
+            attention=await self._attention(last_error),
+            quarantined=state.quarantined,
         )
+
+    async def _attention(self, last_error: str | None) -> list[str]:
+        words = [last_error] if last_error else []
+        words += over_limits({name: self._files.read(name) for name in LINE_LIMITS})
+        oldest = await self._transcript.waiting(1)
+        if oldest and time.time() - oldest[0].timestamp > LONGEST_WAIT_SECONDS:
+            words.append(f"turn {oldest[0].id} has waited to be curated for more than a day")
+        free = self._files.free_bytes()
+        if free < LEAST_FREE_BYTES:
+            words.append(f"the disk is nearly full: {free // 2**20} MiB are free")
+        return words
 
     async def actions(self) -> list[ActionRow]:
         """Every action as a row, most urgent first."""

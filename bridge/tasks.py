@@ -1,0 +1,122 @@
+"""Tasks that somebody owns: named, awaited at their end, and never dead unseen.
+
+`owned_task` runs what has to live as long as a block does, `TaskSet` what comes and goes. Each of the two programs has
+this file: the sprite runs where there is no bridge, and the bridge imports nothing of the sprite but the protocol and
+the prices. A test keeps the two files alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Self, TypeVar
+
+log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+#: A task that is asked to finish has this long; an interrupt, the agent's end and a flush have bounds of their own.
+FINISH_SECONDS = 60.0
+
+
+class TaskDiedError(Exception):
+    """A task ended before the block that needs it. Exit status 1."""
+
+
+@asynccontextmanager
+async def owned_task(
+    work: Coroutine[Any, Any, _T],
+    *,
+    name: str,
+    on_death: Callable[[], None],
+    finish: Callable[[], None] | None = None,
+    finish_seconds: float = FINISH_SECONDS,
+    may_return: bool = False,
+) -> AsyncIterator[asyncio.Task[_T]]:
+    """Runs a task while the block does; one that ends earlier is dead, however it ended (unless it `may_return`).
+
+    A death is logged, `on_death` is called to end the block in order, and the block's end raises TaskDiedError.
+    At the block's end a living task is asked to `finish`, if it can be; one that cannot, or takes too long, is
+    cancelled.
+    """
+    deaths: list[TaskDiedError] = []
+
+    def ended(task: asyncio.Task[_T]) -> None:
+        error = None if task.cancelled() else task.exception()
+        returned = error is None and not task.cancelled()
+        if is_leaving or deaths or (may_return and returned):
+            return
+        how = "returned" if returned else "was cancelled" if error is None else f"failed ({type(error).__name__})"
+        deaths.append(TaskDiedError(f'The task "{name}" {how}; see the log.'))
+        deaths[0].__cause__ = error
+        log.critical('the task "%s" %s', name, how, exc_info=error)
+        on_death()
+
+    is_leaving = False
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(ended)
+    try:
+        yield task
+    finally:
+        if task.done():
+            # Its callback may be due only in the loop's next turn.
+            ended(task)
+        is_leaving = True
+        if not task.done():
+            await _end(task, finish, finish_seconds)
+        if deaths:
+            raise deaths[0]
+
+
+async def _end(task: asyncio.Task[Any], finish: Callable[[], None] | None, seconds: float) -> None:
+    try:
+        if finish is not None:
+            finish()
+            await asyncio.wait({task}, timeout=seconds)
+            if not task.done():
+                log.warning('the task "%s" did not finish in %.0f s and is cancelled', task.get_name(), seconds)
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        _log_failure(task)
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error('the task "%s" failed', task.get_name(), exc_info=error)
+
+
+class TaskSet:
+    """Tasks that end by themselves; a failure is logged. What still runs at the block's end is cancelled."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        return iter(tuple(self._tasks))
+
+    def start(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
+        """Starts a task, and holds it until it ends."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_log_failure)
+        return task
+
+    async def close(self) -> None:
+        """Cancels what runs, and waits for its end."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()

@@ -1,0 +1,150 @@
+"""The quarantine of the log: turns that curation set aside, and their way back. Nothing of them is ever dropped.
+
+An observation's `processed` is WAITING, CURATED or QUARANTINED; each change into and out of quarantine is a row of the
+curations, in the same transaction. Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Final
+
+from sprite.database.connection import Database, to_json
+from sprite.database.curations import NewCuration, append
+
+WAITING: Final = 0
+CURATED: Final = 1
+QUARANTINED: Final = 2
+
+#: Of the rows of a turn the newest holds: set aside, or (`retry`) back again.
+_IS_RETRY = "coalesce(json_extract(response, '$.retry'), 0)"
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A quarantined turn, why, and since when."""
+
+    turn_id: int
+    reason: str
+    at: float
+
+
+class Quarantine:
+    """The verbs of turns that are set aside."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def set_aside(self, turn_id: int, reason: str, generation: int) -> None:
+        """Quarantines a turn that waits, with the reason. ValueError if it does not wait."""
+
+        def write(tx: sqlite3.Connection) -> None:
+            marked = tx.execute(
+                "UPDATE observations SET processed = ? WHERE id = ? AND processed = ?", (QUARANTINED, turn_id, WAITING)
+            ).rowcount
+            if marked != 1:
+                raise ValueError(f"turn {turn_id} does not wait to be curated")
+            _log(tx, turn_id, {"reason": reason}, generation)
+
+        await self._db.transact(write)
+
+    async def leave_out(self, turn_id: int, reason: str, generation: int) -> None:
+        """Sets a curated turn aside for one re-extraction; it is quarantined when that takes over."""
+        await self._db.transact(lambda tx: _log(tx, turn_id, {"reason": reason}, generation))
+
+    async def retry(self, turn_id: int, generation: int) -> bool:
+        """Puts a quarantined turn back to those that wait, its calls in vain counted anew; False if it is none."""
+
+        def write(tx: sqlite3.Connection) -> bool:
+            marked = tx.execute(
+                "UPDATE observations SET processed = ? WHERE id = ? AND processed = ?", (WAITING, turn_id, QUARANTINED)
+            ).rowcount
+            if marked:
+                _log_retry(tx, turn_id, generation)
+            return marked == 1
+
+        return await self._db.transact(write)
+
+    async def take_back_newest(self) -> None:
+        """Undoes the last time that a turn was set aside: it was not the turn's fault."""
+
+        def write(tx: sqlite3.Connection) -> None:
+            row = tx.execute(
+                f"SELECT first_observation_id, generation, {_IS_RETRY} FROM curations "  # noqa: S608 - our clause
+                "WHERE kind = 'quarantine' ORDER BY id DESC LIMIT 1"
+            ).fetchone()
+            if row is None or row[2]:
+                return
+            tx.execute(
+                "UPDATE observations SET processed = ? WHERE id = ? AND processed = ?", (WAITING, row[0], QUARANTINED)
+            )
+            _log_retry(tx, row[0], row[1])
+
+        await self._db.transact(write)
+
+    async def turns(self, limit: int) -> list[SetAside]:
+        """The turns that are quarantined, oldest first."""
+        rows = await self._db.fetch_all(
+            "SELECT o.id, coalesce(json_extract(c.response, '$.reason'), ''), coalesce(c.created_at, o.timestamp) "
+            "FROM observations o LEFT JOIN curations c ON c.id = (SELECT max(q.id) FROM curations q "
+            "WHERE q.kind = 'quarantine' AND q.first_observation_id = o.id) "
+            "WHERE o.processed = 2 ORDER BY o.id LIMIT ?",
+            (limit,),
+        )
+        return [SetAside(row[0], str(row[1]), row[2]) for row in rows]
+
+    async def count(self) -> int:
+        """How many turns are quarantined."""
+        return int(await self._db.fetch_value("SELECT count(*) FROM observations WHERE processed = 2"))
+
+    async def is_newest_verdict(self) -> bool:
+        """Whether no batch has been curated since a turn was set aside."""
+        kind = await self._db.fetch_one(
+            f"SELECT kind FROM curations WHERE kind = 'batch' OR (kind = 'quarantine' AND NOT {_IS_RETRY}) "  # noqa: S608
+            "ORDER BY id DESC LIMIT 1"
+        )
+        return kind is not None and kind[0] == "quarantine"
+
+    async def left_out(self, generation: int) -> set[int]:
+        """The turns that a re-extraction has set aside."""
+        rows = await self._db.fetch_all(_LEFT_OUT, (generation,))
+        return {row[0] for row in rows}
+
+    async def activate(self, generation: int) -> int:
+        """Logs that memory is made of a re-extraction from here on, and quarantines what it left out."""
+
+        def write(tx: sqlite3.Connection) -> int:
+            tx.execute(
+                f"UPDATE observations SET processed = 2 WHERE processed = 1 AND id IN ({_LEFT_OUT})",  # noqa: S608
+                (generation,),
+            )
+            return append(tx, NewCuration(kind="edit", response=to_json({"generation": generation})))
+
+        return await self._db.transact(write)
+
+
+_LEFT_OUT = (
+    "SELECT c.first_observation_id FROM curations c WHERE c.kind = 'quarantine' AND c.generation = ?1 "  # noqa: S608
+    f"AND NOT {_IS_RETRY} AND c.id = (SELECT max(q.id) FROM curations q WHERE q.kind = 'quarantine' "
+    "AND q.generation = ?1 AND q.first_observation_id = c.first_observation_id)"
+)
+
+
+def _log_retry(tx: sqlite3.Connection, turn_id: int, generation: int) -> None:
+    # Up to here its calls in vain are forgiven.
+    forgiven = tx.execute("SELECT coalesce(max(id), 0) FROM lost_calls").fetchone()[0]
+    _log(tx, turn_id, {"retry": True, "forgiven": forgiven}, generation)
+
+
+def _log(tx: sqlite3.Connection, turn_id: int, said: dict[str, object], generation: int) -> None:
+    append(
+        tx,
+        NewCuration(
+            kind="quarantine",
+            response=to_json(said),
+            first_observation_id=turn_id,
+            last_observation_id=turn_id,
+            generation=generation,
+        ),
+    )

@@ -1,0 +1,247 @@
+"""Nobody dies silently: each kind of task that has to live is killed, in the program as it runs.
+
+What a program cannot be without takes it along, in order: the turn is stored, memory is written, the exit status is 1.
+What one person's connection cannot be without takes only that along.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bridge.app import running
+from bridge.config import from_environment
+from bridge.offline.model import OfflineModel
+from sprite.config import Settings
+from sprite.server import serve
+from tests.bridge_harness import running_bridge
+from tests.emulator import Emulator, Machine
+from tests.harness import PATIENCE, ROOT, observations, running_sprite, started_sprite
+from tests.inspection import (
+    agent_process,
+    chat,
+    descendants,
+    endings,
+    eventually,
+    memory_file,
+    request_seen,
+)
+
+#: What a sprite cannot be without, as long as it runs.
+SPRITE = ("announcer", "awake", "curation", "feed", "runtime")
+#: And what it cannot begin without.
+AT_START = "agent import"
+#: What one connection cannot be without.
+CONNECTION = "connection sender"
+#: What a bridge cannot be without, and what the connection to one sprite cannot.
+BRIDGE = ("ledger",)
+LINK = "link {}"
+
+
+def owned_names(program: str) -> set[str]:
+    """The names of all tasks whose death is told, as they are written in the source."""
+    found = set()
+    for path in (ROOT / program).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "owned_task":
+                (name,) = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
+                parts = name.values if isinstance(name, ast.JoinedStr) else [name]
+                found.add("".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts))
+    return found
+
+
+def test_each_kind_of_task_that_may_not_die_is_killed_here() -> None:
+    assert owned_names("sprite") == {*SPRITE, AT_START, CONNECTION}
+    assert owned_names("bridge") == {*BRIDGE, LINK}
+
+
+def task_names() -> set[str]:
+    return {task.get_name() for task in asyncio.all_tasks()}
+
+
+def runs(pid: int) -> bool:
+    with suppress(ProcessLookupError, FileNotFoundError):
+        os.kill(pid, 0)
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.fixture
+async def vm(tmp_path: Path) -> AsyncIterator[Machine]:
+    async with Emulator(tmp_path / "vms") as emulator:
+        yield await emulator.add("ada")
+
+
+# --- the sprite ---
+
+
+async def test_a_sprite_at_rest_runs_these_tasks_and_no_other(
+    model: OfflineModel, workspace: Path, vm: Machine
+) -> None:
+    listening, stop = asyncio.Event(), asyncio.Event()
+    settings = Settings(workspace, port=0, api_key="offline", base_url=model.url, vm_socket=vm.socket)
+    before = task_names()
+    serving = asyncio.create_task(serve(settings, lambda _host, _port: listening.set(), stop), name="test")
+    await listening.wait()
+    await eventually(lambda: AT_START not in task_names() and set(SPRITE) <= task_names(), "the agent is imported")
+    assert task_names() - before == {*SPRITE, "test"}
+    stop.set()
+    await serving
+    assert task_names() == before
+
+
+@pytest.mark.parametrize("name", SPRITE)
+async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_and_ends_with_an_error(
+    name: str, model: OfflineModel, workspace: Path, vm: Machine
+) -> None:
+    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
+    async with (
+        running_sprite(
+            workspace,
+            model.url,
+            program=("tests.killable", "sprite"),
+            KILL_TASK=name,
+            SPRITE_VM_SOCKET=str(vm.socket),
+        ) as sprite,
+        sprite.client() as client,
+    ):
+        await client.mission("my name is Wilhelmina")
+        mission = client.send("mission", {"text": "think for ever"})
+        await request_seen(model, lambda r: "think for ever" in r.user_text)
+        processes = descendants(sprite.process.pid)
+        assert processes
+        sprite.process.send_signal(signal.SIGUSR1)
+        assert await sprite.ended() == 1
+    log = (workspace.parent / "stderr.log").read_text().splitlines()
+    assert sum(f'CRITICAL sprite.tasks: the task "{name}" was cancelled' in line for line in log) == 1
+    assert log[-1] == f'sprite: The task "{name}" was cancelled; see the log.'
+    assert [row["outcome"] for row in observations(workspace)] == ["complete", "interrupted"]
+    assert "Wilhelmina" in memory_file(workspace, "user.md")
+    assert not [pid for pid in processes if runs(pid)]
+    assert not vm.tasks, "the VM is let go"
+    if name == "runtime":
+        # Who would have told of the mission's end is dead; the next start does.
+        assert mission not in endings(workspace)
+        async with running_sprite(workspace, model.url):
+            pass
+    assert endings(workspace)[mission] == ["interrupted"]
+
+
+async def test_a_sprite_whose_agent_cannot_be_imported_says_so_and_ends(
+    model: OfflineModel, workspace: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "claude_agent_sdk.py").write_text("raise ImportError('half of it is missing')\n")
+    async with started_sprite(workspace, model.url, PYTHONPATH=str(broken)) as process, asyncio.timeout(PATIENCE):
+        assert await process.wait() == 1
+    log = (workspace.parent / "stderr.log").read_text()
+    assert f'CRITICAL sprite.tasks: the task "{AT_START}" failed (ImportError)' in log
+    assert "half of it is missing" in log
+    assert log.splitlines()[-1] == f'sprite: The task "{AT_START}" failed (ImportError); see the log.'
+
+
+async def test_a_connection_whose_sender_dies_is_cut_and_the_sprite_lives_on(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(
+        workspace, model.url, program=("tests.killable", "sprite"), KILL_TASK=CONNECTION
+    ) as sprite:
+        async with sprite.client() as client:
+            sprite.process.send_signal(signal.SIGUSR1)
+            with suppress(ConnectionError):
+                assert await client.next() is None or await client.next() is None
+        async with sprite.client() as client:
+            await chat(client, "Hello")
+        assert await sprite.stop() == 0
+    assert f'CRITICAL sprite.tasks: the task "{CONNECTION}"' in (workspace.parent / "stderr.log").read_text()
+
+
+async def test_a_conversation_that_nobody_reads_any_more_ends_its_mission_and_the_next_one_resumes_it(
+    model: OfflineModel, workspace: Path
+) -> None:
+    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
+    async with (
+        running_sprite(workspace, model.url, program=("tests.killable", "sprite"), KILL_TASK="agent stream") as sprite,
+        sprite.client() as client,
+    ):
+        mission = client.send("mission", {"text": "think for ever"})
+        await request_seen(model, lambda r: "think for ever" in r.user_text)
+        process = agent_process(sprite)
+        sprite.process.send_signal(signal.SIGUSR1)
+        assert (await client.end_of(mission))["event"] == "error"
+        await chat(client, "Hello")
+        assert not runs(process)
+        assert await sprite.stop() == 0
+
+
+# --- the bridge ---
+
+
+async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path) -> None:
+    before = task_names()
+    async with running(from_environment(data=tmp_path / "data", port=0), asyncio.Event().set):
+        assert task_names() - before == set(BRIDGE)
+    assert task_names() == before
+
+
+@pytest.mark.parametrize("name", BRIDGE)
+async def test_a_bridge_one_of_whose_tasks_dies_stops_its_sprites_in_order_and_ends_with_an_error(
+    name: str, tmp_path: Path
+) -> None:
+    async with running_bridge(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            sprite = int((bridge.workspace / ".os/run/lock").read_text())
+            await page.send("mission", {"text": "run `tail -f /dev/null`"})
+            await page.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "tool_use")
+            bridge.process.send_signal(signal.SIGUSR1)
+            assert await page.closed() == 1001
+        assert await bridge.ended() == 1
+    log = bridge.stderr.read_text().splitlines()
+    assert log[-1] == f'bridge: The task "{name}" was cancelled; see the log.'
+    (said,) = [line for line in map(json.loads, log[:-1]) if line["level"] == "critical"]
+    assert said["message"] == f'the task "{name}" was cancelled'
+    assert [row["outcome"] for row in observations(bridge.workspace)] == ["interrupted"]
+    assert not runs(sprite)
+
+
+@pytest.mark.parametrize("name", [LINK.format("local"), "room local"])
+async def test_a_room_that_cannot_go_on_is_closed_and_whoever_comes_again_gets_a_new_one(
+    name: str, tmp_path: Path
+) -> None:
+    async with running_bridge(tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK=name) as bridge:
+        cookie = await bridge.login()
+        async with bridge.page(cookie) as page:
+            await page.link("ready")
+            bridge.process.send_signal(signal.SIGUSR1)
+            await page.closed()
+        async with bridge.page(cookie) as page:
+            await page.link("ready")
+            assert (await page.mission("Hello"))["event"] == "complete"
+        assert await bridge.stop() == 0
+    assert '"level":"critical"' in bridge.stderr.read_text()
+
+
+async def test_a_sprite_that_nobody_keeps_up_any_more_is_started_again_by_the_next_wish(tmp_path: Path) -> None:
+    async with running_bridge(
+        tmp_path / "data", program=("tests.killable", "bridge"), KILL_TASK="keeper of local"
+    ) as bridge:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            bridge.process.send_signal(signal.SIGUSR1)
+            # The signal is handled before the next answer is.
+            await page.ask("system", {"action": "status"})
+            os.kill(int((bridge.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
+            await page.link("unavailable")
+            await page.link("ready")
+            assert (await page.mission("Hello"))["event"] == "complete"
+        assert await bridge.stop() == 0

@@ -1,0 +1,379 @@
+"""A turn whose every call is in vain: it is found, set aside and shown, at a bounded price; the others are curated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.offline.model import OfflineModel
+from sprite.database.lost_calls import LostCall
+from sprite.errors import ModelError
+from tests.command_line import command, forget, rebuild
+from tests.curated_workspace import files_containing, without_marks
+from tests.harness import Client, dump, observations, running_sprite
+from tests.inspection import curations, eventually, learnings, memory, request_seen, transcript
+from tests.memory_stores import open_stores
+
+#: In the words of a turn that makes every call about it fail.
+POISON = "xyzzy"
+#: What one turn may cost, the control that clears the model of suspicion with it.
+MOST_CALLS = 8
+FAULTS: dict[str, dict[str, Any]] = {
+    "refused": {"error": 400, "type": "invalid_request_error", "message": "Output blocked by a filter"},
+    "too large": {"error": 413, "type": "request_too_large"},
+    "cut off": {"raw_text": "FACT: half an", "stop_reason": "max_tokens"},
+    "empty": {"raw_text": ""},
+    "declined": {"raw_text": "I", "stop_reason": "refusal"},
+}
+RETRY = "`memory retry {}` curates it again"
+
+
+async def seed(workspace: Path, turns: int, *poisoned: int) -> None:
+    """A log of turns that wait, each of which teaches a fact; in some of them is POISON."""
+    folder = workspace / ".os/memory"
+    folder.mkdir(parents=True, exist_ok=True)
+    async with open_stores(folder) as stores:
+        for turn in range(1, turns + 1):
+            word = f" {POISON}{turn}." if turn in poisoned else ""
+            await stores.turn(f"My plant number {turn} is Fern{turn}.{word}", "Noted.")
+
+
+def about(model: OfflineModel, turn: int) -> int:
+    """How many calls to the curator were about a poisoned turn."""
+    return sum(r.kind == "curator" and f"{POISON}{turn}." in r.user_text for r in model.requests)
+
+
+def calls(model: OfflineModel) -> int:
+    return sum(r.kind == "curator" for r in model.requests)
+
+
+def controls(model: OfflineModel) -> int:
+    """How many calls were about no turn at all."""
+    return sum(r.kind == "curator" and "<turn id=" not in r.user_text for r in model.requests)
+
+
+def states(workspace: Path) -> dict[int, int]:
+    return {turn["id"]: turn["processed"] for turn in observations(workspace)}
+
+
+def settled(workspace: Path) -> bool:
+    return 0 not in states(workspace).values()
+
+
+def times_curated(workspace: Path) -> Counter[int]:
+    """How many batches each turn was part of."""
+    spans = [
+        (c["first_observation_id"], c["last_observation_id"]) for c in curations(workspace) if c["kind"] == "batch"
+    ]
+    return Counter(turn for first, last in spans for turn in range(first, last + 1))
+
+
+def assert_only(workspace: Path, turns: int, *poisoned: int) -> None:
+    """These are set aside, and every other turn was curated exactly once."""
+    assert {turn for turn, state in states(workspace).items() if state == 2} == set(poisoned)
+    assert times_curated(workspace) == Counter(set(range(1, turns + 1)) - set(poisoned))
+
+
+async def remember(client: Client, op: str, **more: Any) -> dict[str, Any]:
+    reply = await client.ask("memory", {"op": op, **more})
+    payload: dict[str, Any] = reply["payload"]
+    return payload
+
+
+@pytest.mark.parametrize(
+    ("fault", "poisoned", "cost"),
+    [("refused", 1, 7), ("refused", 25, 7), ("cut off", 13, 7), ("empty", 14, 7), ("declined", 2, 7)],
+)
+async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and_the_others_are_curated(
+    model: OfflineModel, workspace: Path, fault: str, poisoned: int, cost: int
+) -> None:
+    await seed(workspace, 25, poisoned)
+    model.script.curator({**FAULTS[fault], "match": POISON, "times": -1})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        assert_only(workspace, 25, poisoned)
+        assert about(model, poisoned) == cost <= MOST_CALLS
+        assert controls(model) == 0
+        state = (await client.ask("system", {"action": "status"}))["payload"]
+        assert state["memory"]["waiting"] == 0
+        assert state.get("last_error") is None
+        (aside,) = state["memory"]["quarantined"]
+        assert aside["turn_id"] == poisoned
+        assert ("Output blocked by a filter" if fault == "refused" else fault) in aside["reason"]
+        assert (await remember(client, "health"))["health"]["quarantined"] == [aside]
+        turn = (await remember(client, "turn", id=poisoned))["turn"]
+        assert (turn["processed"], turn["quarantined"]) == (False, True)
+        found = await remember(client, "search", query=f"{POISON}{poisoned}")
+        assert next((hit["kind"], hit["id"]) for hit in found["hits"]) == ("turn", poisoned)
+    before = calls(model)
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.ask("system", {"action": "flush"})
+        assert calls(model) == before, "a restart pays nothing"
+
+
+async def test_a_turn_that_waits_alone_costs_three_calls(model: OfflineModel, workspace: Path) -> None:
+    await seed(workspace, 1, 1)
+    model.script.curator({**FAULTS["too large"], "match": POISON, "times": -1})
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "it is set aside")
+    assert calls(model) == 3
+    (row,) = curations(workspace)
+    assert (row["kind"], row["first_observation_id"], row["last_observation_id"]) == ("quarantine", 1, 1)
+    assert "413" in row["response"]
+
+
+async def test_poisoned_turns_of_one_batch_are_each_set_aside_and_a_control_clears_the_model(
+    model: OfflineModel, workspace: Path
+) -> None:
+    await seed(workspace, 25, 1, 2, 20)
+    model.script.curator({**FAULTS["refused"], "match": POISON, "times": -1})
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+    assert_only(workspace, 25, 1, 2, 20)
+    # Between the first and the second the model has answered nothing, so that it was in doubt.
+    assert controls(model) == 1
+    assert about(model, 2) + controls(model) <= MOST_CALLS
+    assert max(about(model, turn) for turn in (1, 2, 20)) <= MOST_CALLS
+    assert [row["reason"] for row in transcript(workspace, "SELECT reason FROM lost_calls")].count(
+        "control answered"
+    ) == 1
+
+
+async def test_prose_for_a_batch_is_in_vain_for_a_turn_alone_it_is_kept_and_the_others_are_not_lost(
+    model: OfflineModel, workspace: Path
+) -> None:
+    await seed(workspace, 25, 3)
+    model.script.curator({"raw_text": "Certainly! All is well.", "match": POISON, "times": -1})
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "every turn is curated")
+    assert times_curated(workspace) == Counter(range(1, 26))
+    assert about(model, 3) <= MOST_CALLS
+    assert any("All is well" in row["detail"] for row in memory(workspace, "SELECT detail FROM reports"))
+    # The stand-in may cite no more than what was said.
+    assert any("Fern25" in content for content in learnings(workspace))
+
+
+async def test_outages_are_no_turns_fault_and_cost_it_none_of_its_calls(model: OfflineModel, workspace: Path) -> None:
+    await seed(workspace, 4, 2)
+    outages = iter([500, 429, 401, 529, 403, 408, 409])
+
+    def now_and_then(body: dict[str, Any]) -> dict[str, Any] | None:
+        down = next(outages, None) if POISON in str(body["messages"]) else None
+        return {"error": down, "retry_after": 0} if down else None
+
+    model.script.curator(now_and_then, {**FAULTS["refused"], "match": POISON, "times": -1})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        while not settled(workspace):
+            await client.ask("system", {"action": "flush"})
+    assert_only(workspace, 4, 2)
+    assert about(model, 2) - 7 <= MOST_CALLS
+    lost = transcript(workspace, "SELECT reason FROM lost_calls")
+    assert {row["reason"] for row in lost} == {"refused with 400"}
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 529])
+async def test_an_outage_quarantines_nothing(model: OfflineModel, workspace: Path, status: int) -> None:
+    await seed(workspace, 2)
+    model.script.curator({"error": status, "retry_after": 0, "times": 6})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        while not settled(workspace):
+            await client.ask("system", {"action": "flush"})
+    assert_only(workspace, 2)
+    assert calls(model) == 7
+    assert transcript(workspace, "SELECT * FROM lost_calls") == []
+
+
+async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_is_asked_once_at_a_time(
+    model: OfflineModel, workspace: Path
+) -> None:
+    await seed(workspace, 6)
+    refused = True
+
+    def unpaid(_body: dict[str, Any]) -> dict[str, Any] | None:
+        return {"error": 400, "message": "Your credit balance is too low"} if refused else None
+
+    model.script.curator(unpaid)
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await eventually(lambda: controls(model) == 1, "the model is asked about no turn at all")
+        await eventually(lambda: set(states(workspace).values()) == {0}, "every turn waits again")
+        spent = calls(model)
+        for _ in range(3):
+            status = (await client.ask("system", {"action": "flush"}))["payload"]
+        assert "credit balance is too low" in status["last_error"]
+        assert (status["memory"]["waiting"], status["memory"]["quarantined"]) == (6, [])
+        await eventually(lambda: calls(model) == controls(model) + spent - 1, "from here on, each call is a control")
+        refused = False
+        await client.ask("system", {"action": "flush"})
+        await eventually(lambda: settled(workspace), "it is paid, and all is curated")
+    assert_only(workspace, 6)
+    assert times_curated(workspace) == Counter(range(1, 7))
+
+
+async def test_killed_in_the_middle_a_sprite_pays_for_nothing_twice(model: OfflineModel, workspace: Path) -> None:
+    await seed(workspace, 25, 9)
+    hung = 0
+
+    def now_and_then(body: dict[str, Any]) -> dict[str, Any] | None:
+        nonlocal hung
+        if f"{POISON}9." in str(body["messages"]) and about(model, 9) in {3, 5, 8}:
+            hung += 1
+            return {"hang": True}
+        return None
+
+    model.script.curator(now_and_then, {**FAULTS["cut off"], "match": POISON, "times": -1})
+    for killed_at in (3, 5, 8):
+        async with running_sprite(workspace, model.url) as sprite:
+            await request_seen(model, lambda _, seen=killed_at: about(model, 9) == seen)  # type: ignore[misc]
+            await sprite.kill()
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+    assert_only(workspace, 25, 9)
+    assert hung == 3
+    assert about(model, 9) - hung <= MOST_CALLS
+
+
+async def test_a_process_that_ended_before_the_verdict_leaves_it_to_the_next_without_a_call(
+    model: OfflineModel, workspace: Path
+) -> None:
+    await seed(workspace, 2, 1)
+    async with open_stores(workspace / ".os/memory") as stores:
+        for _ in range(3):
+            await stores.transcript.lost_calls.append(LostCall("claude", "cut off", {"output_tokens": 9}, 0.1, (1, 1)))
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "the first is set aside, the second is curated")
+    assert_only(workspace, 2, 1)
+    assert about(model, 1) == 0
+
+
+async def test_a_person_has_it_tried_again_on_the_wire_and_its_calls_are_counted_anew(
+    model: OfflineModel, workspace: Path
+) -> None:
+    await seed(workspace, 5, 2)
+    poisonous = True
+
+    def poison(body: dict[str, Any]) -> dict[str, Any] | None:
+        return FAULTS["empty"] if poisonous and POISON in str(body["messages"]) else None
+
+    model.script.curator(poison)
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        first = about(model, 2)
+        assert (await remember(client, "retry", turn_id=2))["quarantined"] == []
+        await eventually(lambda: settled(workspace), "it is set aside again")
+        assert states(workspace)[2] == 2
+        assert about(model, 2) == first + 3
+        poisonous = False
+        await remember(client, "retry", turn_id=2)
+        await eventually(lambda: settled(workspace), "it is curated in the end")
+        assert_only(workspace, 5)
+        assert (await remember(client, "learnings"))["learnings"][-1]["source_observation_id"] == 2
+        refused = await client.ask("memory", {"op": "retry", "turn_id": 2})
+        assert (refused["type"], refused["payload"]["code"]) == ("error", "not_found")
+        assert refused["payload"]["message"] == "Turn 2 is not quarantined."
+    kinds = [row["kind"] for row in curations(workspace)]
+    assert kinds.count("quarantine") == 4, "set aside, tried again, set aside, tried again"
+    before = dump(workspace / ".os/memory/memory.db")
+    await rebuild(workspace)
+    assert without_marks(dump(workspace / ".os/memory/memory.db")) == without_marks(before)
+
+
+async def test_the_command_line_shows_what_is_set_aside_and_has_it_tried_again(
+    model: OfflineModel, workspace: Path
+) -> None:
+    await seed(workspace, 3, 3)
+    model.script.curator({**FAULTS["refused"], "match": POISON, "times": 5})
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        _, shown, _ = await command(workspace, "status")
+        assert "needs attention" in shown.splitlines()[0]
+        assert "turns       3, 1 set aside" in shown
+        assert "set aside   turn 3, " in shown
+        assert "Output blocked by a filter" in shown
+        assert RETRY.format(3) in shown
+        code, checked, _ = await command(workspace, "doctor", "--without-model")
+        assert code == 1
+        assert "FAIL  curation     1 turn(s) set aside, the oldest turn 3" in checked
+        assert "python -m sprite memory retry 3" in checked
+        assert (await command(workspace, "memory", "retry", "3"))[:2] == (
+            0,
+            "Turn 3 waits again: it is being curated now.\n",
+        )
+        await eventually(lambda: settled(workspace), "it is curated")
+    assert_only(workspace, 3)
+    code, _, err = await command(workspace, "memory", "retry", "3")
+    assert (code, err) == (2, "sprite: Turn 3 is not quarantined.\n")
+
+
+async def test_without_a_sprite_the_next_one_curates_what_is_tried_again(model: OfflineModel, workspace: Path) -> None:
+    await seed(workspace, 2, 1)
+    model.script.curator({**FAULTS["refused"], "match": POISON, "times": 5})
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+    assert_only(workspace, 2, 1)
+    assert (await command(workspace, "memory", "retry", "1"))[1] == (
+        "Turn 1 waits again: it is curated when the sprite runs next.\n"
+    )
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "it is curated")
+    assert_only(workspace, 2)
+
+
+def _generation(workspace: Path, number: int) -> list[tuple[int, int]]:
+    return [
+        (row["first_observation_id"], row["last_observation_id"])
+        for row in curations(workspace)
+        if row["kind"] == "batch" and row["generation"] == number
+    ]
+
+
+async def test_asking_again_about_every_turn_leaves_out_what_is_set_aside_and_sets_aside_what_is_in_vain(
+    model: OfflineModel, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await seed(workspace, 6, 2)
+    model.script.curator({**FAULTS["cut off"], "match": POISON, "times": 7})
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+    # Another model chokes on another turn: it is out of memory, and back as soon as somebody has it tried again.
+    model.script.curator({**FAULTS["cut off"], "match": "Fern5.", "times": -1})
+    before, asked = calls(model), about(model, 2)
+    await rebuild(workspace, model)
+    assert about(model, 2) == asked
+    assert calls(model) - before <= MOST_CALLS + 4
+    covered = {turn for first, last in _generation(workspace, 1) for turn in range(first, last + 1)}
+    assert covered == {1, 3, 4, 6}
+    assert {turn: state for turn, state in states(workspace).items() if state != 1} == {2: 2, 5: 2}
+    assert not any("Fern5" in content for content in learnings(workspace))
+    made = dump(workspace / ".os/memory/memory.db")
+    await rebuild(workspace)
+    assert without_marks(dump(workspace / ".os/memory/memory.db")) == without_marks(made)
+    capsys.readouterr()
+
+
+async def test_a_refusal_ends_asking_again_and_the_next_run_finds_its_way_around_the_turn(
+    model: OfflineModel, workspace: Path
+) -> None:
+    await seed(workspace, 6)
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "every turn is curated")
+    model.script.curator({**FAULTS["refused"], "match": "Fern5.", "times": -1})
+    with pytest.raises(ModelError, match="Output blocked"):
+        await rebuild(workspace, model)
+    assert set(states(workspace).values()) == {1}
+    await rebuild(workspace, model)
+    assert states(workspace) == {1: 1, 2: 1, 3: 1, 4: 1, 5: 2, 6: 1}
+    assert sum(r.kind == "curator" and "Fern5." in r.user_text for r in model.requests) <= 1 + MOST_CALLS
+
+
+async def test_what_the_model_said_of_a_turn_is_forgotten_with_it(model: OfflineModel, workspace: Path) -> None:
+    await seed(workspace, 2, 1)
+    refusal = {"error": 400, "message": f"cannot process '{POISON}1' here", "match": POISON, "times": -1}
+    model.script.curator(refusal)
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        assert POISON in (await command(workspace, "status"))[1]
+    await forget(workspace, turn=1)
+    assert POISON not in (await command(workspace, "status"))[1]
+    assert files_containing(workspace, POISON) == []

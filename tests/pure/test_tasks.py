@@ -1,0 +1,155 @@
+"""Tasks that somebody owns: none ends unseen, whichever way it ends."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import bridge.tasks
+import sprite.tasks
+from sprite.tasks import TaskDiedError, TaskSet, owned_task
+from tests.harness import ROOT
+
+SOURCES = [path for program in ("sprite", "bridge") for path in sorted((ROOT / program).rglob("*.py"))]
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def fail() -> None:
+    raise ValueError("worn out")
+
+
+async def come_back() -> None:
+    return
+
+
+async def give_up() -> None:
+    raise asyncio.CancelledError
+
+
+def errors(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+def test_both_programs_have_the_same_file() -> None:
+    assert (ROOT / "sprite/tasks.py").read_bytes() == (ROOT / "bridge/tasks.py").read_bytes()
+    assert bridge.tasks.owned_task is not sprite.tasks.owned_task
+
+
+@pytest.mark.parametrize(
+    ("work", "how", "cause"),
+    [(fail, "failed (ValueError)", ValueError), (come_back, "returned", None), (give_up, "was cancelled", None)],
+)
+async def test_a_task_that_ends_before_its_block_is_dead_however_it_ended(
+    work: Callable[[], Awaitable[None]], how: str, cause: type[Exception] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = asyncio.Event()
+    with pytest.raises(TaskDiedError, match=r'The task "worker" .*; see the log') as raised:
+        async with owned_task(work(), name="worker", on_death=stop.set):  # type: ignore[arg-type]
+            await stop.wait()
+    assert errors(caplog, logging.CRITICAL) == [f'the task "worker" {how}']
+    assert isinstance(raised.value.__cause__, cause or type(None))
+    if cause is not None:
+        assert "worn out" in caplog.text
+
+
+async def test_a_death_that_the_loop_has_not_told_yet_is_seen_at_the_blocks_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    deaths: list[None] = []
+
+    async def block() -> None:
+        async with owned_task(fail(), name="worker", on_death=lambda: deaths.append(None)) as task:
+            while not task.done():  # noqa: ASYNC110 - the very turn of the loop in which it ends
+                await asyncio.sleep(0)
+
+    with pytest.raises(TaskDiedError):
+        await block()
+    assert deaths == [None]
+    assert len(errors(caplog, logging.CRITICAL)) == 1
+
+
+async def test_a_task_that_may_return_dies_of_a_fault_only(caplog: pytest.LogCaptureFixture) -> None:
+    async with owned_task(come_back(), name="once", on_death=pytest.fail, may_return=True) as task:
+        await task
+        await asyncio.sleep(0)
+    assert caplog.records == []
+    with pytest.raises(TaskDiedError):
+        async with owned_task(fail(), name="once", on_death=lambda: None, may_return=True) as task:
+            await asyncio.wait({task})
+
+
+async def test_at_the_blocks_end_a_task_ends_by_itself_where_it_can_and_is_cancelled_where_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with owned_task(for_ever(), name="cancelled", on_death=pytest.fail) as task:
+        await asyncio.sleep(0)
+    assert task.cancelled()
+
+    asked = asyncio.Event()
+    async with owned_task(asked.wait(), name="asked", on_death=pytest.fail, finish=asked.set) as asked_task:
+        await asyncio.sleep(0)
+    assert asked_task.result() is True
+    assert caplog.records == []
+
+    async with owned_task(
+        for_ever(), name="deaf", on_death=pytest.fail, finish=lambda: None, finish_seconds=0.01
+    ) as task:
+        await asyncio.sleep(0)
+    assert task.cancelled()
+    assert errors(caplog, logging.WARNING) == ['the task "deaf" did not finish in 0 s and is cancelled']
+
+
+async def test_what_fails_while_it_finishes_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    asked = asyncio.Event()
+
+    async def work() -> None:
+        await asked.wait()
+        await fail()
+
+    async with owned_task(work(), name="worker", on_death=pytest.fail, finish=asked.set):
+        await asyncio.sleep(0)
+    assert errors(caplog, logging.ERROR) == ['the task "worker" failed']
+    assert "worn out" in caplog.text
+
+
+async def test_a_set_logs_what_fails_and_ends_what_runs(caplog: pytest.LogCaptureFixture) -> None:
+    async with TaskSet() as tasks:
+        failing, waiting = tasks.start(fail(), "failing"), tasks.start(for_ever(), "waiting")
+        assert len(tasks) == 2
+        await asyncio.wait({failing})
+        await asyncio.sleep(0)
+        assert list(tasks) == [waiting]
+    assert waiting.cancelled()
+    assert errors(caplog, logging.ERROR) == ['the task "failing" failed']
+
+
+#: Where a task is made by hand: its maker awaits it in the same function or hands its exception on.
+BY_HAND = {
+    "bridge/chat/bridge_link.py",
+    "bridge/door/visitors.py",
+    "bridge/relay/link.py",
+    "bridge/relay/relay.py",
+    "bridge/relay/room.py",
+    "sprite/agent/conversation.py",
+}
+#: Task groups end with what fails in them.
+GROUPS = {"bridge/chat/client.py", "bridge/chat/terminal.py", "bridge/operating/operator_api.py"}
+
+
+def test_every_task_has_a_name_and_an_owner() -> None:
+    makers = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                assert node.func.attr != "ensure_future", path
+                if node.func.attr == "create_task":
+                    assert "name" in {keyword.arg for keyword in node.keywords}, f"{path}:{node.lineno}"
+                    makers.add(str(path.relative_to(ROOT)))
+    assert makers == BY_HAND | GROUPS | {"sprite/tasks.py", "bridge/tasks.py"}

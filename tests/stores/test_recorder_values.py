@@ -1,0 +1,124 @@
+"""What is kept of large, deep and broken values."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sprite.privacy.cutting import (
+    MAX_STRING,
+    cut,
+    cut_value,
+    result_text,
+)
+from tests.harness import rows
+from tests.recording import Recording, recording
+
+
+def test_a_long_string_is_cut_to_its_limit_and_says_how_much_is_missing() -> None:
+    text = "x" * 1_234_567
+    kept = cut(text)
+    assert len(kept) <= MAX_STRING == 2000
+    beginning, said = kept.split(" [… ")
+    assert int(said.removesuffix(" characters cut]").replace(",", "")) == len(text) - len(beginning)
+    assert cut("x" * 2000) == "x" * 2000
+    assert len(cut("x" * 2001)) <= 2000
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.just("x" * 5000),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.text(st.characters()), inner)
+        | st.lists(inner, max_size=1).map(lambda i: i * 201)
+    ),
+    max_leaves=4,
+)
+
+
+def strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [*value, *(s for item in value.values() for s in strings(item))]
+    return [s for item in value for s in strings(item)] if isinstance(value, list) else []
+
+
+@settings(max_examples=40)
+@given(JSON_VALUES, JSON_VALUES)
+async def test_whatever_a_tool_was_given_and_gave_is_kept_as_valid_json(tool_input: Any, result: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with recording(Path(folder)) as rec:
+            rec.recorder.open_mission("m-1", "Go")
+            await rec.recorder.prompt_submitted("p", "Go")
+            await rec.recorder.tool_ended("p", "t", "T", tool_input, result, is_error=False, agent_id=None)
+            rec.recorder.tool_started("t2", "T", tool_input)
+            await rec.recorder.close_mission("complete")
+            assert len((await rec.turn()).tool_calls) == 2
+        (row,) = rows(Path(folder) / "transcript.db", "SELECT tool_calls_json FROM observations")
+
+        def refuse(name: str) -> None:
+            raise AssertionError(f"{name} is no JSON")
+
+        calls = json.loads(row["tool_calls_json"], parse_constant=refuse)
+        assert all(len(text) <= MAX_STRING for text in strings(calls))
+        json.dumps(calls, ensure_ascii=False).encode()
+
+
+def test_runaway_lists_objects_and_nesting_are_cut_and_say_so() -> None:
+    deep: Any = "bottom"
+    for _ in range(900):
+        deep = [{"down": deep}]
+    assert "nested too deeply" in json.dumps(cut_value(deep))
+    assert "nested too deeply" in json.dumps(cut_value({"a": deep}))
+    long = cut_value(list(range(1000)))
+    assert (len(long), long[-1]) == (201, "[… 800 entries cut]")
+    wide = cut_value({str(i): i for i in range(1000)})
+    assert (len(wide), wide["…"]) == (201, "800 entries cut")
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 2**64, -(2**70), 10**40], ids=str)
+def test_a_number_that_json_or_a_client_cannot_hold_is_kept_in_words(number: float) -> None:
+    kept = cut_value({"n": number})["n"]
+    assert isinstance(kept, str)
+    assert kept[:10] == str(number)[:10]
+
+
+@pytest.mark.parametrize(
+    ("response", "text"),
+    [
+        ("plain", "plain"),
+        (None, ""),
+        ({"stdout": "out", "stderr": "err", "interrupted": False}, "out\nerr"),
+        ({"stdout": "out", "stderr": ""}, "out"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+        ([{"type": "image", "source": 1}], '{"type": "image", "source": 1}'),
+        ({"filePath": "/x", "ok": True}, '{"filePath": "/x", "ok": true}'),
+    ],
+)
+def test_the_shapes_in_which_tools_answer_become_text(response: Any, text: str) -> None:
+    assert result_text(response) == text
+
+
+@pytest.mark.parametrize("half", ["\ud83d", "ok \udfff ok"])
+async def test_half_an_emoji_from_anywhere_is_kept_and_stops_nothing(half: str, rec: Recording) -> None:
+    rec.recorder.open_mission("m-1", half)
+    await rec.recorder.prompt_submitted("p", half)
+    rec.recorder.text(half)
+    rec.recorder.tool_started("t1", half, {half: half})
+    await rec.tool("p", "t2", half)
+    await rec.recorder.prompt_submitted("p", f"a notice {half}")
+    kept = half.encode("utf-8", "replace").decode()
+    journaled = [entry.event for entry in await rec.transcript.journal.entries()]
+    assert [event for event in journaled if event in {"prompt", "tool", "notice"}] == ["prompt", "tool", "notice"]
+    await rec.recorder.stopped("p", half)
+    await rec.recorder.close_mission("error", half)
+    turn = await rec.turn()
+    assert (turn.user_message, turn.agent_response, turn.notice) == (kept, kept, f"a notice {kept}\n{kept}")
+    assert turn.tool_calls[0]["name"] == kept
