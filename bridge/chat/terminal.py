@@ -224,9 +224,13 @@ class Terminal:
         text = buffer.text
         if text.strip():
             buffer.append_to_history()
-            asked = self._asked
-            buffer.reset()
-            self._entered.put_nowait((text, asked))
+            self._entered.put_nowait((text, self._asked))
+            self._clear(buffer)
+
+    def _clear(self, buffer: Buffer) -> None:
+        # Which says nothing of it.
+        buffer.reset()
+        self._had_text = False
 
     def _typed(self, buffer: Buffer) -> None:
         """Notes what was asked when a line was begun."""
@@ -238,7 +242,7 @@ class Terminal:
     def _ctrl_c(self, event: KeyPressEvent) -> None:
         event.app.create_background_task(self._interrupt(had_text=bool(event.current_buffer.text)))
         if self._conversation is None or self._conversation.turn is None:
-            event.current_buffer.reset()
+            self._clear(event.current_buffer)
 
     async def _interrupt(self, *, had_text: bool) -> None:
         if self._conversation is None or await self._conversation.interrupt() or had_text:

@@ -21,6 +21,7 @@ from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Complete, Failed, Interrupted, Started
 from sprite.protocol.shapes import BackgroundWork, Stopped
+from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class OwnTurns:
         self._after_end = after_end
         self._on_replaced = on_replaced
         self._turns: dict[str, OwnTurn] = {}
-        self._guards: set[asyncio.Task[None]] = set()
+        self._guards = TaskSet()
         recorder.watch_tasks(self._began, self._ended)
 
     @property
@@ -94,7 +95,7 @@ class OwnTurns:
         stopped = []
         if turn is not None:
             turn.is_interrupted = True
-            self._guard(self._end_the_deaf(turn))
+            self._guards.start(self._end_the_deaf(turn), "interrupt")
             stopped.append(Stopped(turn.id, "turn"))
         works = self._session.background.works() if background else []
         return stopped + await self._stop_all(works, turn)
@@ -140,16 +141,11 @@ class OwnTurns:
             turn.is_too_long = True
             await self.stop(background=False)
 
-    def _guard(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._guards.add(task)
-        task.add_done_callback(self._guards.discard)
-
     # --- what the recorder says ---
 
     def _began(self, turn_id: str) -> None:
         turn = self._turns[turn_id] = OwnTurn(turn_id)
-        self._guard(self._end_the_endless(turn))
+        self._guards.start(self._end_the_endless(turn), "own turn bound")
         self._publish(Started(turn_id, "agent"), [TurnBegan(turn_id, "agent", self._session.id)])
 
     async def _ended(self, observation: NewObservation) -> None:

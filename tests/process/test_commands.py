@@ -366,7 +366,7 @@ async def test_a_doctor_finds_everything_well_or_says_what_to_do(workspace: Path
     assert (code, err) == (0, ""), out
     assert out.endswith("All is well.\n")
     names = [line.split()[1] for line in out.splitlines()[:-1]]
-    assert names == ["python", "sqlite", "agent", "agent", "workspace", "databases", "token", "model"]
+    assert names == ["python", "sqlite", "agent", "agent", "workspace", "databases", "token", "curation", "model"]
 
     path = workspace / ".os/memory/memory.db"
     path.write_bytes(path.read_bytes()[:5000])

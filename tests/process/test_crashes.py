@@ -109,6 +109,36 @@ async def test_a_turn_in_which_the_sprite_was_killed_is_kept_as_crashed_and_its_
     assert [line["role"] for line in chat_lines] == ["user", "assistant", "error"]
 
 
+async def test_calls_that_were_running_when_the_sprite_was_killed_are_in_the_crashed_turn_a_subagents_too(
+    model: OfflineModel, workspace: Path
+) -> None:
+    job = {"description": "a job", "prompt": "wait below", "subagent_type": "general-purpose"}
+    waits = "python3 -c 'import time; time.sleep(30)'"
+    model.script.agent(
+        {
+            "match": "begin it",
+            "on": "prompt",
+            "blocks": [{"type": "tool_use", "name": "Agent", "input": {**job, "run_in_background": False}}],
+        },
+        {"match": "wait below", "for": "subagent", "tool": "Bash", "input": {"command": waits}},
+    )
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        mission = client.send("mission", {"text": "begin it"})
+        await eventually(lambda: [e["event"] for e in journal(workspace)].count("start") == 2, "both run")
+        await sprite.kill()
+    async with running_sprite(workspace, model.url) as sprite:
+        kept = observation_of(workspace, mission)
+        calls = {(call["name"], "agent_id" in call): call for call in kept["tool_calls"]}
+        assert calls.keys() == {("Agent", False), ("Bash", True)}
+        assert {call["result"] for call in calls.values()} == {"[no result: the turn ended first]"}
+        async with sprite.client() as client:
+            sync = (await client.until(lambda m: m["type"] == "state_sync"))["payload"]
+        asked, used, failed = sync["chat"]
+        assert [line["role"] for line in (asked, used, failed)] == ["user", "assistant", "error"]
+        assert [tool["name"] for tool in used["tools"]] == ["Agent", "Bash"]
+        assert (used["text"], used["status"]) == ("", "error")
+
+
 async def test_what_a_killed_sprites_agent_was_running_does_not_go_on_after_the_restart(
     model: OfflineModel, workspace: Path
 ) -> None:

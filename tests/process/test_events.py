@@ -135,3 +135,27 @@ def _durable(client: Client) -> list[dict[str, Any]]:
 
 def _seqs(client: Client) -> list[int]:
     return [m["seq"] for m in _durable(client)]
+
+
+async def test_the_chat_keeps_what_tools_a_turn_used_and_how_it_ended(model: OfflineModel, workspace: Path) -> None:
+    async with running_sprite(workspace, model.url) as sprite:
+        async with sprite.client() as client:
+            used = client.send("mission", {"text": "run `echo one\necho two`"})
+            await client.end_of(used)
+            failed = client.send("mission", {"text": "run `ls /nowhere`"})
+            await client.end_of(failed)
+            stopped = client.send("mission", {"text": "run `python3 -c 'import time; time.sleep(30)'`"})
+            await client.event("tool_use")
+            await client.ask("interrupt")
+            await client.end_of(stopped)
+        async with sprite.client() as client:
+            sync = (await client.until(lambda m: m["type"] == "state_sync"))["payload"]
+            older = await client.ask("memory", {"op": "chat", "limit": 10})
+    assert older["payload"]["chat"] == sync["chat"]
+    lines = {line["mission_id"]: line for line in sync["chat"] if line["role"] == "assistant"}
+    assert lines[used]["tools"] == [{"name": "Bash", "title": "echo one", "is_error": False}]
+    assert lines[failed]["tools"] == [{"name": "Bash", "title": "ls /nowhere", "is_error": True}]
+    (tool,) = lines[stopped]["tools"]
+    assert "time.sleep(30)" in tool["title"]
+    assert [lines[each]["status"] for each in (used, failed, stopped)] == ["complete", "complete", "interrupted"]
+    assert {line["origin"] for line in sync["chat"]} == {"person"}

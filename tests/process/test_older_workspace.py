@@ -35,22 +35,40 @@ def memory_of(workspace: Path) -> dict[str, Any]:
     return {**dump(folder / "memory.db"), **{name: (folder / name).read_bytes() for name in CURATED}}
 
 
-def log_of(workspace: Path) -> dict[str, Any]:
-    """The log's rows, without its full text (whose segments SQLite arranges as it likes)."""
-    dumped = dump(workspace / ".os/memory/transcript.db")
-    return {name: rows for name, rows in dumped.items() if "fts" not in name}
+def columns_of(path: Path) -> dict[str, list[str]]:
+    """The tables of a database with their columns, but for full text, whose segments SQLite arranges as it likes."""
+    with sqlite3.connect(path) as connection:
+        tables = [r[0] for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {
+            table: [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            for table in tables
+            if "fts" not in table
+        }
+
+
+def rows_of(path: Path, columns: dict[str, list[str]]) -> dict[str, list[tuple[Any, ...]]]:
+    """What stands in these columns; a newer version may have added others."""
+    with sqlite3.connect(path) as connection:
+        return {
+            table: sorted(connection.execute(f"SELECT {', '.join(names)} FROM {table}"), key=repr)
+            for table, names in columns.items()
+        }
 
 
 async def test_it_opens_and_nothing_in_it_changes(older: Path) -> None:
-    before, log, people = memory_of(older), log_of(older), dump(older / ".os/workspace.db")
+    paths = [older / ".os" / name for name in ("memory/transcript.db", "memory/memory.db", "workspace.db")]
+    columns = [columns_of(path) for path in paths]
+    before = [rows_of(path, names) for path, names in zip(paths, columns, strict=True)]
+    files = {name: (older / ".os/memory" / name).read_bytes() for name in CURATED}
     await restart_server(older)
-    assert memory_of(older) == before
-    assert log_of(older) == log
-    assert dump(older / ".os/workspace.db") == people
+    assert [rows_of(path, names) for path, names in zip(paths, columns, strict=True)] == before
+    assert {name: (older / ".os/memory" / name).read_bytes() for name in CURATED} == files
 
 
 async def test_its_memory_is_rebuilt_to_the_same_bytes(older: Path) -> None:
-    before, log = memory_of(older), log_of(older)
+    path = older / ".os/memory/transcript.db"
+    columns = columns_of(path)
+    before, log = memory_of(older), rows_of(path, columns)
     assert len(before["learnings"]) > 5
     await rebuild(older)
     assert without_marks(memory_of(older)) == without_marks(before)
@@ -58,7 +76,7 @@ async def test_its_memory_is_rebuilt_to_the_same_bytes(older: Path) -> None:
         (older / ".os/memory" / name).unlink()
     await restart_server(older)
     assert without_marks(memory_of(older)) == without_marks(before)
-    assert log_of(older) == log
+    assert rows_of(path, columns) == log
 
 
 async def test_a_turn_that_is_set_aside_there_changes_nothing_of_what_was(older: Path, model: OfflineModel) -> None:

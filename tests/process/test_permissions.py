@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.harness import Client
-from tests.inspection import SharedSprite, chat, eventually, observation_of, shared_sprite
+from tests.harness import Client, observations
+from tests.inspection import (
+    SharedSprite,
+    chat,
+    eventually,
+    observation_of,
+    request_seen,
+    shared_sprite,
+    workspace_db,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -119,3 +127,55 @@ def _kept(workspace: Path, mission: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+async def test_a_question_of_a_background_agent_outlives_the_turn_that_began_it_and_any_other(
+    home: SharedSprite,
+) -> None:
+    home.model.script.agent({"match": "think for ever", "hang": True})
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "use a subagent to run `touch late`"})
+        ended, question = None, None
+        while ended is None or question is None:
+            message = await client.next()
+            assert message is not None
+            if message["type"] == "permission_request":
+                question = message["payload"]
+            elif message["type"] == "agent_event" and message["payload"]["event"] == "complete":
+                ended = message["payload"]["mission_id"]
+        assert (ended, question["mission_id"], question["background"]) == (mission, mission, True)
+        await chat(client, "Hello meanwhile")
+        stopped = client.send("mission", {"text": "think for ever"})
+        await request_seen(home.model, lambda r: "think for ever" in r.user_text)
+        await client.ask("interrupt")
+        assert (await client.end_of(stopped))["event"] == "interrupted"
+        assert not any(m["type"] == "permission_resolved" for m in client.received)
+        async with home.sprite.client() as other:
+            sync = (await other.until(lambda m: m["type"] == "state_sync"))["payload"]
+            assert sync["permissions"] == [question]
+            assert (await _answer(other, question, "allow"))["type"] == "ack"
+        resolved = await client.until(lambda m: m["type"] == "permission_resolved")
+        assert resolved["payload"] == {"request_id": question["request_id"], "decision": "allow"}
+        own = await client.until(lambda m: m["type"] == "agent_event" and m["payload"].get("origin") == "agent")
+        assert (await client.end_of(own["payload"]["mission_id"]))["event"] == "complete"
+        assert (home.workspace / "late").exists()
+
+
+async def test_stopping_what_goes_on_in_the_background_takes_its_question_back(home: SharedSprite) -> None:
+    async with home.client() as client:
+        client.send("mission", {"text": "use a subagent to run `touch never`"})
+        question = await _question(client)
+        await eventually(lambda: not _open(home.workspace), "the mission is over")
+        kinds = [stopped["kind"] for stopped in (await client.ask("interrupt"))["payload"]["stopped"]]
+        assert kinds == ["agent"]
+        if not any(m["type"] == "permission_resolved" for m in client.received):
+            await client.until(lambda m: m["type"] == "permission_resolved")
+        assert (await _answer(client, question, "allow"))["payload"]["code"] == "not_found"
+        assert not (home.workspace / "never").exists()
+        # It will not report any more: what it had begun is kept when the session ends.
+        await client.ask("system", {"action": "new_session"})
+        assert "touch never" in observations(home.workspace)[-1]["tool_calls_json"]
+
+
+def _open(workspace: Path) -> list[dict[str, Any]]:
+    return workspace_db(workspace, "SELECT id FROM missions WHERE status IN ('queued', 'running')")
