@@ -91,7 +91,10 @@ async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
         "file": memory.file,
         "history": memory.history,
         "diff": memory.diff,
+        "drift": memory.drift,
         "learnings": memory.learnings,
+        "accept": change.accept,
+        "reject": change.reject,
         "restore": change.restore,
         "retry": change.retry,
         "forget": change.forget,
@@ -240,6 +243,12 @@ def _add_memory_commands(
     diff.add_argument("name")
     diff.add_argument("a", type=_number)
     diff.add_argument("b", type=_number)
+
+    commands.add_parser("drift", parents=parents, help="what changed on disk while the agent worked, and waits for you")
+    accept = commands.add_parser("accept", parents=[here], help="take over what changed on disk while the agent worked")
+    accept.add_argument("name")
+    reject = commands.add_parser("reject", parents=[here], help="put such a change away: the file is as memory has it")
+    reject.add_argument("name")
 
     learnings = commands.add_parser("learnings", parents=parents, help="what was learned, oldest first")
     learnings.add_argument("--after", type=_number, default=0, metavar="ID", help="only those with a higher number")

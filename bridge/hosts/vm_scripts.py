@@ -54,8 +54,8 @@ set -eu
 cd {SYSTEM}
 """
 
-#: Says at its end what is in use. What neither is nor will be goes. Not where a newer deploy has sent its code: a script
-#: that a bridge left behind may get the lock after those of the next bridge.
+#: Says at its end what is in use. What neither is nor will be goes; not where a newer deploy has sent its code, since
+#: a script that a bridge left behind may get the lock after those of the next one.
 UNPACK = """
 if [ "$(ls -t next-*.tar.gz | head -n 1)" != next-{release}.tar.gz ]; then
   echo "Another deploy has begun on this VM." >&2

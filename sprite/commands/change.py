@@ -1,4 +1,4 @@
-"""`memory forget`, `memory restore` and `memory retry`: a person's changes to memory, from a terminal."""
+"""`memory forget`, `restore`, `accept`, `reject` and `retry`: a person's changes to memory, from a terminal."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from sprite.memory.forgetting.forget import (
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.recall.view import known_file
 from sprite.protocol.memory import (
+    AcceptRequest,
+    AcceptResult,
     EditRequest,
     EditResult,
     FileRequest,
     FileResult,
     ForgetRequest,
     ForgetResult,
+    RejectRequest,
+    RejectResult,
     RetryRequest,
     RetryResult,
 )
@@ -96,6 +100,28 @@ def _words(summary: Forgotten) -> str:
         "card": summary.cards,
     }
     return ", ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items() if number)
+
+
+async def accept(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Makes what stands on disk in a file that changed while the agent worked the file, as the person's own edit."""
+    try:
+        async with owned(settings) as own:
+            await own.projection.accept(arguments.name)
+    except WorkspaceLockedError:
+        await ask_running(settings, AcceptRequest(arguments.name), AcceptResult)
+    say(f"{arguments.name} is now as it stands on disk; what memory had before is kept as a version.")
+    return 0
+
+
+async def reject(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Puts such a change away: the file on disk is again what memory has."""
+    try:
+        async with owned(settings) as own:
+            await own.projection.reject(arguments.name)
+    except WorkspaceLockedError:
+        await ask_running(settings, RejectRequest(arguments.name), RejectResult)
+    say(f"{arguments.name} is again as memory has it; what stood on disk is kept in the log.")
+    return 0
 
 
 async def restore(settings: Settings, arguments: argparse.Namespace) -> int:

@@ -49,6 +49,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
         _sandbox,
     ]
     findings = [check(settings) for check in checks]
+    findings.append(await _drift(settings))
     if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
         findings += await _memory(settings)
     findings.append(await _quarantine(settings))
@@ -164,6 +165,19 @@ def _token(settings: Settings) -> Finding:
     if mode & 0o077:
         return Finding("token", ok=False, words=f"{path} can be read by others (mode {mode:o}); chmod 600 it")
     return Finding("token", ok=True, words="readable by its owner only")
+
+
+async def _drift(settings: Settings) -> Finding:
+    try:
+        async with read_transcript(settings.transcript_db) as transcript:
+            names = list(await transcript.curations.open_drift())
+    except (SpriteError, sqlite3.DatabaseError):
+        return Finding("memory files", ok=True, words="not looked into yet")
+    if names:
+        words = f"{', '.join(names)} changed while the agent was at work; `memory drift` shows how, and what to do"
+        # Nothing is broken, and an update of the sprite does not have to wait for it.
+        return Finding("memory files", ok=True, words=words)
+    return Finding("memory files", ok=True, words="as memory has them, or as edited by you")
 
 
 def _sandbox(settings: Settings) -> Finding:

@@ -1,10 +1,11 @@
-"""`memory search|file|history|diff|learnings`: shows memory in a terminal."""
+"""`memory search|file|history|diff|drift|learnings`: shows memory in a terminal."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -114,19 +115,36 @@ async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
             else (await stores.view.file_version(arguments.name, number)).content
             for number in (arguments.a, arguments.b)
         ]
-    lines = list(
-        difflib.unified_diff(
-            contents[0].splitlines(),
-            contents[1].splitlines(),
-            f"{arguments.name} version {arguments.a}",
-            f"{arguments.name} version {arguments.b}",
-            lineterm="",
-        )
-    )
+    titles = [f"{arguments.name} version {number}" for number in (arguments.a, arguments.b)]
+    lines = _difference(contents[0], contents[1], titles)
     if arguments.json:
         say_json({"name": arguments.name, "a": arguments.a, "b": arguments.b, "diff": lines})
     else:
         say("\n".join(lines) if lines else "The two versions are the same.")
+    return 0
+
+
+def _difference(before: str, after: str, titles: Sequence[str]) -> list[str]:
+    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), *titles, lineterm=""))
+
+
+async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Prints what changed on disk while the agent worked and waits for a person's word, as a difference to memory."""
+    async with open_stores(settings) as stores:
+        waiting = await stores.view.drift()
+        changes = {
+            name: _difference(stores.files.read(name), found.content, (f"{name} in memory", f"{name} on disk"))
+            for name, found in waiting.items()
+        }
+    if arguments.json:
+        say_json([{"name": name, "at": waiting[name].found_at, "diff": lines} for name, lines in changes.items()])
+        return 0
+    for name, lines in changes.items():
+        say(f"{name} changed while the agent was at work, found {day_and_time(waiting[name].found_at)}:")
+        say("\n".join(lines))
+        say(f"Take it over with `memory accept {name}`, or put it away with `memory reject {name}`.")
+    if not changes:
+        say("No file waits for a decision.")
     return 0
 
 

@@ -29,7 +29,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
 
 
 def _is_well(health: Health) -> bool:
-    return not health.attention and not health.quarantined
+    return not health.attention and not health.quarantined and not health.drift
 
 
 def _print(health: Health) -> None:
@@ -50,8 +50,12 @@ def _print(health: Health) -> None:
     _print_spend(health)
     if health.unverified:
         say(f"  unverified  {health.unverified} learning(s) whose evidence is not in the turn they name")
+    for drifted in health.drift:
+        found = day_and_time(drifted.at)
+        say(f"  drift       {drifted.name} changed while the agent was at work ({found}): see `memory drift`")
     for refusal in health.refusals:
-        say(f"  refused     curation {refusal.curation_id}: {refusal.detail}")
+        kind = "over limit" if refusal.kind == "over_limit" else "refused"
+        say(f"  {kind:<11} curation {refusal.curation_id}: {refusal.detail}")
     for words in health.attention:
         say(f"  attention   {words}")
     say(f"  last error  {health.last_error or 'none'}")

@@ -1,0 +1,132 @@
+"""What changes in memory's files while the agent works waits for the person: seen from outside, with the real CLI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bridge.offline.model import OfflineModel
+from tests.command_line import command
+from tests.harness import Client, running_sprite
+from tests.inspection import curations, eventually, memory_file
+
+PERSON = "# User\n\nAda drinks tea.\n"
+OTHER = PERSON + "Ada lives in Bern.\n"
+#: A user namespace in which no other can be made: what a container's rules do to a sprite.
+WITHOUT_NAMESPACES = (
+    *("unshare", "--user", "--map-root-user", "sh", "-c"),
+    'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"',
+    "sh",
+)
+
+
+async def drift_of(client: Client) -> list[str]:
+    found: list[str] = (await client.ask("system", {"action": "status"}))["payload"]["memory"]["drift"]
+    return found
+
+
+async def edit(client: Client) -> None:
+    await client.ask("memory", {"op": "edit", "name": "user.md", "content": PERSON})
+
+
+def write(workspace: Path, text: str = OTHER) -> None:
+    (workspace / ".os/memory/user.md").write_text(text)
+
+
+async def test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word(workspace: Path, model: OfflineModel) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await edit(client)
+        model.script.agent({"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.02; done"}})
+        mission = client.send("mission", {"text": "Wait for it"})
+        await client.event("tool_use")
+        await eventually((workspace / ".os/memory/.agent-at-work").exists, "the turn is known")
+        write(workspace)
+        (workspace / "go").touch()
+        await client.end_of(mission)
+        assert await drift_of(client) == ["user.md"]
+        update = next(m for m in reversed(client.received) if m["type"] == "memory_update")
+        assert update["payload"]["drift"] == ["user.md"]
+        file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
+        assert (file["content"], file["drift"]) == (PERSON, OTHER)
+        accepted = (await client.ask("memory", {"op": "accept", "name": "user.md"}))["payload"]
+        assert (accepted["op"], accepted["content"], accepted["version"]) == ("accept", OTHER, 2)
+        assert await drift_of(client) == []
+    assert [row["kind"] for row in curations(workspace) if row["kind"] != "batch"] == ["edit", "drift", "edit"]
+
+
+async def test_background_work_counts_as_the_agents_time_and_rest_does_not(
+    workspace: Path, model: OfflineModel
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await edit(client)
+        waiting = {"command": "until [ -e go ]; do sleep 0.02; done", "run_in_background": True}
+        model.script.agent({"tool": "Bash", "input": waiting})
+        await client.mission("Wait for it behind")
+        write(workspace)
+        (workspace / "go").touch()
+        await eventually(lambda: not (workspace / ".os/memory/.agent-at-work").exists(), "the agent is at rest")
+        assert await drift_of(client) == ["user.md"]
+        rejected = (await client.ask("memory", {"op": "reject", "name": "user.md"}))["payload"]
+        assert (rejected["op"], rejected["content"]) == ("reject", PERSON)
+        assert memory_file(workspace, "user.md") == PERSON
+        write(workspace)
+        await client.mission("Hello")
+        assert await drift_of(client) == []
+        file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
+        assert file["content"] == OTHER
+
+
+async def test_what_is_found_after_a_kill_in_mid_turn_is_decided_in_a_terminal(
+    workspace: Path, model: OfflineModel
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await edit(client)
+        model.script.agent({"tool": "Bash", "input": {"command": "sleep 60"}})
+        client.send("mission", {"text": "Wait for it"})
+        await eventually((workspace / ".os/memory/.agent-at-work").exists, "the turn is known")
+        await sprite.kill()
+    write(workspace)
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        assert await drift_of(client) == ["user.md"]
+        assert "+Ada lives in Bern." in (await command(workspace, "memory", "drift"))[1]
+        assert "user.md changed while the agent was at work" in (await command(workspace, "status"))[1]
+        await command(workspace, "memory", "accept", "user.md")
+        assert await drift_of(client) == []
+    code, _, words = await command(workspace, "memory", "reject", "user.md")
+    assert code == 2
+    assert "waits" in words
+    assert memory_file(workspace, "user.md") == OTHER
+
+
+async def test_a_hand_edit_over_the_limits_is_taken_and_reported(workspace: Path, model: OfflineModel) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        write(workspace, "Ada drinks tea.\n" * 201)
+        await client.ask("system", {"action": "flush"})
+        _, shown, _ = await command(workspace, "status")
+        assert "over limit  curation 1: user.md would have 201 lines; 200 are allowed" in shown
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root and unshare")
+async def test_where_no_sandbox_holds_checks_and_drift_stand_in_for_it(workspace: Path, model: OfflineModel) -> None:
+    async with running_sprite(workspace, model.url, within=WITHOUT_NAMESPACES) as sprite, sprite.client() as client:
+        await edit(client)
+        plain = {"command": "cat .os/run/token > stolen"}
+        hidden = {"command": "d=.o; echo 'Ada lives in Bern.' >> ${d}s/memory/user.md"}
+        for tool_input in (plain, hidden):
+            model.script.agent({"tool": "Bash", "input": tool_input})
+            await client.mission("Do it")
+        denied = next(e for e in client.events() if e["event"] == "tool_result")
+        assert denied["is_error"]
+        assert not (workspace / "stolen").exists()
+        assert await drift_of(client) == []
+        # Its session is the agent's time, since a program that it left behind could write at any moment.
+        await client.ask("system", {"action": "new_session"})
+        assert await drift_of(client) == ["user.md"]
+        file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
+        assert (file["content"], file["drift"]) == (PERSON, OTHER)
+    log = (workspace.parent / "stderr.log").read_text()
+    assert "the agent's sandbox: none" in log
+    assert "guarded by checks" in log

@@ -1,0 +1,117 @@
+"""Which tool calls reach for `.os/`: paths put in every way, and patterns."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sprite.boundary.guard import Guard
+from sprite.config import Settings
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    workspace = tmp_path / "ws"
+    for folder in (".os/memory", ".os/run/claude/projects/p/s/tool-results", "documents"):
+        (workspace / folder).mkdir(parents=True)
+    for file in (".os/memory/user.md", ".os/run/token", ".os/run/claude/projects/p/s/tool-results/long.txt", "a.txt"):
+        (workspace / file).write_text("text")
+    (workspace / "link").symlink_to(".os")
+    (workspace / "documents/far").symlink_to("/proc/self/cwd")
+    (workspace / "round").symlink_to("round")
+    os.link(workspace / ".os/memory/user.md", workspace / "hard")
+    return workspace
+
+
+def refuses(workspace: Path, tool: str, *, sandboxed: bool = True, cwd: str = "", **tool_input: object) -> bool:
+    guard = Guard(Settings(workspace), sandboxed=sandboxed)
+    return guard.refuses(tool, tool_input, cwd or str(workspace))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".os/run/token",
+        ".os",
+        "./documents/../.os/memory/user.md",
+        "link/run/token",
+        "link/../.os/run/token",
+        "hard",
+        "documents/far/.os/run/token",
+        "/proc/self/cwd/.os/run/token",
+        "/proc/thread-self/root/etc/passwd",
+        "/proc/1/environ",
+        "/dev/fd/3",
+        ".os/run/claude/.claude.json",
+        ".os/memory/not-there-yet.md",
+        "round",
+    ],
+)
+@pytest.mark.parametrize("key", ["file_path", "notebook_path", "path"])
+def test_a_path_into_it_is_refused_however_it_is_put(workspace: Path, path: str, key: str) -> None:
+    assert refuses(workspace, "Edit", **{key: path})
+    assert refuses(workspace, "Read", **{key: str(workspace / path)})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a.txt",
+        "documents",
+        "new/folder/x",
+        "/etc/hosts",
+        "/proc/cpuinfo",
+        "/proc/self/status",
+        ".osx",
+        "documents/.os",
+        "~nobody-of-that-name/x",
+    ],
+)
+def test_other_paths_are_not(workspace: Path, path: str) -> None:
+    assert not refuses(workspace, "Read", file_path=path)
+    assert not refuses(workspace, "Write", file_path=path, content="about .os/run/token")
+
+
+def test_a_path_is_relative_to_where_the_agent_is(workspace: Path) -> None:
+    assert refuses(workspace, "Read", cwd=str(workspace / "documents"), file_path="../.os/run/token")
+    assert refuses(workspace, "Read", cwd=str(workspace / ".os/run"), file_path="token")
+
+
+def test_paths_are_found_in_lists_too(workspace: Path) -> None:
+    assert refuses(workspace, "MultiEdit", edits=[{"file_path": "a.txt"}, {"file_path": "link/run/token"}])
+
+
+def test_of_the_clis_folder_only_results_may_be_read_back(workspace: Path) -> None:
+    result = ".os/run/claude/projects/p/s/tool-results/long.txt"
+    assert not refuses(workspace, "Read", file_path=result)
+    assert refuses(workspace, "Write", file_path=result, content="")
+    assert refuses(workspace, "Read", file_path=".os/run/claude/projects/p/s/tool-results/../x.jsonl")
+
+
+@pytest.mark.parametrize("pattern", [".os/**", "**/../.os/*", ".o?/run/*", "link/**", "{.os,x}/*"])
+def test_a_pattern_into_it_is_refused(workspace: Path, pattern: str) -> None:
+    assert refuses(workspace, "Glob", pattern=pattern)
+    assert refuses(workspace, "Grep", pattern="token", glob=str(workspace / pattern))
+
+
+def test_a_search_of_everything_is_refused_only_where_it_would_find_it(workspace: Path) -> None:
+    assert not refuses(workspace, "Grep", pattern="x", path=str(workspace))
+    assert refuses(workspace, "Grep", sandboxed=False, pattern="x", path=str(workspace))
+    assert not refuses(workspace, "Grep", sandboxed=False, pattern="x", path=str(workspace / "documents"))
+
+
+def test_a_command_is_looked_at_only_where_no_sandbox_holds(workspace: Path) -> None:
+    for command in ("cat .os/run/token", f"cat {workspace}/.os/run/token", "cd .os", "ls ./.os;"):
+        assert not refuses(workspace, "Bash", command=command)
+        assert refuses(workspace, "Bash", sandboxed=False, command=command)
+    assert not refuses(workspace, "Bash", sandboxed=False, command="import os; print(foo.os, x.osx)")
+
+
+def test_input_that_is_no_object_is_harmless(workspace: Path) -> None:
+    guard = Guard(Settings(workspace), sandboxed=False)
+    assert not guard.refuses("Read", None, "")
+    assert not guard.refuses("Read", "file_path", "")
+    assert not guard.refuses("Read", {"file_path": 7, "command": ["x"]}, "")
+    assert not guard.refuses("Read", {"file_path": "a\0b"}, "")
