@@ -82,13 +82,19 @@ export function createStore() {
       if (payload.event === 'started') {
         state.session = { ...state.session, running_mission_id: payload.mission_id };
       } else if (ENDED.has(payload.event) && payload.mission_id === state.session.running_mission_id) {
-        state.session = { ...state.session, running_mission_id: null, turns: state.session.turns + 1 };
+        // A mission may have waited for the end of a turn of the agent's own.
+        const next = conversation.running?.missionId ?? null;
+        state.session = { ...state.session, running_mission_id: next, turns: state.session.turns + 1 };
       }
       touch('chat');
       // Most events are pieces of text, hundreds of them a reply.
       if (payload.event === 'text_delta') return;
       state.permissions = conversation.openPermissions();
       touch('session', 'permissions');
+    },
+    session_update(payload) {
+      state.session = payload.session;
+      touch('session');
     },
     chat_said(payload) {
       conversation.said(payload);
