@@ -24,13 +24,13 @@ from rich.console import Console, Group
 
 from bridge.chat import drawing
 from bridge.chat.cards import markdown
-from bridge.chat.conversation import DECISIONS
 from bridge.chat.state_line import state_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.document import Document
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
@@ -62,7 +62,9 @@ class Terminal:
     ) -> None:
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
-        self._entered: asyncio.Queue[str | None] = asyncio.Queue()
+        self._entered: asyncio.Queue[tuple[str, str | None] | None] = asyncio.Queue()
+        #: The question that was shown when the line was begun.
+        self._asked: str | None = None
         self._tail = ""
         self._drawn_tail: tuple[str, int, FormattedText] = ("", 0, FormattedText())
         self._last = ""
@@ -81,6 +83,8 @@ class Terminal:
             output=output,
         )
         self._session.app.min_redraw_interval = _REDRAW_SECONDS
+        self._begun = False
+        self._session.default_buffer.on_text_changed += self._typed
 
     @property
     def command_names(self) -> list[str]:
@@ -123,12 +127,12 @@ class Terminal:
 
     async def _work(self, conversation: Conversation, commands: Commands) -> None:
         """Do what was entered in order, while the prompt stays open."""
-        while (text := await self._entered.get()) is not None:
+        while (entered := await self._entered.get()) is not None:
+            text, asked = entered
             # Only a whole line answers: a first letter may begin a message that says anything.
-            decision = DECISIONS.get(text.strip().lower()) if conversation.questions else None
-            if decision is not None:
-                await conversation.answer(decision)
-            elif text.startswith("/"):
+            if await conversation.takes(text, asked):
+                continue
+            if text.startswith("/"):
                 if not await commands.run(text):
                     break
             else:
@@ -216,17 +220,29 @@ class Terminal:
         buffer = event.current_buffer
         text = buffer.text
         if text.strip():
+            asked = self._asked
             buffer.append_to_history()
-            buffer.reset()
-            self._entered.put_nowait(text)
+            self._clear(buffer)
+            self._entered.put_nowait((text, asked))
+
+    def _typed(self, buffer: Buffer) -> None:
+        has_text = bool(buffer.text.strip())
+        if has_text and not self._begun and self._conversation is not None:
+            self._asked = self._conversation.asked
+        self._begun = has_text
+
+    def _clear(self, buffer: Buffer) -> None:
+        buffer.reset()
+        # A reset tells nobody.
+        self._begun = False
 
     def _ctrl_c(self, event: KeyPressEvent) -> None:
         event.app.create_background_task(self._interrupt(had_text=bool(event.current_buffer.text)))
         if self._conversation is None or self._conversation.turn is None:
-            event.current_buffer.reset()
+            self._clear(event.current_buffer)
 
     async def _interrupt(self, *, had_text: bool) -> None:
-        if self._conversation is None or await self._conversation.interrupt() or had_text:
+        if self._conversation is None or await self._conversation.interrupt(background=not had_text) or had_text:
             return
         await self.line(drawing.note("Ctrl-D or /quit to leave"))
 

@@ -112,7 +112,7 @@ async def test_a_turn_of_the_agents_own_is_shown_stopped_and_there_after_a_reloa
         await expect(rows.first).to_contain_text("cat log")
         await expect(rows.last).to_have_attribute("data-state", "failed")
         await rows.first.locator("summary").click()
-        await expect(rows.first).to_contain_text("Memory’s timeline has the call and its result whole.")
+        await expect(rows.first).to_contain_text("timeline has the call and its result whole.")
         assert await violations(page) == []
         await shoot(page, "by-itself")
 
