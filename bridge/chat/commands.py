@@ -22,6 +22,8 @@ from sprite.protocol.memory import (
     LearningsRequest,
     LearningsResult,
     MemoryResult,
+    RetryRequest,
+    RetryResult,
     SearchRequest,
     SearchResult,
 )
@@ -79,6 +81,7 @@ class Commands:
             "/search": _Command("/search QUERY", "searches everything ever said and learned", self._search),
             "/cards": _Command("/cards", "the cards on the canvas", self._cards),
             "/status": _Command("/status", "the sprite in numbers", self._status),
+            "/retry": _Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
             "/flush": _Command("/flush", "learns now from what was said so far", self._flush),
             "/help": _Command("/help", "this", self._help),
             "/quit": _Command("/quit", "leaves; so do /exit and Ctrl-D", self._quit),
@@ -117,6 +120,14 @@ class Commands:
         if isinstance(status, Status):
             link = "ready" if self._link.is_ready else self._conversation.link_text
             await self._screen.show(memory_views.status(status, link=link))
+        return True
+
+    async def _retry(self, turn: str) -> bool:
+        if not turn.isdecimal():
+            await self._screen.show(drawing.problem("Which turn?", "/retry TURN; /status names those set aside."))
+        elif (done := await self._look(RetryRequest(int(turn)), RetryResult)) is not None:
+            left = f", {counted(len(done.quarantined), 'turn')} still set aside" if done.quarantined else ""
+            await self._screen.line(drawing.note(f"turn {turn} waits to be learned from again{left}"))
         return True
 
     async def _memory(self, name: str) -> bool:

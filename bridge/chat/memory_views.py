@@ -105,6 +105,14 @@ def status(state: Status, *, link: str) -> Table:
             "memory",
             f"{counted(memory.turns, 'turn')}, {counted(memory.learnings, 'learning')}, {memory.waiting} waiting",
         ),
+        *(
+            ("set aside", f"turn {turn.turn_id}: {one_line(turn.reason)} (/retry {turn.turn_id} tries again)")
+            for turn in memory.quarantined
+        ),
+        *(
+            ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
+            for work in session.background
+        ),
         ("spent", f"${memory.spend_usd:.4f} on memory"),
         ("last error", state.last_error or "none"),
     ]

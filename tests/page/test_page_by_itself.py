@@ -33,15 +33,18 @@ class Wire:
         self.sync: dict[str, Any] = {}
         self.asked: list[dict[str, Any]] = []
         self.answers: dict[str, dict[str, Any]] = {}
+        self.quarantined: list[dict[str, Any]] = []
         self._route: WebSocketRoute | None = None
 
     async def open(self, stack: PageStack, context: BrowserContext) -> Page:
         await context.route_web_socket("**/ws", self._routed)
         return await stack.open(context)
 
-    def say(self, kind: str, **payload: Any) -> None:
+    def say(self, kind: str, reply_to: str | None = None, /, **payload: Any) -> None:
         assert self._route is not None
         message = {"type": kind, "id": "x", "timestamp": round(time.time() * 1000), "payload": payload}
+        if reply_to is not None:
+            message["reply_to"] = reply_to
         self._route.send(json.dumps(message))
 
     def event(self, event: str, mission_id: str, **fields: Any) -> None:
@@ -53,6 +56,11 @@ class Wire:
 
         def up(frame: str | bytes) -> None:
             message = json.loads(frame)
+            if message["payload"].get("op") == "retry":
+                self.asked.append(message)
+                self.quarantined = []
+                self.say("memory_result", message["id"], op="retry", quarantined=[])
+                return
             if (answer := self.answers.get(message["type"])) is None:
                 server.send(frame)
                 return
@@ -66,6 +74,8 @@ class Wire:
                 message["payload"].update(self.sync)
             elif message["type"] == "status" and "session" in self.sync:
                 message["payload"]["session"] = self.sync["session"]
+            elif message["payload"].get("op") == "health":
+                message["payload"]["health"]["quarantined"] = self.quarantined
             route.send(json.dumps(message))
 
         route.on_message(up)
@@ -177,3 +187,19 @@ async def test_what_outlives_its_turn_is_not_called_stopped_and_may_still_ask(st
         await expect(row).to_contain_text("built in 3 s")
         wire.say("permission_resolved", request_id="r1", decision="deny")
         await expect(page.locator(".question")).to_contain_text("Not allowed")
+
+
+async def test_a_turn_that_was_set_aside_stands_in_health_and_can_be_tried_again(stack: PageStack) -> None:
+    wire = Wire()
+    wire.quarantined = [{"turn_id": 12, "reason": "The model refused it.", "at": time.time()}]
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        await page.get_by_role("tab", name="Memory").locator("visible=true").click()
+        await page.get_by_role("tab", name="Health").click()
+        aside = page.get_by_role("group", name="Turn 12, set aside")
+        await expect(aside).to_contain_text("The model refused it.")
+        assert await violations(page) == []
+        await aside.get_by_role("button", name="Try again").click()
+        await expect(page.locator(".toast")).to_contain_text("Turn 12 waits to be learned from again.")
+        await expect(aside).to_have_count(0)
+        assert wire.asked[-1]["payload"] == {"op": "retry", "turn_id": 12}

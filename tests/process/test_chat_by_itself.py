@@ -6,8 +6,17 @@ import time
 
 from bridge.chat.conversation import Conversation
 from bridge.chat.state_line import state_line
-from sprite.protocol.messages import Ack, Gap, PermissionRequest, PermissionResolved, SessionUpdate
-from sprite.protocol.shapes import BackgroundWork, ChatMessage, SessionState, Stopped, UsedTool
+from sprite.protocol.memory import RetryResult
+from sprite.protocol.messages import Ack, Gap, PermissionRequest, PermissionResolved, SessionUpdate, Status
+from sprite.protocol.shapes import (
+    BackgroundWork,
+    ChatMessage,
+    MemoryState,
+    QuarantinedTurn,
+    SessionState,
+    Stopped,
+    UsedTool,
+)
 from tests.chat_stage import in_a_pipe, in_a_terminal
 from tests.chat_stand_in import state_sync
 
@@ -129,3 +138,18 @@ async def test_a_word_begun_before_a_question_came_is_not_its_answer() -> None:
         chat.type("n\r")
         answer = await chat.visitor.receive("permission")
         assert answer["payload"] == {"request_id": "r1", "decision": "deny"}
+
+
+async def test_status_names_a_turn_that_was_set_aside_and_retry_tries_it_again() -> None:
+    aside = [QuarantinedTurn(12, "The model refused it.", 1.0)]
+    memory = MemoryState([], 0, 12, 0, 0.0, quarantined=aside)
+    async with in_a_pipe() as chat:
+        chat.type("/status\n")
+        asked = await chat.visitor.receive("system")
+        await chat.visitor.send(Status("status", session(), memory, None, "ask", None), reply_to=asked["id"])
+        await chat.until_seen("turn 12: The model refused it. (/retry 12 tries again)")
+        chat.type("/retry 12\n")
+        asked = await chat.visitor.receive("memory")
+        assert asked["payload"] == {"op": "retry", "turn_id": 12}
+        await chat.visitor.send(RetryResult([]), reply_to=asked["id"])
+        await chat.until_seen("turn 12 waits to be learned from again")
