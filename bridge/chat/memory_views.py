@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sprite.protocol.messages import Status
-    from sprite.protocol.rows import LearningRow, SearchHit
+    from sprite.protocol.rows import ActionRow, LearningRow, SearchHit
     from sprite.protocol.shapes import FileState
 
 _HIT_CHARS = 300
@@ -61,6 +61,20 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
             Text(one_line(row.type)),
             Text(one_line(row.content), style=gone),
         )
+    return drawn
+
+
+def actions(rows: list[ActionRow]) -> RenderableType:
+    """Draws what is to be done, most urgent first, by the numbers that close it."""
+    pending = [row for row in rows if row.status == "pending"]
+    if not pending:
+        return Text("Nothing to be done.", style="dim")
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    drawn.add_column(style="cyan", no_wrap=True, justify="right")
+    drawn.add_column()
+    drawn.add_column(style="dim", no_wrap=True)
+    for row in pending:
+        drawn.add_row(Text(str(row.id)), Text(one_line(row.content)), Text(when(row.created_at)))
     return drawn
 
 
