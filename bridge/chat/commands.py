@@ -15,6 +15,8 @@ from bridge.chat.cards import draw_card
 from bridge.chat.counted import counted
 from bridge.chat.untrusted import one_line
 from sprite.protocol.memory import (
+    ActionsRequest,
+    ActionsResult,
     FileRequest,
     FileResult,
     FilesRequest,
@@ -22,6 +24,10 @@ from sprite.protocol.memory import (
     LearningsRequest,
     LearningsResult,
     MemoryResult,
+    ResolveActionRequest,
+    ResolveActionResult,
+    RetryRequest,
+    RetryResult,
     SearchRequest,
     SearchResult,
 )
@@ -50,6 +56,8 @@ _LOOK_SECONDS = 15.0
 #: A session's end and a flush wait for a call to a model, or for several.
 _MODEL_SECONDS = 180.0
 _RECENT_LEARNINGS = 8
+#: The status that each word gives to an action.
+_RESOLVED = {"done": "completed", "dismiss": "dismissed"}
 _PAGE_ROWS = 100
 _SEARCH_HITS = 10
 _KEYS = [
@@ -78,8 +86,12 @@ class Commands:
             "/stop": _Command("/stop", "stops the turn, or what goes on in the background", self._stop),
             "/memory": _Command("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             "/search": _Command("/search QUERY", "searches everything ever said and learned", self._search),
+            "/actions": _Command(
+                "/actions [done N | dismiss N]", "what is to be done; closes one of it", self._actions
+            ),
             "/cards": _Command("/cards", "the cards on the canvas", self._cards),
             "/status": _Command("/status", "the sprite in numbers", self._status),
+            "/retry": _Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
             "/flush": _Command("/flush", "learns now from what was said so far", self._flush),
             "/help": _Command("/help", "this", self._help),
             "/quit": _Command("/quit", "leaves; so do /exit and Ctrl-D", self._quit),
@@ -123,6 +135,29 @@ class Commands:
         if isinstance(status, Status):
             link = "ready" if self._link.is_ready else self._conversation.link_text
             await self._screen.show(memory_views.status(status, link=link))
+        return True
+
+    async def _actions(self, rest: str) -> bool:
+        word, _, number = rest.partition(" ")
+        found: ActionsResult | ResolveActionResult | None
+        if not rest:
+            found = await self._look(ActionsRequest(), ActionsResult)
+        elif word in _RESOLVED and number.strip().isdecimal():
+            found = await self._look(ResolveActionRequest(int(number), _RESOLVED[word]), ResolveActionResult)
+        else:
+            advice = "/actions lists them; /actions done N and /actions dismiss N close one."
+            await self._screen.show(drawing.problem("Which one, and how?", advice))
+            return True
+        if found is not None:
+            await self._screen.show(memory_views.actions(found.actions))
+        return True
+
+    async def _retry(self, turn: str) -> bool:
+        if not turn.isdecimal():
+            await self._screen.show(drawing.problem("Which turn?", "/retry TURN; /status names those set aside."))
+        elif (done := await self._look(RetryRequest(int(turn)), RetryResult)) is not None:
+            left = f", {counted(len(done.quarantined), 'turn')} still set aside" if done.quarantined else ""
+            await self._screen.line(drawing.note(f"turn {turn} waits to be learned from again{left}"))
         return True
 
     async def _memory(self, name: str) -> bool:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from sprite.protocol.shapes import BackgroundWork, MemoryState, SessionState, Stopped
+    from sprite.protocol.shapes import BackgroundWork, ChatMessage, MemoryState, Origin, SessionState, Stopped
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {
@@ -65,6 +65,9 @@ _OUTCOMES: dict[Decision, tuple[str, str]] = {
     "deny": ("  ✗ denied", "red"),
     "always": ("  ✓ allowed from now on", "green"),
 }
+
+#: Kinds of what a stop ends that say so by an event of their own.
+_TURNS = ("mission", "turn")
 
 
 class Conversation:
@@ -90,6 +93,10 @@ class Conversation:
         self._outstanding: dict[str, str] = {}
         self._queued: set[str] = set()
         self._refreshing: set[str] = set()
+        #: Turns that nobody asked for with a message, as far as their end was seen.
+        self._own_seen: set[str | None] = set()
+        #: Whether the question on the screen went away without our word, and nothing was typed since.
+        self._lost_question = False
         self._turns = Turns(screen)
         self._changed = asyncio.Condition()
 
@@ -123,13 +130,14 @@ class Conversation:
             await self._screen.line(drawing.note(problem), below=True)
         return mission_id
 
-    async def interrupt(self) -> bool:
-        """Stops the running turn, or what goes on where none runs; False if nothing does."""
-        if self.turn is None and not self._outstanding and not self.background:
+    async def interrupt(self, *, background: bool = True) -> bool:
+        """Stops the running turn or, where none runs, what goes on in the background; False if nothing does."""
+        if self.turn is None and not self._outstanding and not (background and self.background):
             return False
         self._stopping = {work.id: work.title for work in self.background}
         try:
-            self._link.post(Interrupt())
+            # By its name: a mission may wait for the end of a turn of the agent's own.
+            self._link.post(Interrupt(self.turn.mission_id if self.turn is not None else None))
         except NotConnectedError:
             await self._screen.line(drawing.note("  not connected: the turn cannot be stopped right now"))
         else:
@@ -137,11 +145,31 @@ class Conversation:
                 self.turn.doing = "stopping"
         return True
 
-    async def answer(self, decision: Decision, request_id: str | None = None) -> None:
-        """Gives the person's word on the question that is shown: on the named one, if that is still the one."""
-        if request_id is not None and (not self.questions or self.questions[0].request_id != request_id):
-            await self._screen.line(drawing.note("  that question is not open any more"), below=True)
-            return
+    @property
+    def asked(self) -> str | None:
+        """The question that is shown, by its id."""
+        return self.questions[0].request_id if self.questions else None
+
+    async def takes(self, line: str, asked: str | None) -> bool:
+        """Whether a line was a word on a question, and no message; `asked` is what was shown when it was begun.
+
+        A word for a question that has gone, or that came while it was typed, does nothing. A space before makes any
+        word a message.
+        """
+        lost, self._lost_question = self._lost_question, False
+        decision = DECISIONS.get(line.rstrip().lower())
+        if decision is None or (asked is None and self.asked is None and not lost):
+            return False
+        if asked is not None and asked == self.asked:
+            await self.answer(decision)
+            return True
+        over = "a question came while you typed" if self.questions else "that question is not open any more"
+        await self._screen.line(drawing.note(f"  {over}: nothing was sent (put a space before it to send it)"))
+        await self._ask_next()
+        return True
+
+    async def answer(self, decision: Decision) -> None:
+        """Gives the person's word on the question that is shown."""
         if not self.questions:
             return
         request = self.questions.popleft()
@@ -189,6 +217,8 @@ class Conversation:
                 await self._link_changed(change)
             case Ack() | Error() as answer:
                 await self._answered(answer, message.reply_to)
+            case SessionUpdate(session=session):
+                self.background = session.background
             case Status(session=session, memory=memory):
                 self._refreshing.discard(message.reply_to or "")
                 self._count(session, memory)
@@ -211,6 +241,7 @@ class Conversation:
             case PermissionRequest(request_id=request_id):
                 await self._keep_questions([*(q for q in self.questions if q.request_id != request_id), event])
             case PermissionResolved(request_id=request_id):
+                self._lost_question |= request_id == self.asked
                 await self._keep_questions([q for q in self.questions if q.request_id != request_id])
             case SessionUpdate(session=session):
                 self._count_session(session)
@@ -234,6 +265,10 @@ class Conversation:
         elif answer.status == "queued" and reply_to is not None and reply_to in self._outstanding:
             self._queued.add(reply_to)
             await self._screen.line(drawing.note(f"  queued, position {answer.position}"), below=True)
+        elif answer.stopped:
+            titles = {work.id: work.title for work in self.background}
+            if ended := [titles.get(each.id, each.kind) for each in answer.stopped if each.kind not in _TURNS]:
+                await self._screen.line(drawing.stopped(ended))
 
     async def _agent_event(self, event: AgentEvent) -> None:
         if isinstance(event, Started) and event.mission_id in self._queued:
@@ -243,8 +278,8 @@ class Conversation:
         await self._turns.show(event, is_ours=event.mission_id in self._outstanding)
         if not isinstance(event, Ending):
             return
-        if event.mission_id is not None:
-            self._outstanding.pop(event.mission_id, None)
+        if event.mission_id is not None and self._outstanding.pop(event.mission_id, None) is None:
+            self._own_seen.add(event.mission_id)
         # A turn that is over waits for no word any more, whoever answered; what it left at work may.
         crashed = isinstance(event, Failed) and event.code == "crashed"
         await self._keep_questions(
@@ -284,13 +319,14 @@ class Conversation:
     async def _sync(self, sync: StateSync) -> None:
         self._count(sync.session, sync.memory)
         self.cards = {card.card_id: card for card in sync.cards if not card.archived}
-        running = sync.running.mission_id if sync.running is not None else None
-        self._turns.set_running(running or sync.session.running_mission_id)
+        self._turns.set_running(_under_way(sync))
+        self._lost_question |= self.asked not in {None, *(question.request_id for question in sync.permissions)}
         await self._keep_questions(sync.permissions)
         if self.synced:
             await self._settle(sync)
             return
         self.synced = True
+        self._own_seen.update(message.mission_id for message in sync.chat)
         shown = [message for message in sync.chat if message.mission_id not in self._outstanding]
         if (past := drawing.history(shown)) is not None:
             await self._screen.show(past)
@@ -308,10 +344,20 @@ class Conversation:
                 continue
             del self._outstanding[mission_id]
             for message in answers:
-                if message.role == "error":
-                    await self._screen.show(drawing.problem(message.text))
-                else:
-                    await self._turns.show_missed(message.text)
+                await self._missed(message)
+        for message in sync.chat:
+            if message.origin != "person" and message.mission_id not in self._own_seen:
+                await self._screen.line(drawing.began(message.origin))
+                await self._missed(message)
+        self._own_seen.update(message.mission_id for message in sync.chat if message.origin != "person")
+
+    async def _missed(self, message: ChatMessage) -> None:
+        if message.tools:
+            await self._screen.line(drawing.used(message.tools))
+        if message.role == "error":
+            await self._screen.show(drawing.problem(message.text))
+        elif message.text:
+            await self._turns.show_missed(message.text)
 
     def _count(self, session: SessionState, memory: MemoryState) -> None:
         self._count_session(session)
@@ -326,3 +372,15 @@ class Conversation:
         """Asks for the numbers of the state line, where that can be done."""
         if self._link.is_ready:
             self._refreshing.add(self._link.post(System(action="status")))
+
+
+def _under_way(sync: StateSync) -> dict[str, Origin]:
+    """The turns of a state, the one that runs last: the session names a mission that may still wait for it."""
+    turns: dict[str, Origin] = {}
+    if (named := sync.session.running_mission_id) is not None:
+        turns[named] = "person"
+    if sync.running is not None:
+        begun = [event.origin for event in sync.running.events if isinstance(event, Started)]
+        turns.pop(sync.running.mission_id, None)
+        turns[sync.running.mission_id] = begun[0] if begun else "person"
+    return turns

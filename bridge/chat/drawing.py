@@ -6,6 +6,7 @@ Lines are one terminal line each and are cut to its width; the rest takes the ro
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sprite.protocol.messages import MemoryUpdate, PermissionRequest
-    from sprite.protocol.shapes import ChatMessage
+    from sprite.protocol.shapes import ChatMessage, Origin, UsedTool
 
 #: Stands before what a person says.
 MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
+_BEGAN: dict[Origin, str] = {
+    "person": "a message from elsewhere",
+    "agent": "Sprite, by itself",
+    "schedule": "Sprite, as scheduled",
+}
 #: What the CLI puts around a tool's own refusal.
 _TAGS = re.compile(r"</?tool_use_error>")
 _LONGEST_SUMMARY = 300
@@ -93,6 +99,26 @@ def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
     return line(mark, (f"{who}{outcome}", "red" if is_error else "dim"))
 
 
+def began(origin: Origin) -> Text:
+    """Draws who began a turn that nobody asked for here."""
+    return note(f"▸ {_BEGAN[origin]}")
+
+
+def stopped(what: list[str]) -> Text:
+    """Draws what a stop ended in the background."""
+    return line(("■ stopped in the background: ", "yellow"), (", ".join(one_line(each) for each in what), "dim"))
+
+
+def used(tools: list[UsedTool]) -> Text:
+    """Draws the tools of a past turn: `▸ Bash x2, Read (failed)`."""
+    counts = Counter((tool_name(tool.name), tool.is_error) for tool in tools)
+    told = [
+        f"{name}{f' x{count}' if count > 1 else ''}{' (failed)' if is_error else ''}"
+        for (name, is_error), count in counts.items()
+    ]
+    return line(("  ▸ ", "cyan"), (", ".join(told), "dim"))
+
+
 def remembered(update: MemoryUpdate) -> Text:
     """Draws `remembered 2 things · user.md updated`."""
     count = len(update.learnings)
@@ -152,7 +178,9 @@ def _past(message: ChatMessage) -> Group:
         lines[_HISTORY_LINES - 1 :] = ["…"]
     mark = {"user": MARK, "assistant": "  ", "error": "✗ "}[message.role]
     style = "dim red" if message.role == "error" else "dim"
-    return Group(*(line((f"{'  ' if index else mark}{text}", style)) for index, text in enumerate(lines)))
+    drawn = [line((f"{'  ' if index else mark}{text}", style)) for index, text in enumerate(lines)]
+    before = [began(message.origin)] if message.origin != "person" else []
+    return Group(*before, *([used(message.tools)] if message.tools else []), *drawn)
 
 
 def _telling(tool_input: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sprite.protocol.messages import Status
-    from sprite.protocol.rows import LearningRow, SearchHit
+    from sprite.protocol.rows import ActionRow, LearningRow, SearchHit
     from sprite.protocol.shapes import FileState, SessionState
 
 _HIT_CHARS = 300
@@ -64,6 +64,20 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
     return drawn
 
 
+def actions(rows: list[ActionRow]) -> RenderableType:
+    """Draws what is to be done, most urgent first, by the numbers that close it."""
+    pending = [row for row in rows if row.status == "pending"]
+    if not pending:
+        return Text("Nothing to be done.", style="dim")
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    drawn.add_column(style="cyan", no_wrap=True, justify="right")
+    drawn.add_column()
+    drawn.add_column(style="dim", no_wrap=True)
+    for row in pending:
+        drawn.add_row(Text(str(row.id)), Text(one_line(row.content)), Text(when(row.created_at)))
+    return drawn
+
+
 def hits(found: list[SearchHit], *, waiting: int) -> RenderableType:
     """Draws the hits of a search in rank order, and how many turns no learning can exist for yet."""
     after = (
@@ -104,6 +118,14 @@ def status(state: Status, *, link: str) -> Table:
         (
             "memory",
             f"{counted(memory.turns, 'turn')}, {counted(memory.learnings, 'learning')}, {memory.waiting} waiting",
+        ),
+        *(
+            ("set aside", f"turn {turn.turn_id}: {one_line(turn.reason)} (/retry {turn.turn_id} tries again)")
+            for turn in memory.quarantined
+        ),
+        *(
+            ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
+            for work in session.background
         ),
         ("spent", f"${memory.spend_usd:.4f} on memory"),
         ("last error", state.last_error or "none"),

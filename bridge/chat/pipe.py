@@ -68,6 +68,8 @@ class Pipe:
         lines = _Lines(self._fd)
         await conversation.until(lambda: conversation.synced)
         while (line := await lines.take()) is not _END:
+            if await conversation.takes(line, conversation.asked):
+                continue
             if line.startswith("/"):
                 await conversation.until(lambda: not conversation.link_text)
                 if not await commands.run(line):

@@ -6,9 +6,11 @@ import time
 from typing import TYPE_CHECKING
 
 from bridge.chat.counted import counted
+from bridge.chat.untrusted import one_line
 
 if TYPE_CHECKING:
     from bridge.chat.conversation import Conversation
+    from sprite.protocol.shapes import BackgroundWork
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_SECOND = 10
@@ -16,6 +18,7 @@ _FRAMES_PER_SECOND = 10
 
 def state_line(conversation: Conversation, now: float | None = None) -> str:
     """Returns the state in words; `now` in seconds of the monotonic clock."""
+    beside = _in_background(conversation.background)
     now = time.monotonic() if now is None else now
     spinner = _SPINNER[int(now * _FRAMES_PER_SECOND) % len(_SPINNER)]
     if conversation.link_text:
@@ -23,11 +26,13 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     if conversation.questions:
         return "? the agent waits for your word: y allow · n deny · a always, then Enter"
     if conversation.turn is not None:
-        minutes, seconds = divmod(int(now - conversation.turn.since), 60)
         doing = f" {conversation.turn.doing}" if conversation.turn.doing else ""
-        return f"{spinner} working…{doing} {minutes}:{seconds:02} · Ctrl-C stops"
+        working = f"{spinner} working…{doing} {_clock(now - conversation.turn.since)} · Ctrl-C stops"
+        return " · ".join([working, *beside])
     if conversation.busy_with:
         return f"{spinner} {conversation.busy_with}…"
+    if beside:
+        return " · ".join([*beside, "Ctrl-C stops"])
     turns, waiting = conversation.turns, conversation.waiting
     parts = ["idle", counted(turns, "turn")]
     if conversation.background:
@@ -35,3 +40,13 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     if waiting:
         parts.append(f"{waiting} waiting to be remembered")
     return " · ".join(parts)
+
+
+def _in_background(work: list[BackgroundWork]) -> list[str]:
+    told = [f"{one_line(each.title)}, {_clock(time.time() - each.since)}" for each in work]
+    return [f"in the background: {'; '.join(told)}"] if told else []
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    return f"{minutes}:{rest:02}"

@@ -24,7 +24,6 @@ from rich.console import Console, Group
 
 from bridge.chat import drawing
 from bridge.chat.cards import markdown
-from bridge.chat.conversation import DECISIONS
 from bridge.chat.state_line import state_line
 
 if TYPE_CHECKING:
@@ -63,10 +62,9 @@ class Terminal:
     ) -> None:
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
-        #: Lines, each with the question that was shown when it was begun.
         self._entered: asyncio.Queue[tuple[str, str | None]] = asyncio.Queue()
+        #: The question that was shown when the line was begun.
         self._asked: str | None = None
-        self._had_text = False
         self._tail = ""
         self._drawn_tail: tuple[str, int, FormattedText] = ("", 0, FormattedText())
         self._last = ""
@@ -84,8 +82,9 @@ class Terminal:
             input=source,
             output=output,
         )
-        self._session.default_buffer.on_text_changed += self._typed
         self._session.app.min_redraw_interval = _REDRAW_SECONDS
+        self._begun = False
+        self._session.default_buffer.on_text_changed += self._typed
 
     @property
     def command_names(self) -> list[str]:
@@ -130,12 +129,10 @@ class Terminal:
         """Do what was entered in order, while the prompt stays open."""
         while True:
             text, asked = await self._entered.get()
-            # Only a whole line answers: a first letter may begin a message that says anything. And it answers only what
-            # was asked when it was begun: a question that comes while a "yes" is written to the agent is none of its.
-            decision = DECISIONS.get(text.strip().lower()) if asked is not None else None
-            if decision is not None:
-                await conversation.answer(decision, asked)
-            elif text.startswith("/"):
+            # Only a whole line answers: a first letter may begin a message that says anything.
+            if await conversation.takes(text, asked):
+                continue
+            if text.startswith("/"):
                 if not await commands.run(text):
                     break
             else:
@@ -223,21 +220,21 @@ class Terminal:
         buffer = event.current_buffer
         text = buffer.text
         if text.strip():
+            asked = self._asked
             buffer.append_to_history()
-            self._entered.put_nowait((text, self._asked))
             self._clear(buffer)
-
-    def _clear(self, buffer: Buffer) -> None:
-        # Which says nothing of it.
-        buffer.reset()
-        self._had_text = False
+            self._entered.put_nowait((text, asked))
 
     def _typed(self, buffer: Buffer) -> None:
-        """Notes what was asked when a line was begun."""
-        if buffer.text and not self._had_text:
-            questions = self._conversation.questions if self._conversation is not None else None
-            self._asked = questions[0].request_id if questions else None
-        self._had_text = bool(buffer.text)
+        has_text = bool(buffer.text.strip())
+        if has_text and not self._begun and self._conversation is not None:
+            self._asked = self._conversation.asked
+        self._begun = has_text
+
+    def _clear(self, buffer: Buffer) -> None:
+        buffer.reset()
+        # A reset tells nobody.
+        self._begun = False
 
     def _ctrl_c(self, event: KeyPressEvent) -> None:
         event.app.create_background_task(self._interrupt(had_text=bool(event.current_buffer.text)))
@@ -245,7 +242,7 @@ class Terminal:
             self._clear(event.current_buffer)
 
     async def _interrupt(self, *, had_text: bool) -> None:
-        if self._conversation is None or await self._conversation.interrupt() or had_text:
+        if self._conversation is None or await self._conversation.interrupt(background=not had_text) or had_text:
             return
         await self.line(drawing.note("Ctrl-D or /quit to leave"))
 

@@ -27,6 +27,7 @@ from sprite.protocol.events import (
 if TYPE_CHECKING:
     from bridge.chat.screen import Screen
     from sprite.protocol.events import AgentEvent
+    from sprite.protocol.shapes import Origin
 
 
 @dataclass(slots=True)
@@ -35,31 +36,31 @@ class Turn:
 
     mission_id: str | None
     since: float
+    origin: Origin = "person"
     doing: str = ""
     has_text: bool = False
 
 
 class Turns:
-    """Shows one turn after another; `current` is the one that runs.
-
-    A mission may wait while a turn that the agent began by itself runs: both are under way, and one of them is current.
-    """
+    """Shows one turn after another; a mission may wait for the end of a turn that the agent began by itself."""
 
     def __init__(self, screen: Screen) -> None:
-        self.current: Turn | None = None
-        self._under_way: dict[str | None, Turn] = {}
+        self._under_way: list[Turn] = []
         self._screen = screen
         self._reply = StreamedReply(by_line=screen.by_line)
         self._tools: dict[str, str] = {}
         self._newest_tool = ""
 
-    def set_running(self, mission_id: str | None) -> None:
-        """Believe a snapshot about what runs."""
-        known = self._under_way.get(mission_id)
-        self._under_way.clear()
-        self.current = None
-        if mission_id is not None:
-            self.current = self._under_way[mission_id] = known or Turn(mission_id, time.monotonic())
+    @property
+    def current(self) -> Turn | None:
+        """The turn that runs."""
+        return self._under_way[-1] if self._under_way else None
+
+    def set_running(self, turns: dict[str, Origin]) -> None:
+        """Believes a snapshot about what runs: ids with who began them, the one that runs last."""
+        known = {turn.mission_id: turn for turn in self._under_way}
+        now = time.monotonic()
+        self._under_way = [known.get(turn_id) or Turn(turn_id, now, origin) for turn_id, origin in turns.items()]
 
     async def lose(self) -> None:
         """The connection broke: what streams on will have a hole, so the whole text is waited for."""
@@ -75,25 +76,32 @@ class Turns:
         if isinstance(event, Ending):
             await self._end(event)
             return
-        if event.mission_id not in self._under_way:
-            self._under_way[event.mission_id] = Turn(event.mission_id, time.monotonic())
-        self.current = self._under_way[event.mission_id]
+        turn = self._turn(event)
         match event:
             case TextDelta() | WholeText():
-                await self._text(self.current, event)
+                await self._text(turn, event)
             case ToolUse():
-                await self._tool_started(self.current, event)
+                await self._tool_started(turn, event)
             case ToolResult():
-                await self._tool_ended(self.current, event)
+                await self._tool_ended(turn, event)
             case Started() if not is_ours:
-                text = "a message from elsewhere" if event.origin == "person" else "the agent goes on by itself"
-                await self._screen.line(drawing.note(f"▸ {text}"))
+                await self._screen.line(drawing.began(turn.origin))
             case Compacting():
-                self.current.doing = "making room"
+                turn.doing = "making room"
                 await self._screen.line(drawing.note("… the conversation is long: making room, keeping memory"))
             case Compacted():
-                self.current.doing = ""
+                turn.doing = ""
                 await self._screen.line(drawing.note("✓ made room: what matters is kept in memory"))
+
+    def _turn(self, event: AgentEvent) -> Turn:
+        for turn in self._under_way:
+            if turn.mission_id == event.mission_id:
+                return turn
+        # Older sprites named no turn of the agent's own.
+        began: Origin = event.origin if isinstance(event, Started) and event.mission_id else "person"
+        turn = Turn(event.mission_id, time.monotonic(), began if event.mission_id else "agent")
+        self._under_way.append(turn)
+        return turn
 
     async def _text(self, turn: Turn, event: TextDelta | WholeText) -> None:
         if not event.text:
@@ -122,8 +130,7 @@ class Turns:
         await self._screen.line(drawing.tool_ended(shown, event.summary, is_error=event.is_error))
 
     async def _end(self, event: Ending) -> None:
-        turn = self._under_way.pop(event.mission_id, None)
-        has_text = turn is not None and turn.has_text
+        has_text = any(turn.has_text for turn in self._under_way if turn.mission_id == event.mission_id)
         whole = event.text if isinstance(event, Complete) and event.text and not has_text else None
         await self._screen.reply(self._reply.finish(whole), "")
         if isinstance(event, Interrupted):
@@ -131,6 +138,5 @@ class Turns:
         elif isinstance(event, Failed):
             advice = "Sending it again may work." if event.retryable else ""
             await self._screen.show(drawing.problem(event.message or "The turn failed.", advice))
-        self.current = next(iter(self._under_way.values()), None)
-        if self.current is None:
-            self._tools.clear()
+        self._under_way = [turn for turn in self._under_way if turn.mission_id != event.mission_id]
+        self._tools.clear()

@@ -79,14 +79,14 @@ export function createStore() {
     },
     agent_event(payload, message) {
       conversation.event(payload, message.timestamp);
-      const { running_mission_id: running, turns } = state.session;
       if (payload.event === 'started') {
-        // A mission may wait for a turn that the agent began by itself: then it is what Stop is for.
-        const waits = payload.origin === 'agent' && running !== null;
-        if (!waits) state.session = { ...state.session, running_mission_id: payload.mission_id };
-      } else if (ENDED.has(payload.event) && payload.mission_id === running) {
-        const own = conversation.find(running ?? '')?.origin === 'agent';
-        state.session = { ...state.session, running_mission_id: null, turns: turns + (own ? 0 : 1) };
+        state.session = { ...state.session, running_mission_id: payload.mission_id };
+      } else if (ENDED.has(payload.event) && payload.mission_id === state.session.running_mission_id) {
+        // A mission may have waited for the end of a turn of the agent's own.
+        const next = conversation.running?.missionId ?? null;
+        const isOwn = conversation.find(payload.mission_id ?? '')?.origin === 'agent';
+        const turns = state.session.turns + (isOwn ? 0 : 1);
+        state.session = { ...state.session, running_mission_id: next, turns };
       }
       touch('chat');
       // Most events are pieces of text, hundreds of them a reply.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import tempfile
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -115,7 +114,7 @@ async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
             else (await stores.view.file_version(arguments.name, number)).content
             for number in (arguments.a, arguments.b)
         ]
-    titles = [f"{arguments.name} version {number}" for number in (arguments.a, arguments.b)]
+    titles = (f"{arguments.name} version {arguments.a}", f"{arguments.name} version {arguments.b}")
     lines = _difference(contents[0], contents[1], titles)
     if arguments.json:
         say_json({"name": arguments.name, "a": arguments.a, "b": arguments.b, "diff": lines})
@@ -124,8 +123,9 @@ async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _difference(before: str, after: str, titles: Sequence[str]) -> list[str]:
-    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), *titles, lineterm=""))
+def _difference(before: str, after: str, titles: tuple[str, str]) -> list[str]:
+    lines = before.splitlines(), after.splitlines()
+    return list(difflib.unified_diff(*lines, titles[0], titles[1], lineterm=""))
 
 
 async def drift(settings: Settings, arguments: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def workspace(tmp_path: Path) -> Path:
     return workspace
 
 
-def refuses(workspace: Path, tool: str, *, sandboxed: bool = True, cwd: str = "", **tool_input: object) -> bool:
+def refuses(workspace: Path, tool: str, *, sandboxed: bool = True, cwd: str = "", **tool_input: Any) -> bool:
     guard = Guard(Settings(workspace), sandboxed=sandboxed)
     return guard.refuses(tool, tool_input, cwd or str(workspace))
 
@@ -51,8 +52,10 @@ def refuses(workspace: Path, tool: str, *, sandboxed: bool = True, cwd: str = ""
 )
 @pytest.mark.parametrize("key", ["file_path", "notebook_path", "path"])
 def test_a_path_into_it_is_refused_however_it_is_put(workspace: Path, path: str, key: str) -> None:
-    assert refuses(workspace, "Edit", **{key: path})
-    assert refuses(workspace, "Read", **{key: str(workspace / path)})
+    relative: dict[str, Any] = {key: path}
+    absolute: dict[str, Any] = {key: str(workspace / path)}
+    assert refuses(workspace, "Edit", **relative)
+    assert refuses(workspace, "Read", **absolute)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
 import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
 import { wordsOf } from '../problem.js';
+import { BackgroundLine } from './background.js';
 import { Composer } from './composer.js';
 import { RunStateLine } from './run_state.js';
 import { Thread } from './thread.js';
@@ -28,11 +29,12 @@ export function mountChat(root, page) {
   const empty = welcome();
   const thread = new Thread(page, { empty, unsent: unsent.element });
   const line = new RunStateLine(page);
+  const background = new BackgroundLine(page);
   const composer = new Composer(page, { onSent: () => thread.follow(), onEditQueued: editQueued });
   root.append(
     h('h2', { class: 'visually-hidden' }, 'Chat'),
     thread.element,
-    h('div', { class: 'chat-foot' }, line.element, composer.element),
+    h('div', { class: 'chat-foot' }, background.element, line.element, composer.element),
     signedOut(),
   );
 
@@ -149,6 +151,7 @@ export function mountChat(root, page) {
     if (outbox.items.length) empty.hidden = true;
   });
   store.subscribe(['link', 'loaded', 'chat', 'session', 'permissions', 'status'], () => line.draw());
+  store.subscribe(['link', 'chat', 'session'], () => background.draw());
   line.draw();
 
   const isHere = () => document.activeElement === document.body || root.contains(document.activeElement);

@@ -3,7 +3,8 @@
 // An entry is an exchange or a notice; what an exchange was answered with are its parts (types/page.d.ts).
 
 /** @import { AgentEvent, ChatMessage, ChatSaid, PermissionRequest, Running, StateSync } from '../types/page.js' */
-/** @import { Decision, Entry, Exchange, ExchangeStatus, Notice, NoticeText } from '../types/page.js' */
+/** @import { Decision, Entry, Exchange, ExchangeStatus, Notice, NoticeText, ToolPart } from '../types/page.js' */
+/** @import { UsedTool } from '../types/page.js' */
 
 /** @type {ReadonlySet<string>} */
 export const ENDED = new Set(['complete', 'interrupted', 'error']);
@@ -107,7 +108,14 @@ export class Conversation {
     if (!known && ENDED.has(event.event)) return;
     const entry =
       known ??
-      this.#add({ missionId: event.mission_id ?? null, at: timestamp / 1000, status: 'running', startedAt: timestamp });
+      this.#add({
+        missionId: event.mission_id ?? null,
+        at: timestamp / 1000,
+        status: 'running',
+        startedAt: timestamp,
+        // Older sprites named no turn of the agent's own.
+        origin: event.mission_id ? 'person' : 'agent',
+      });
     this.#apply(entry, event, timestamp);
     entry.version += 1;
   }
@@ -223,18 +231,43 @@ export class Conversation {
         status: 'sent',
         ...(known && { key: known.key, version: known.version + 1 }),
       });
-    if (row.role === 'user') entry.text = row.text;
-    else if (row.role === 'error') {
-      entry.status = 'error';
-      entry.error = known?.error ?? { code: '', message: row.text, retryable: true };
-    } else {
-      // A turn may have used tools, or been stopped, without a word.
-      entry.status = row.status === 'interrupted' ? 'interrupted' : 'complete';
-      // What was watched has the tool calls too; the server's row has only what was said.
-      if (known && ENDED.has(known.status) && known.parts.some((part) => part.kind === 'tool')) {
-        Object.assign(entry, { parts: known.parts, cost: known.cost, ms: known.ms, status: known.status });
-      } else if (row.text) entry.parts.push({ kind: 'text', key: this.#key(), text: row.text, done: true });
+    if (row.role === 'user') {
+      entry.text = row.text;
+      return;
     }
+    if (row.role === 'error') entry.status = 'error';
+    else entry.status = row.status === 'interrupted' ? 'interrupted' : 'complete';
+    if (row.role === 'error') entry.error = known?.error ?? { code: '', message: row.text, retryable: true };
+    // What was watched has the tool calls whole; the server's row has them in short.
+    if (known && ENDED.has(known.status) && known.parts.some((part) => part.kind === 'tool')) {
+      Object.assign(entry, { parts: known.parts, cost: known.cost, ms: known.ms, status: known.status });
+      return;
+    }
+    entry.parts.push(...(row.tools ?? []).map((tool) => this.#used(tool, row.at * 1000)));
+    if (row.role === 'assistant' && row.text)
+      entry.parts.push({ kind: 'text', key: this.#key(), text: row.text, done: true });
+  }
+
+  /**
+   * A tool call of which only the short form is left.
+   * @param {UsedTool} tool
+   * @param {number} at
+   * @returns {ToolPart}
+   */
+  #used({ name, title, is_error: isError }, at) {
+    return {
+      kind: 'tool',
+      key: this.#key(),
+      toolUseId: '',
+      name,
+      input: {},
+      title,
+      startedAt: at,
+      endedAt: at,
+      summary: null,
+      isError,
+      stopped: false,
+    };
   }
 
   /**
@@ -294,6 +327,7 @@ export class Conversation {
           toolUseId: event.tool_use_id,
           name: event.name,
           input: event.input ?? {},
+          title: null,
           startedAt: timestamp,
           endedAt: null,
           summary: null,
@@ -302,10 +336,12 @@ export class Conversation {
         });
         break;
       case 'tool_result': {
-        const tools = entry.parts.filter((part) => part.kind === 'tool');
-        const tool = tools.find((part) => part.toolUseId === event.tool_use_id);
-        if (tool)
-          Object.assign(tool, { endedAt: timestamp, summary: event.summary ?? '', isError: Boolean(event.is_error) });
+        const found = this.#call(entry, event.tool_use_id);
+        if (found) {
+          const summary = event.summary ?? '';
+          Object.assign(found.tool, { endedAt: timestamp, summary, isError: event.is_error, stopped: false });
+          found.of.version += 1;
+        }
         break;
       }
       case 'compacting':
@@ -332,6 +368,21 @@ export class Conversation {
   }
 
   /**
+   * The call with this id: of this exchange or, where its result came after its turn, of an earlier one.
+   * @param {Exchange} entry
+   * @param {string} id
+   */
+  #call(entry, id) {
+    for (const of of [entry, ...this.#exchanges.toReversed()]) {
+      const tool = of.parts.filter((part) => part.kind === 'tool').find((part) => part.toolUseId === id);
+      if (tool) return { of, tool };
+    }
+    return null;
+  }
+
+  /**
+   * A call without a result is stopped only where its turn was: otherwise its work goes on beside the turns. Questions
+   * end by the sprite's word, since an agent in the background may still ask.
    * @param {Exchange} entry
    * @param {ExchangeStatus} status
    * @param {number} timestamp
@@ -339,7 +390,8 @@ export class Conversation {
   #end(entry, status, timestamp) {
     Object.assign(entry, { status, compacting: false });
     for (const part of entry.parts) {
-      if (part.kind === 'tool' && !part.endedAt) Object.assign(part, { endedAt: timestamp, stopped: true });
+      if (part.kind === 'tool' && !part.endedAt)
+        Object.assign(part, { endedAt: timestamp, stopped: status !== 'complete' });
       // An agent that the turn left at work in the background still waits for its answer.
       if (part.kind === 'permission' && !part.background && part.decision === undefined) part.decision = null;
     }

@@ -12,6 +12,8 @@ import { ToolRow } from './tool_row.js';
 
 /** A longer message of the person's is folded. */
 const FOLD_CHARS = 1400;
+/** Who is heard; a schedule and the agent itself begin without a message. */
+const SPEAKERS = { person: 'Sprite', agent: 'Sprite, by itself', schedule: 'Sprite, as scheduled' };
 const STATES = { queued: 'Waits for its turn', sent: 'Sent' };
 
 export class ExchangeView {
@@ -21,6 +23,7 @@ export class ExchangeView {
   /** @type {Map<number, View<Part>>} */
   #parts = new Map();
   #said = h('div', { class: 'said' });
+  #speaker = h('h3', { class: 'visually-hidden' }, SPEAKERS.person);
   #body = h('div', { class: 'reply-body' });
   #foot = h('div', { class: 'reply-foot' });
   #footShown = '';
@@ -32,7 +35,7 @@ export class ExchangeView {
   constructor(entry, page) {
     this.entry = entry;
     this.page = page;
-    this.reply = h('div', { class: 'reply' }, h('h3', { class: 'visually-hidden' }, 'Sprite'), this.#body, this.#foot);
+    this.reply = h('div', { class: 'reply' }, this.#speaker, this.#body, this.#foot);
     this.element = h(
       'article',
       { class: 'exchange', tabIndex: -1, 'aria-label': 'Message and reply' },
@@ -48,10 +51,12 @@ export class ExchangeView {
     this.#version = entry.version;
     this.element.dataset.status = entry.status;
     if (entry.missionId) this.element.dataset.mission = entry.missionId;
+    this.#speaker.textContent = SPEAKERS[entry.origin];
+    this.#speaker.className = entry.origin === 'person' ? 'visually-hidden' : 'by-itself';
     this.#drawSaid(entry);
     this.#drawParts(entry);
     this.#drawFoot(entry);
-    this.reply.hidden = entry.parts.length === 0 && this.#foot.childElementCount === 0;
+    this.reply.hidden = entry.origin === 'person' && entry.parts.length === 0 && this.#foot.childElementCount === 0;
   }
 
   /** @param {Exchange} entry */

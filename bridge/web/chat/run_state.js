@@ -95,13 +95,19 @@ export class RunStateLine {
     );
   }
 
+  /** The turn under way: what is seen to run, or what the sprite says does. */
+  get #turn() {
+    const { conversation, state } = this.page.store;
+    return conversation.running?.missionId ?? state.session.running_mission_id;
+  }
+
   get isRunning() {
-    return this.page.store.state.session.running_mission_id !== null;
+    return this.#turn !== null;
   }
 
   draw() {
     const { state } = this.page.store;
-    if (this.#stopping && this.#stopping !== state.session.running_mission_id) this.#stopping = null;
+    if (this.#stopping && this.#stopping !== this.#turn) this.#stopping = null;
     const now = runState(state, this.#stopping);
     const waited = now.since ? (Date.now() - now.since) / 1000 : 0;
     const isFlash = state.link.state === 'offline' && Date.now() - state.link.since < PATIENCE_MS;
@@ -118,7 +124,7 @@ export class RunStateLine {
   }
 
   async interrupt() {
-    const id = this.page.store.state.session.running_mission_id;
+    const id = this.#turn;
     if (!id || this.#stopping) return;
     this.#stopping = id;
     this.draw();

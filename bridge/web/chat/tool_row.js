@@ -33,7 +33,7 @@ export class ToolRow {
    * @param {Page} page
    */
   constructor(part, page) {
-    const { words, detail } = describeCall(part.name, part.input);
+    const { words, detail } = describeCall(part.name, part.input, part.title);
     this.part = part;
     this.page = page;
     const row = h(
@@ -82,10 +82,12 @@ export class ToolRow {
       h(
         'pre',
         { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Input' },
-        inputText(part.name, part.input) || '(nothing)',
+        (part.title ?? inputText(part.name, part.input)) || '(nothing)',
       ),
     ];
-    if (part.endedAt && !part.stopped) {
+    if (part.title !== null) {
+      pieces.push(h('p', { class: 'muted small-text' }, 'Memory’s timeline has the call and its result whole.'));
+    } else if (part.endedAt && !part.stopped && part.summary !== null) {
       pieces.push(
         h('h4', null, part.isError ? 'What went wrong' : 'Result'),
         h('pre', { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Result' }, part.summary || '(nothing)'),
@@ -104,11 +106,11 @@ export class ToolRow {
   }
 
   #card() {
-    const { input } = this.part;
+    const { input, title } = this.part;
     const cards = this.page.store.state.cards;
     return (
       cards.get(String(input.card_id)) ??
-      [...cards.values()].findLast((card) => card.title === input.title && !card.archived)
+      [...cards.values()].findLast((card) => card.title === (title ?? input.title) && !card.archived)
     );
   }
 }

@@ -64,12 +64,13 @@ export const shortName = (name) => name.split('__').at(-1) ?? name;
  * What a call did, and its most telling argument.
  * @param {string} name
  * @param {ToolInput} input
+ * @param {string | null} [title]  what it was for, where the input is not kept
  */
-export function describeCall(name, input) {
+export function describeCall(name, input, title = null) {
   const short = shortName(name);
   const known = CALLS[short];
   const field = known ? known[1] : Object.keys(input).find((key) => typeof input[key] === 'string');
-  const detail = field && typeof input[field] === 'string' ? input[field] : '';
+  const detail = title ?? (field && typeof input[field] === 'string' ? input[field] : '');
   const [line = ''] = detail.split('\n', 1);
   return { words: known ? known[0] : `Used ${short.replaceAll('_', ' ')}`, detail: line.slice(0, 300) };
 }

@@ -67,6 +67,11 @@ export function createClient({ connection }) {
      * @param {string} status
      */
     resolve: async (id, status) => (await ask({ op: 'resolve_action', id, status })).actions,
+    /**
+     * A turn that was set aside waits again to be learned from.
+     * @param {number} id
+     */
+    retry: async (id) => (await ask({ op: 'retry', turn_id: id })).quarantined,
     health: async () => (await ask({ op: 'health' })).health,
     /**
      * Hits in the order the agent gets them.

@@ -12,6 +12,8 @@ export class Health extends View {
   #acts;
   /** @type {Types.Health | null} */
   #health = null;
+  /** @type {Set<number>} */
+  #busy = new Set();
 
   /**
    * @param {Page} page
@@ -25,6 +27,17 @@ export class Health extends View {
 
   async load() {
     this.#health = await this.client.health();
+  }
+
+  /** @param {number} id */
+  async #retry(id) {
+    this.#busy.add(id);
+    this.draw();
+    const left = await this.attempt('It is still set aside', () => this.client.retry(id));
+    this.#busy.delete(id);
+    if (left && this.#health) this.#health = { ...this.#health, quarantined: left };
+    if (left) this.page.toast({ kind: 'success', text: `Turn ${id} waits to be learned from again.` });
+    this.draw();
   }
 
   template() {
@@ -45,6 +58,18 @@ export class Health extends View {
       ${health.attention
         .filter((words) => words !== health.last_error)
         .map((words) => html`<div class="memory-banner bad" role="alert"><p class="grow">${words}</p></div>`)}
+      ${health.quarantined.map(
+        ({ turn_id: id, reason, at }) =>
+          html`<div class="memory-banner warn" role="group" aria-label="Turn ${id}, set aside">
+            <p class="grow">
+              <strong>Turn ${id} was set aside</strong> ${ago(at)}, and learning went on without it. ${reason} It is
+              still in the log, and search finds it.
+            </p>
+            <button type="button" class="button small" ?disabled=${this.#busy.has(id)} @click=${() => this.#retry(id)}>
+              Try again
+            </button>
+          </div>`,
+      )}
       <section class="health-part">
         <h3>What there is</h3>
         <dl class="figures">

@@ -5,6 +5,7 @@ import type {
   Ack,
   Block,
   Card,
+  ChatMessage,
   CurationRow,
   FileResult,
   ForgetRequest,
@@ -87,6 +88,7 @@ export type Topic = Exclude<keyof State, 'limits' | 'model'> | 'outbox';
 
 // --- the conversation ---
 
+export type Origin = NonNullable<ChatMessage['origin']>;
 export type Decision = NonNullable<PermissionResolved['decision']>;
 export type ExchangeStatus = 'queued' | 'sent' | 'running' | 'complete' | 'interrupted' | 'error';
 
@@ -103,6 +105,8 @@ export interface ToolPart {
   toolUseId: string;
   name: string;
   input: ToolInput;
+  /** What the call was for, where its input is not kept. */
+  title: string | null;
   startedAt: number;
   endedAt: number | null;
   summary: string | null;
@@ -125,9 +129,9 @@ export interface Exchange {
   kind: 'exchange';
   key: number;
   missionId: string | null;
-  /** Who began it. */
-  origin: 'person' | 'agent' | 'schedule';
   text: string | null;
+  /** Who began it. */
+  origin: Origin;
   /** In Unix seconds. */
   at: number;
   status: ExchangeStatus;

@@ -1,0 +1,77 @@
+// What the agent has begun and does not wait for, in one line: each piece of work with its clock, and Stop.
+
+import { h } from '../dom.js';
+import { clock } from '../format.js';
+import { iconElement } from '../icons.js';
+import { codeOf, wordsOf } from '../problem.js';
+
+/** @import { Page } from '../types/page.js' */
+
+const TICK_MS = 1000;
+/** So many are named; the line stays one line. */
+const NAMED = 3;
+
+export class BackgroundLine {
+  #timer = 0;
+  #stopping = false;
+
+  /** @param {Page} page */
+  constructor(page) {
+    this.page = page;
+    this.words = h('span', { class: 'cut tabular' });
+    this.stop = h(
+      'button',
+      {
+        class: 'button small',
+        type: 'button',
+        'aria-label': 'Stop what goes on in the background',
+        onclick: () => void this.#stop(),
+      },
+      iconElement('stop', true),
+      'Stop',
+    );
+    this.element = h(
+      'div',
+      { class: 'background', role: 'group', 'aria-label': 'In the background', hidden: true },
+      iconElement('clock', true),
+      this.words,
+      h('span', { class: 'grow' }),
+      this.stop,
+    );
+  }
+
+  draw() {
+    const { conversation, state } = this.page.store;
+    const work = state.session.background ?? [];
+    this.element.hidden = work.length === 0;
+    clearTimeout(this.#timer);
+    if (work.length === 0) return;
+    const now = Date.now() / 1000;
+    const named = work.slice(0, NAMED).map(({ title, since }) => `${title}, ${clock(now - since)}`);
+    if (work.length > NAMED) named.push(`${work.length - NAMED} more`);
+    this.words.textContent = `In the background: ${named.join(' · ')}`;
+    // While a person's mission runs the sprite takes a stop for that; its own Stop stands beside it.
+    const { running } = conversation;
+    const isPersons = running ? running.origin !== 'agent' : state.session.running_mission_id !== null;
+    this.stop.hidden = isPersons || state.link.state !== 'ready';
+    this.stop.disabled = this.#stopping;
+    this.#timer = setTimeout(() => this.draw(), TICK_MS);
+  }
+
+  async #stop() {
+    const titles = new Map((this.page.store.state.session.background ?? []).map(({ id, title }) => [id, title]));
+    this.#stopping = true;
+    this.draw();
+    try {
+      const { stopped } = await this.page.connection.ask('interrupt', {});
+      const words = (stopped ?? []).map(({ id, kind }) => titles.get(id) ?? `the ${kind}`);
+      if (words.length) this.page.toast({ text: `Stopped: ${words.join(', ')}` });
+    } catch (problem) {
+      if (codeOf(problem) !== 'not_running')
+        this.page.toast({ kind: 'error', text: `It could not be stopped: ${wordsOf(problem)}` });
+    } finally {
+      this.#stopping = false;
+      this.draw();
+    }
+  }
+}

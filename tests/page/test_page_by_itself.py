@@ -1,0 +1,205 @@
+"""What the page shows of turns and work that no person began, in a real browser; the sprite's word comes by hand."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import BrowserContext, Page, WebSocketRoute, expect
+
+from tests.page_harness import PATIENCE_MS, PageStack, needs_chromium, page_stack, ready, shoot, violations
+
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=PATIENCE_MS)
+
+IDLE = {"session_id": "s1", "started_at": 1.0, "turns": 1, "running_mission_id": None, "queued": 0}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
+    async with page_stack(tmp_path_factory.mktemp("itself"), "--permissions", "ask") as found:
+        yield found
+        assert found.complaints == []
+
+
+class Wire:
+    """Stands in the page's connection: adds to what the sprite says, keeps what the page asks."""
+
+    def __init__(self) -> None:
+        self.sync: dict[str, Any] = {}
+        self.asked: list[dict[str, Any]] = []
+        self.answers: dict[str, dict[str, Any]] = {}
+        self.quarantined: list[dict[str, Any]] = []
+        self._route: WebSocketRoute | None = None
+
+    async def open(self, stack: PageStack, context: BrowserContext) -> Page:
+        await context.route_web_socket("**/ws", self._routed)
+        return await stack.open(context)
+
+    def say(self, kind: str, reply_to: str | None = None, /, **payload: Any) -> None:
+        assert self._route is not None
+        message = {"type": kind, "id": "x", "timestamp": round(time.time() * 1000), "payload": payload}
+        if reply_to is not None:
+            message["reply_to"] = reply_to
+        self._route.send(json.dumps(message))
+
+    def event(self, event: str, mission_id: str, **fields: Any) -> None:
+        self.say("agent_event", event=event, mission_id=mission_id, **fields)
+
+    def _routed(self, route: WebSocketRoute) -> None:
+        self._route = route
+        server = route.connect_to_server()
+
+        def up(frame: str | bytes) -> None:
+            message = json.loads(frame)
+            if message["payload"].get("op") == "retry":
+                self.asked.append(message)
+                self.quarantined = []
+                self.say("memory_result", message["id"], op="retry", quarantined=[])
+                return
+            if (answer := self.answers.get(message["type"])) is None:
+                server.send(frame)
+                return
+            self.asked.append(message)
+            ack = {"type": "ack", "id": "a", "timestamp": 1, "reply_to": message["id"], "payload": answer}
+            route.send(json.dumps(ack))
+
+        def down(frame: str | bytes) -> None:
+            message = json.loads(frame)
+            if message["type"] == "state_sync":
+                message["payload"].update(self.sync)
+            elif message["type"] == "status" and "session" in self.sync:
+                message["payload"]["session"] = self.sync["session"]
+            elif message["payload"].get("op") == "health":
+                message["payload"]["health"]["quarantined"] = self.quarantined
+            route.send(json.dumps(message))
+
+        route.on_message(up)
+        server.on_message(down)
+
+
+async def test_a_turn_of_the_agents_own_is_shown_stopped_and_there_after_a_reload(stack: PageStack) -> None:
+    wire = Wire()
+    wire.answers["interrupt"] = {"status": "done", "stopped": [{"id": "t1", "kind": "turn"}]}
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        wire.event("started", "t1", origin="agent")
+        own = page.locator(".thread-list .exchange[data-mission=t1]")
+        await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
+        await expect(page.locator(".run-words")).to_have_text("Thinking")
+        wire.event("tool_use", "t1", tool_use_id="u1", name="Bash", input={"command": "cat log"})
+        await expect(page.locator(".run-words")).to_have_text("Running a command")
+        await page.locator(".run-state").get_by_role("button", name="Stop").click()
+        await expect(page.locator(".run-words")).to_have_text("Stopping")
+        assert wire.asked[-1]["payload"] == {"mission_id": "t1"}
+        wire.event("interrupted", "t1")
+        await expect(own).to_contain_text("Stopped.")
+        await expect(page.locator(".run-state")).to_have_attribute("data-kind", "idle")
+
+        wire.event("started", "t2", origin="agent")
+        wire.event("text", "t2", text="The tests are green.")
+        wire.event("complete", "t2", text="The tests are green.", usage=None, cost_usd=None, duration_ms=5)
+        await expect(page.locator(".run-state")).to_have_attribute("data-kind", "idle")
+        await expect(page.locator(".run-state").get_by_role("button", name="Stop")).to_be_hidden()
+        tools = [
+            {"name": "Bash", "title": "cat log", "is_error": False},
+            {"name": "Read", "title": "/workspace/gone", "is_error": True},
+        ]
+        said = {"id": 1, "role": "assistant", "text": "The tests are green.", "at": time.time(), "mission_id": "t2"}
+        wire.sync = {"chat": [{**said, "origin": "agent", "tools": tools}], "session": IDLE}
+        await page.reload()
+        await ready(page)
+        kept = page.locator(".thread-list .exchange[data-mission=t2]")
+        await expect(kept).to_contain_text("Sprite, by itself")
+        await expect(kept).to_contain_text("The tests are green.")
+        rows = kept.locator(".tool")
+        await expect(rows).to_have_count(2)
+        await expect(rows.first).to_contain_text("Ran a command")
+        await expect(rows.first).to_contain_text("cat log")
+        await expect(rows.last).to_have_attribute("data-state", "failed")
+        await rows.first.locator("summary").click()
+        await expect(rows.first).to_contain_text("timeline has the call and its result whole.")
+        assert await violations(page) == []
+        await shoot(page, "by-itself")
+
+
+async def test_while_a_mission_waits_for_the_agents_own_turn_the_line_stays_true(stack: PageStack) -> None:
+    wire = Wire()
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        wire.event("started", "m1", origin="person")
+        wire.event("started", "t1", origin="agent")
+        wire.event("text", "t1", text="First this.")
+        wire.event("complete", "t1", text="First this.", usage=None, cost_usd=None, duration_ms=5)
+        await expect(page.locator(".thread-list")).to_contain_text("First this.")
+        await expect(page.locator(".run-state")).to_have_attribute("data-kind", "busy")
+        await expect(page.locator(".run-state").get_by_role("button", name="Stop")).to_be_visible()
+        wire.event("complete", "m1", text="Then that.", usage=None, cost_usd=None, duration_ms=5)
+        await expect(page.locator(".run-state")).to_have_attribute("data-kind", "idle")
+
+
+async def test_work_in_the_background_has_its_line_and_its_stop(stack: PageStack) -> None:
+    wire = Wire()
+    wire.answers["interrupt"] = {"status": "done", "stopped": [{"id": "b1", "kind": "command"}]}
+    work = {"id": "b1", "kind": "command", "title": "npm test", "since": time.time() - 42}
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        line = page.get_by_role("group", name="In the background")
+        await expect(line).to_be_hidden()
+        wire.sync = {"session": {**IDLE, "background": [work]}}
+        wire.say("session_update", session=wire.sync["session"])
+        await expect(line).to_contain_text("In the background: npm test, 0:4")
+        # A stop without an id would stop the person's mission.
+        wire.event("started", "m1", origin="person")
+        stop = line.get_by_role("button", name="Stop what goes on in the background")
+        await expect(stop).to_be_hidden()
+        wire.event("complete", "m1", text="Begun.", usage=None, cost_usd=None, duration_ms=5)
+        await expect(stop).to_be_visible()
+        assert await violations(page) == []
+        await shoot(page, "background")
+        await stop.click()
+        await expect(page.locator(".toast")).to_contain_text("Stopped: npm test")
+        assert wire.asked[-1]["payload"] == {}
+        wire.sync = {"session": IDLE}
+        wire.say("session_update", session=IDLE)
+        await expect(line).to_be_hidden()
+
+
+async def test_what_outlives_its_turn_is_not_called_stopped_and_may_still_ask(stack: PageStack) -> None:
+    wire = Wire()
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        wire.event("started", "m1", origin="person")
+        wire.event("tool_use", "m1", tool_use_id="u1", name="Bash", input={"command": "make all"})
+        wire.say("permission_request", request_id="r1", mission_id="m1", tool="Bash", input={"command": "rm old"})
+        wire.event("complete", "m1", text="It goes on.", usage=None, cost_usd=None, duration_ms=5)
+        row = page.locator(".thread-list .tool")
+        await expect(row).to_have_attribute("data-state", "done")
+        await expect(row).not_to_contain_text("stopped")
+        await expect(page.locator(".run-words")).to_have_text("Waiting for your answer")
+        wire.event("started", "t1", origin="agent")
+        wire.event("tool_result", "t1", tool_use_id="u1", is_error=False, summary="built in 3 s")
+        await row.locator("summary").click()
+        await expect(row).to_contain_text("built in 3 s")
+        wire.say("permission_resolved", request_id="r1", decision="deny")
+        await expect(page.locator(".question")).to_contain_text("Not allowed")
+
+
+async def test_a_turn_that_was_set_aside_stands_in_health_and_can_be_tried_again(stack: PageStack) -> None:
+    wire = Wire()
+    wire.quarantined = [{"turn_id": 12, "reason": "The model refused it.", "at": time.time()}]
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        await page.get_by_role("tab", name="Memory").locator("visible=true").click()
+        await page.get_by_role("tab", name="Health").click()
+        aside = page.get_by_role("group", name="Turn 12, set aside")
+        await expect(aside).to_contain_text("The model refused it.")
+        assert await violations(page) == []
+        await aside.get_by_role("button", name="Try again").click()
+        await expect(page.locator(".toast")).to_contain_text("Turn 12 waits to be learned from again.")
+        await expect(aside).to_have_count(0)
+        assert wire.asked[-1]["payload"] == {"op": "retry", "turn_id": 12}

@@ -1,0 +1,155 @@
+"""What the terminal shows of turns and work that no person began, and whose word a short line is."""
+
+from __future__ import annotations
+
+import time
+
+from bridge.chat.conversation import Conversation
+from bridge.chat.state_line import state_line
+from sprite.protocol.memory import RetryResult
+from sprite.protocol.messages import Ack, Gap, PermissionRequest, PermissionResolved, SessionUpdate, Status
+from sprite.protocol.shapes import (
+    BackgroundWork,
+    ChatMessage,
+    MemoryState,
+    QuarantinedTurn,
+    SessionState,
+    Stopped,
+    UsedTool,
+)
+from tests.chat_stage import in_a_pipe, in_a_terminal
+from tests.chat_stand_in import state_sync
+
+
+def session(*work: BackgroundWork) -> SessionState:
+    return SessionState("s1", 1.0, 3, None, 0, background=list(work))
+
+
+def npm_test() -> BackgroundWork:
+    return BackgroundWork("b1", "command", "npm test", time.time() - 42)
+
+
+def running(conversation: Conversation) -> str | None:
+    return conversation.turn.mission_id if conversation.turn is not None else None
+
+
+async def test_a_turn_of_the_agents_own_is_named_stopped_and_ended() -> None:
+    async with in_a_terminal() as chat:
+        await chat.event("started", "t1", origin="agent")
+        await chat.until_seen("Sprite, by itself")
+        assert "working…" in state_line(chat.conversation)
+        chat.type("\x03")
+        assert (await chat.visitor.receive("interrupt"))["payload"] == {"mission_id": "t1"}
+        await chat.event("interrupted", "t1")
+        await chat.until_seen("■ stopped")
+        await chat.conversation.until(lambda: "idle" in state_line(chat.conversation))
+
+
+async def test_a_mission_that_waits_for_the_agents_own_turn_is_still_under_way_after_it() -> None:
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("hello")
+        await chat.event("started", "t1", origin="agent")
+        await chat.conversation.until(lambda: running(chat.conversation) == "t1")
+        await chat.answer("t1", "First this.")
+        await chat.conversation.until(lambda: running(chat.conversation) == mission)
+        await chat.answer(mission, "Then that.")
+        await chat.conversation.until(lambda: chat.conversation.turn is None)
+
+
+async def test_work_in_the_background_stands_in_the_line_and_is_stopped_by_ctrl_c() -> None:
+    async with in_a_terminal() as chat:
+        await chat.visitor.send(SessionUpdate(session(npm_test())))
+        await chat.conversation.until(lambda: bool(chat.conversation.background))
+        assert "in the background: npm test, 0:4" in state_line(chat.conversation)
+        # With words on the line Ctrl-C takes those away, and nothing else.
+        chat.type("half a mess\x03")
+        chat.type("\x03")
+        message = await chat.visitor.receive("interrupt")
+        assert message["payload"] == {}
+        await chat.visitor.send(Ack("done", stopped=[Stopped("b1", "command")]), reply_to=message["id"])
+        await chat.until_seen("stopped in the background: \x1b[0m\x1b[2mnpm test")
+        await chat.visitor.send(SessionUpdate(session()))
+        await chat.conversation.until(lambda: "idle" in state_line(chat.conversation))
+
+
+async def test_what_the_agent_said_by_itself_during_a_gap_is_shown_once() -> None:
+    before = ChatMessage(1, "assistant", "Long ago.", 1.0, "t0", origin="agent")
+    tools = [UsedTool("Bash", "ls", is_error=False)] * 2 + [UsedTool("Read", "x", is_error=True)]
+    meanwhile = ChatMessage(2, "assistant", "It is green.", 2.0, "t1", origin="agent", tools=tools)
+    async with in_a_pipe(state_sync(chat=[before])) as chat:
+        await chat.until_seen("Sprite, by itself")
+        for epoch in ("e2", "e3"):
+            chat.visitor.cut()
+            chat.visitor = await chat.sprite.visitor()
+            await chat.visitor.welcome(epoch=epoch, last_seq=50)
+            await chat.visitor.send(Gap(oldest_seq=40))
+            await chat.visitor.send(state_sync(chat=[before, meanwhile]))
+        await chat.until_seen("It is green.")
+        chat.type("/help\n")
+        await chat.until_seen("/status")
+    assert "Bash x2, Read (failed)" in chat.seen
+    assert chat.seen.count("It is green.") == chat.seen.count("Long ago.") == 1
+
+
+async def test_a_question_of_background_work_outlives_its_turn() -> None:
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("begin it")
+        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
+        await chat.until_seen("May the agent use")
+        await chat.answer(mission, "It goes on.")
+        await chat.conversation.until(lambda: chat.conversation.turn is None)
+        chat.type("y\r")
+        answer = await chat.visitor.receive("permission")
+        assert answer["payload"] == {"request_id": "r1", "decision": "allow"}
+
+
+async def test_in_a_pipe_a_question_without_a_mission_is_answered_by_a_line() -> None:
+    question = PermissionRequest("r1", "m0", "Bash", {"command": "make"})
+    async with in_a_pipe(state_sync(permissions=[question])) as chat:
+        await chat.until_seen("May the agent use")
+        chat.type("n\n")
+        answer = await chat.visitor.receive("permission")
+        assert answer["payload"] == {"request_id": "r1", "decision": "deny"}
+
+
+async def test_a_word_for_a_question_that_has_gone_is_not_sent_as_a_message() -> None:
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("run it")
+        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
+        await chat.until_seen("May the agent use")
+        await chat.visitor.send(PermissionResolved("r1", None))
+        await chat.conversation.until(lambda: not chat.conversation.questions)
+        chat.type("y\r")
+        await chat.until_seen("not open any more: nothing was sent")
+        # With a space before it, it is a message.
+        chat.type(" y\r")
+        assert (await chat.visitor.receive("mission"))["payload"]["text"] == "y"
+
+
+async def test_a_word_begun_before_a_question_came_is_not_its_answer() -> None:
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("run it")
+        chat.type("ye")
+        await chat.until_seen("ye")
+        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
+        await chat.until_seen("May the agent use")
+        chat.type("s\r")
+        await chat.until_seen("a question came while you typed: nothing was sent")
+        chat.type("n\r")
+        answer = await chat.visitor.receive("permission")
+        assert answer["payload"] == {"request_id": "r1", "decision": "deny"}
+
+
+async def test_status_names_a_turn_that_was_set_aside_and_retry_tries_it_again() -> None:
+    aside = [QuarantinedTurn(12, "The model refused it.", 1.0)]
+    memory = MemoryState([], 0, 12, 0, 0.0, quarantined=aside)
+    async with in_a_pipe() as chat:
+        chat.type("/status\n")
+        asked = await chat.visitor.receive("system")
+        await chat.visitor.send(Status("status", session(), memory, None, "ask", None), reply_to=asked["id"])
+        await chat.until_seen("turn 12: The model refused it. (/retry 12 tries again)")
+        chat.type("/retry 12\n")
+        asked = await chat.visitor.receive("memory")
+        assert asked["payload"] == {"op": "retry", "turn_id": 12}
+        await chat.visitor.send(RetryResult([]), reply_to=asked["id"])
+        await chat.until_seen("turn 12 waits to be learned from again")
