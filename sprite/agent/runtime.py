@@ -6,6 +6,7 @@ observation is in the log before anyone is told. Knows no sockets and no SQL.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -37,6 +38,8 @@ SESSION_FLUSH_SECONDS = 30.0
 #: Under the CLI's own timeout for hooks (60 s), which would otherwise abandon the callback.
 COMPACTION_FLUSH_SECONDS = 45.0
 SHUTDOWN_FLUSH_SECONDS = 20.0
+#: A CLI that was started ahead, and that nobody has come to use, is ended after so long.
+SPARE_SECONDS = 600.0
 
 
 class AgentRuntime:
@@ -64,6 +67,7 @@ class AgentRuntime:
         self._inbox = Inbox()
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
+        self._cooling: asyncio.TimerHandle | None = None
 
     # --- what the gateway asks for ---
 
@@ -112,6 +116,7 @@ class AgentRuntime:
     async def new_session(self) -> None:
         """Ends the session after the missions before it, and curates what waits."""
         await self._inbox.in_turn(lambda: self._end_session(SESSION_FLUSH_SECONDS))
+        self.expect_mission()
 
     async def at_rest(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Runs something after the missions before it, with the session ended and nothing of the agent's running."""
@@ -121,7 +126,14 @@ class AgentRuntime:
             async with self._processor.paused():
                 return await work()
 
-        return await self._inbox.in_turn(rest)
+        try:
+            return await self._inbox.in_turn(rest)
+        finally:
+            self.expect_mission()
+
+    def expect_mission(self) -> None:
+        """Starts the agent ahead of a mission that may come, once nothing else waits; returns at once."""
+        self._inbox.when_idle(self._warm_up)
 
     def interrupt(self, mission_id: str | None) -> str:
         """Stops the running mission, or takes back the named one that waits; its id. PeerError if there is none."""
@@ -165,6 +177,8 @@ class AgentRuntime:
                     log.exception("the inbox: %s failed", item)
                     self._turn = None
         finally:
+            if self._cooling is not None:
+                self._cooling.cancel()
             # Also where this task was ended from outside: the agent must not go on, and its turn is stored.
             try:
                 await self._end_session(SHUTDOWN_FLUSH_SECONDS)
@@ -190,6 +204,21 @@ class AgentRuntime:
             return
         if not errand.done.done():
             errand.done.set_result(value)
+
+    async def _warm_up(self) -> None:
+        try:
+            if self._session.has_rested:
+                await self._end_session(SESSION_FLUSH_SECONDS)
+            await self._session.warm_up(self)
+        except SpriteError as error:
+            # The mission for which it is tried again says so to somebody.
+            log.info("the agent cannot be started ahead: %s", error)
+            return
+        if self._cooling is not None:
+            self._cooling.cancel()
+        self._cooling = asyncio.get_running_loop().call_later(
+            SPARE_SECONDS, lambda: self._inbox.when_idle(self._session.cool_down)
+        )
 
     async def _end_session(self, flush_seconds: float) -> None:
         await self._session.close()
