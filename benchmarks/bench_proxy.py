@@ -4,6 +4,8 @@ The stand-in upstream and the load are processes of their own, made of bare sock
 bridge's, with tokens, budgets, limits, the ledger, and the bridge's metrics and log around it, in its own process.
 LiteLLM is installed into a temporary environment and never a dependency; without the flag its figures measured before
 are shown beside.
+
+Long, since it is upstream, load and table in one script that starts itself as each.
 """
 
 from __future__ import annotations

@@ -70,11 +70,13 @@ def login_link(url: str, token: str) -> str:
 
 
 @asynccontextmanager
-async def running(settings: Settings, on_death: Callable[[], None]) -> AsyncIterator[Bridge]:
+async def running(
+    settings: Settings, on_death: Callable[[], None], give_way: Callable[[], None] | None = None
+) -> AsyncIterator[Bridge]:
     """A bridge while the block runs. OperatorError when it cannot be, FolderTakenError where another one is.
 
     `on_death` is called when a task died without which there is no bridge: the block has to end, and TaskDiedError is
-    raised then.
+    raised then. `give_way` is called when a bridge that serves wants the folder: this one then ends soon.
     """
     raise_file_limit()
     async with AsyncExitStack() as stack:
@@ -115,6 +117,7 @@ async def running(settings: Settings, on_death: Callable[[], None]) -> AsyncIter
             Overview(people, host, relay.snapshot, ledger.spend),
             tokens.revoke,
             lambda token: login_link(settings.public_url or url, token),
+            give_way,
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
         application = web.Application(middlewares=[edge.middleware()], client_max_size=MAX_BODY_BYTES)
@@ -167,6 +170,7 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
 
 def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
     """Where sprites live. OperatorError when the provider needs a setting that is not there."""
+    environment = {**settings.environment, "SPRITE_OFFLINE": "1" if settings.uses_offline_model else ""}
     if settings.provider == "sprites":
         if settings.sprites_token is None:
             raise OperatorError(
@@ -185,14 +189,15 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
             tokens.sprite_of,
             base_url=base_url,
             api_url=settings.sprites_url,
-            environment=settings.environment,
+            egress=settings.egress,
+            environment=environment,
         )
     # Sprites here come by loopback also where the bridge listens on every address.
     name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104
     return LocalHost(
         settings.workspaces,
         _access(tokens, f"http://{name}:{port}"),
-        environment=settings.environment,
+        environment=environment,
         permissions=settings.permissions,
     )
 

@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 from bridge.errors import OperatorError
 
 Provider = Literal["local", "sprites"]
+Egress = Literal["open", "packages", "bridge"]
 
-DEFAULT_DATA = Path("data")
+#: Where the code stands; in a checkout, people's data stands beside it.
+_ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -30,7 +32,7 @@ _KEPT_FROM_SPRITES = ("ANTHROPIC_", "SPRITES_", "BRIDGE_", "SPRITE_TOKEN", "SPRI
 class Settings:
     """Everything the bridge can be told. Money in US dollars."""
 
-    data: Path = DEFAULT_DATA
+    data: Path = field(default_factory=lambda: default_data())  # noqa: PLW0108 - it is defined below
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     provider: Provider = "local"
@@ -50,6 +52,8 @@ class Settings:
     sprites_url: str = SPRITES_URL
     #: Where people and VMs reach this bridge from outside, such as https://sprite.example.org; None on one machine.
     public_url: str | None = None
+    #: What VMs reach: `open` everything, `packages` this bridge and the package index, `bridge` this bridge alone.
+    egress: Egress = "open"
     #: Lets a scraper read /metrics from elsewhere.
     operator_token: str | None = field(default=None, repr=False)
     #: What processes on this machine inherit: the environment without keys and tokens.
@@ -83,7 +87,7 @@ class Settings:
 
 def from_environment(
     *,
-    data: Path = DEFAULT_DATA,
+    data: Path | None = None,
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
     provider: Provider = "local",
@@ -93,7 +97,7 @@ def from_environment(
 ) -> Settings:
     """Settings from the environment, flags first; OperatorError names the variable that is not as it must be."""
     return Settings(
-        data=data.resolve(),
+        data=(data or default_data()).resolve(),
         host=host,
         port=port,
         provider=provider,
@@ -107,9 +111,22 @@ def from_environment(
         sprites_token=_text("SPRITES_TOKEN"),
         sprites_url=_address("SPRITES_URL") or SPRITES_URL,
         public_url=_address("BRIDGE_PUBLIC_URL"),
+        egress=_egress(),
         operator_token=_text("BRIDGE_OPERATOR_TOKEN"),
         environment=_for_processes(),
     )
+
+
+def default_data() -> Path:
+    """Where everything is kept without --data: the same place from whichever folder a command is typed.
+
+    SPRITE_DATA; else `data/` of the checkout the code stands in; else the folder that XDG has for it.
+    """
+    if (chosen := _text("SPRITE_DATA")) is not None:
+        return Path(chosen).expanduser().resolve()
+    if (_ROOT / "pyproject.toml").exists() or (_ROOT / "data").is_dir():
+        return (_ROOT / "data").resolve()
+    return Path(f"{_text('XDG_DATA_HOME') or Path.home() / '.local/share'}/sprite").resolve()
 
 
 def person_token() -> str | None:
@@ -133,6 +150,18 @@ def _for_processes() -> dict[str, str]:
 
 def _text(name: str) -> str | None:
     return os.environ.get(name, "").strip() or None
+
+
+def _egress() -> Egress:
+    match _text("BRIDGE_EGRESS"):
+        case None | "open":
+            return "open"
+        case "packages":
+            return "packages"
+        case "bridge":
+            return "bridge"
+        case other:
+            raise OperatorError(f"BRIDGE_EGRESS must be open, packages or bridge, not {other!r}.")
 
 
 def _address(name: str) -> str | None:

@@ -260,7 +260,9 @@ def _add_memory_commands(
     what.add_argument("--turn", type=_number, metavar="N", help="a turn, and what was learned from it")
     what.add_argument("--session", metavar="ID", help="a session's turns, and what was learned from them")
     what.add_argument("--learning", type=_number, metavar="N", help="a learning, and the words it was learned from")
-    forget.add_argument("--yes", action="store_true", help="do not ask, also where many turns match")
+    forget.add_argument(
+        "--yes", action="store_true", help="do not ask; needed without a terminal, and where many turns match"
+    )
 
 
 if __name__ == "__main__":

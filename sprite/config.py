@@ -13,8 +13,13 @@ PermissionMode = Literal["ask", "bypass"]
 
 #: The newest Haiku that `anthropic` 2.11 lists.
 DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
+#: What answers where the bridge has no key, as people are told.
+STAND_IN = "offline stand-in, not Claude"
+NO_KEY = "set ANTHROPIC_API_KEY where the sprite is started, or use `make run`, which needs none"
 DEFAULT_BATCH_TURNS = 25
 DEFAULT_PORT = 8765
+#: Long enough for a build or a night's download, short enough that a machine nobody looks at comes to rest.
+DEFAULT_UNATTENDED_SECONDS = 2 * 3600
 #: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
@@ -38,6 +43,10 @@ class Settings:
     batch_turns: int = DEFAULT_BATCH_TURNS
     #: What curation may cost a day; None for no cap.
     daily_usd: float | None = None
+    #: Whether the bridge's built-in stand-in answers instead of Claude: then nothing costs anything.
+    is_offline: bool = False
+    #: How long a turn that the agent begins by itself may take, and work in the background keeps a VM awake.
+    unattended_seconds: int = DEFAULT_UNATTENDED_SECONDS
     #: The API of the VM around us, where there is one.
     vm_socket: Path = VM_SOCKET
 
@@ -133,6 +142,8 @@ def from_environment(
         curator_model=os.environ.get("SPRITE_CURATOR_MODEL") or DEFAULT_CURATOR_MODEL,
         batch_turns=_whole("SPRITE_BATCH_TURNS", DEFAULT_BATCH_TURNS),
         daily_usd=_dollars("SPRITE_DAILY_USD"),
+        is_offline=os.environ.get("SPRITE_OFFLINE") == "1",
+        unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
         vm_socket=_vm_socket(),
     )
 

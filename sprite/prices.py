@@ -148,6 +148,8 @@ def _read(table: bytes) -> dict[str, Price]:
     }
 
 
+#: What the log calls the stand-in, by whatever name it was asked.
+OFFLINE = "offline"
 #: By model; the built-in stand-in (`offline`) is free.
 PRICES: Mapping[str, Price] = _read(TABLE.read_bytes())
 

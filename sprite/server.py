@@ -19,11 +19,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sprite.agent.background import Background
 from sprite.agent.orphans import end_orphans
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
 from sprite.awake import kept_awake
+from sprite.boundary.sandbox import find_boundary
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
 from sprite.clients.uploads import Uploads
@@ -35,6 +37,7 @@ from sprite.database.workspace import open_workspace
 from sprite.errors import AgentError, DatabaseUnusableError, OperatorError
 from sprite.feed import Feed
 from sprite.folders import make_folders
+from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
 from sprite.memory.forgetting.forget import Forgetter
@@ -81,11 +84,12 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         files = MemoryFiles(settings.memory)
         files.ensure()
         projection = Projection(transcript, memory, files)
-        await projection.settle()
+        # What an agent wrote whose sprite was killed is not for now to be taken for a person's.
+        await projection.agent_rests()
         forgetter = Forgetter(settings, transcript, memory, workspace, projection)
         await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files)
-        announce = _Announcer(feed, memory)
+        announce = _Announcer(feed, memory, view)
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
@@ -95,11 +99,26 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         uploads.prepare()
 
         agent = _LateAgent(
-            lambda module: module.Agent(settings, workspace, feed, recorder, view, desk, confidences.text)
+            settings,
+            lambda module, boundary: module.Agent(
+                settings,
+                workspace,
+                feed,
+                recorder,
+                view,
+                boundary,
+                AgentWatch(projection, announce, whole_session=not boundary.holds),
+                desk,
+                confidences.text,
+            ),
         )
         boot_prompt = BootPrompt(files, memory, transcript, settings.skills)
-        session = Session(settings, transcript, recorder, boot_prompt, agent.ready)
-        runtime = AgentRuntime(transcript, workspace, feed, recorder, processor, session, desk, confidences)
+        background = Background(confidences.text)
+        session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background)
+        runtime = AgentRuntime(
+            *(transcript, workspace, feed, recorder, processor, session, desk, confidences),
+            settings.unattended_seconds,
+        )
         await runtime.restore()
         gateway = Gateway(
             settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
@@ -112,7 +131,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         # Beside the listener: the SDKs take a second to import, and clients should not wait for that.
         await stack.enter_async_context(agent.loading(stop.set))
         await stack.enter_async_context(
-            kept_awake(settings.vm_socket, lambda: runtime.is_busy or processor.is_flushing, stop.set)
+            kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.is_flushing, stop.set)
         )
         if await processor.leftovers():
             processor.request()
@@ -157,7 +176,8 @@ async def _open_memory(path: Path) -> AsyncIterator[MemoryDB]:
 class _LateAgent:
     """The agent's side, imported in a thread while the listener is already up."""
 
-    def __init__(self, make: Callable[..., Agent]) -> None:
+    def __init__(self, settings: Settings, make: Callable[..., Agent]) -> None:
+        self._settings = settings
         self._make = make
         self._task: asyncio.Task[Agent] | None = None
 
@@ -181,15 +201,18 @@ class _LateAgent:
         module = await asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
         # Nor should the first turn wait for the rules by which secrets are known.
         await asyncio.to_thread(prepare)
-        return self._make(module)
+        boundary = await asyncio.to_thread(find_boundary, self._settings)
+        log.log(logging.INFO if boundary.holds else logging.WARNING, "the agent's sandbox: %s", boundary.words)
+        return self._make(module, boundary)
 
 
 class _Announcer:
     """Tells everyone what a curation changed; the rows are read in its own task, not the caller's."""
 
-    def __init__(self, feed: Feed, memory: MemoryDB) -> None:
+    def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView) -> None:
         self._feed = feed
         self._memory = memory
+        self._view = view
         #: None asks the task to end.
         self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
 
@@ -226,6 +249,7 @@ class _Announcer:
                     files=list(dict.fromkeys(change.files)),
                     learnings=[learning_row(learning) for learning in learnings],
                     curation_id=change.curation_id,
+                    drift=list(await self._view.drift()),
                 )
             )
         except Exception:

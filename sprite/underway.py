@@ -1,4 +1,4 @@
-"""What the mission under way has shown so far, for clients that connect in the middle of it (pure)."""
+"""What the turn under way has shown so far, for clients that connect in the middle of it (pure)."""
 
 from __future__ import annotations
 
@@ -11,33 +11,42 @@ MAX_PARTIAL_CHARS = 100_000
 
 
 class Underway:
-    """Takes every event in the order in which it is handed out."""
+    """Takes every event in the order in which it is handed out.
+
+    At most one mission runs, and beside it at most one turn that the agent began by itself and for which it waits.
+    """
 
     def __init__(self) -> None:
-        self._mission_id: str | None = None
-        self._events: list[AnyAgentEvent] = []
-        self._partial = ""
+        self._mission: Running | None = None
+        self._own: Running | None = None
 
     def take(self, payload: ServerPayload) -> None:
         """One event more."""
         if not isinstance(payload, AgentEvent) or payload.mission_id is None:
             return
         if isinstance(payload, Started):
-            self._mission_id, self._events, self._partial = payload.mission_id, [payload], ""
-        elif payload.mission_id != self._mission_id:
-            return
-        elif isinstance(payload, Ending):
-            self._mission_id, self._events, self._partial = None, [], ""
-        elif isinstance(payload, TextDelta):
-            self._partial = f"{self._partial}{payload.text}"[-MAX_PARTIAL_CHARS:]
-        else:
-            if isinstance(payload, WholeText):
-                # The whole of what had been growing.
-                self._partial = ""
-            self._events = [*self._events[-MAX_EVENTS + 1 :], payload]
+            running = Running(payload.mission_id, [payload], "")
+            if payload.origin == "agent":
+                self._own = running
+            else:
+                self._mission = running
+        elif self._own is not None and payload.mission_id == self._own.mission_id:
+            self._own = _after(self._own, payload)
+        elif self._mission is not None and payload.mission_id == self._mission.mission_id:
+            self._mission = _after(self._mission, payload)
 
     def shown(self) -> Running | None:
         """What a newcomer has to see, None while nothing runs."""
-        if self._mission_id is None:
-            return None
-        return Running(self._mission_id, list(self._events), self._partial)
+        running = self._own or self._mission
+        return running and Running(running.mission_id, list(running.events), running.partial)
+
+
+def _after(running: Running, event: AnyAgentEvent) -> Running | None:
+    if isinstance(event, Ending):
+        return None
+    if isinstance(event, TextDelta):
+        partial = f"{running.partial}{event.text}"[-MAX_PARTIAL_CHARS:]
+        return Running(running.mission_id, running.events, partial)
+    # A whole text is the whole of what had been growing.
+    partial = "" if isinstance(event, WholeText) else running.partial
+    return Running(running.mission_id, [*running.events[-MAX_EVENTS + 1 :], event], partial)

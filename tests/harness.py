@@ -176,19 +176,21 @@ async def started_sprite(
     *,
     permissions: str = "bypass",
     program: Sequence[str] = ("sprite",),
+    within: Sequence[str] = (),
     **extra: str,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A sprite process from its very first moment; killed at the end if it still runs.
 
     `program` is what `python -m` runs: the sprite itself, or what runs it in a test's way.
     Its stderr goes to `workspace/../stderr.log`. Its home is a folder of the test's: the agent's shell reads start
-    files there, and killed in the middle of somebody's it could leave a lock behind.
+    files there, and killed in the middle of somebody's it could leave a lock behind. `within` is a command that
+    becomes the sprite.
     """
     home = workspace.parent / "home"
     home.mkdir(exist_ok=True)
     with (workspace.parent / "stderr.log").open("ab") as stderr:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            *(*within, sys.executable),
             *("-m", *program, "serve", "--workspace", str(workspace), "--port", "0", "--permissions", permissions),
             cwd=ROOT,
             env=sprite_environment(model_url, **{"HOME": str(home), **extra}),
@@ -210,10 +212,13 @@ async def running_sprite(
     *,
     permissions: str = "bypass",
     program: Sequence[str] = ("sprite",),
+    within: Sequence[str] = (),
     **extra: str,
 ) -> AsyncIterator[SpriteProcess]:
     """A sprite that accepts connections; stopped, or killed if need be, at the end."""
-    async with started_sprite(workspace, model_url, permissions=permissions, program=program, **extra) as process:
+    async with started_sprite(
+        workspace, model_url, permissions=permissions, program=program, within=within, **extra
+    ) as process:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             line = (await process.stdout.readline()).decode()

@@ -15,6 +15,7 @@ from typing import Any
 from bridge.hosts.archive import Archive
 from bridge.hosts.host import (
     Channel,
+    Egress,
     ModelAccess,
     Reached,
 )
@@ -72,7 +73,13 @@ class Heard:
 
 @asynccontextmanager
 async def host_of(
-    emulator: Emulator, archive: Archive, tokens: Tokens, *, call_seconds: float = 30.0, **environment: str
+    emulator: Emulator,
+    archive: Archive,
+    tokens: Tokens,
+    *,
+    call_seconds: float = 30.0,
+    egress: Egress = "open",
+    **environment: str,
 ) -> AsyncIterator[SpritesHost]:
     async with SpritesHost(
         TOKEN,
@@ -83,6 +90,7 @@ async def host_of(
         api_url=emulator.url,
         environment=environment,
         call_seconds=call_seconds,
+        egress=egress,
     ) as host:
         yield host
 

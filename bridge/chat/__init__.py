@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from bridge.config import DEFAULT_DATA, LOCAL_PERSON, from_environment, person_token
+from bridge.config import LOCAL_PERSON, from_environment, person_token
 from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
 
 if TYPE_CHECKING:
@@ -24,10 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         type=Path,
-        default=DEFAULT_DATA,
         metavar="DIR",
         help="the bridge on this machine with that data, started for as long as this lasts when none runs "
-        "(default: ./data)",
+        "(default: SPRITE_DATA, else data/ in the checkout)",
     )
     parser.add_argument("--person", default=LOCAL_PERSON, metavar="NAME", help=f"as whom (default: {LOCAL_PERSON})")
     parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether an agent started now asks first")

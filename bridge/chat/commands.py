@@ -75,6 +75,7 @@ class Commands:
         self._link = link
         self._commands = {
             "/new": _Command("/new", "ends this session; what was said is remembered", self._new),
+            "/stop": _Command("/stop", "stops the turn, or what goes on in the background", self._stop),
             "/memory": _Command("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             "/search": _Command("/search QUERY", "searches everything ever said and learned", self._search),
             "/cards": _Command("/cards", "the cards on the canvas", self._cards),
@@ -101,6 +102,11 @@ class Commands:
         if await self._ask(System(action="new_session"), "ending the session", _MODEL_SECONDS) is not None:
             text = "A new session begins with your next message. What was said is remembered."
             await self._screen.show(drawing.note(text))
+        return True
+
+    async def _stop(self, _rest: str) -> bool:
+        if not await self._conversation.interrupt():
+            await self._screen.line(drawing.note("nothing is running"))
         return True
 
     async def _flush(self, _rest: str) -> bool:

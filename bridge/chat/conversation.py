@@ -11,12 +11,14 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from rich.text import Text
+
 from bridge.chat import drawing
 from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
 from bridge.chat.turn import Turns
 from bridge.chat.untrusted import one_line
-from sprite.protocol.events import AgentEvent, Ending, Started
+from sprite.protocol.events import AgentEvent, Ending, Failed, Started
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
     MAX_MISSION_CHARS,
@@ -32,6 +34,7 @@ from sprite.protocol.messages import (
     Permission,
     PermissionRequest,
     PermissionResolved,
+    SessionUpdate,
     StateSync,
     Status,
     System,
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from sprite.protocol.shapes import MemoryState, SessionState
+    from sprite.protocol.shapes import BackgroundWork, MemoryState, SessionState, Stopped
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {
@@ -76,6 +79,10 @@ class Conversation:
         self.turns = 0
         self.waiting = 0
         self.learnings = 0
+        #: What the agent has at work beside its turns.
+        self.background: list[BackgroundWork] = []
+        #: What of it was to be stopped, by its id: it is gone when the answer comes.
+        self._stopping: dict[str, str] = {}
         self.synced = False
         self._link = link
         self._screen = screen
@@ -117,9 +124,10 @@ class Conversation:
         return mission_id
 
     async def interrupt(self) -> bool:
-        """Stops the running turn; False if nothing runs."""
-        if self.turn is None and not self._outstanding:
+        """Stops the running turn, or what goes on where none runs; False if nothing does."""
+        if self.turn is None and not self._outstanding and not self.background:
             return False
+        self._stopping = {work.id: work.title for work in self.background}
         try:
             self._link.post(Interrupt())
         except NotConnectedError:
@@ -129,8 +137,11 @@ class Conversation:
                 self.turn.doing = "stopping"
         return True
 
-    async def answer(self, decision: Decision) -> None:
-        """Gives the person's word on the question that is shown."""
+    async def answer(self, decision: Decision, request_id: str | None = None) -> None:
+        """Gives the person's word on the question that is shown: on the named one, if that is still the one."""
+        if request_id is not None and (not self.questions or self.questions[0].request_id != request_id):
+            await self._screen.line(drawing.note("  that question is not open any more"), below=True)
+            return
         if not self.questions:
             return
         request = self.questions.popleft()
@@ -201,6 +212,10 @@ class Conversation:
                 await self._keep_questions([*(q for q in self.questions if q.request_id != request_id), event])
             case PermissionResolved(request_id=request_id):
                 await self._keep_questions([q for q in self.questions if q.request_id != request_id])
+            case SessionUpdate(session=session):
+                self._count_session(session)
+                if not session.background:
+                    await self._keep_questions([q for q in self.questions if not q.background])
             case ChatSaid(mission_id=mission_id, text=text) if mission_id not in self._outstanding:
                 # Somebody's other page or terminal.
                 await self._screen.show(drawing.said(text))
@@ -214,6 +229,8 @@ class Conversation:
         elif isinstance(answer, Error):
             self._outstanding.pop(reply_to or "", None)
             await self._screen.show(drawing.problem(answer.message))
+        elif isinstance(answer, Ack) and answer.stopped:
+            await self._tell_stopped(answer.stopped)
         elif answer.status == "queued" and reply_to is not None and reply_to in self._outstanding:
             self._queued.add(reply_to)
             await self._screen.line(drawing.note(f"  queued, position {answer.position}"), below=True)
@@ -228,9 +245,19 @@ class Conversation:
             return
         if event.mission_id is not None:
             self._outstanding.pop(event.mission_id, None)
-        # A turn that is over has no open question.
-        await self._keep_questions([q for q in self.questions if q.mission_id != event.mission_id])
+        # A turn that is over waits for no word any more, whoever answered; what it left at work may.
+        crashed = isinstance(event, Failed) and event.code == "crashed"
+        await self._keep_questions(
+            [q for q in self.questions if q.mission_id != event.mission_id or (q.background and not crashed)]
+        )
         self._refresh()
+
+    async def _tell_stopped(self, stopped: list[Stopped]) -> None:
+        """Turns say themselves that they ended; nothing else says it of what went on beside them."""
+        for one in stopped:
+            if one.kind not in {"mission", "turn"}:
+                what = one_line(self._stopping.get(one.id, "")) or f"the {one.kind} in the background"
+                await self._screen.line(Text(f"■ stopped {what}", style="yellow"))
 
     async def _keep_questions(self, asked: list[PermissionRequest]) -> None:
         """Shows the first of the open questions, if it is not the one that is shown."""
@@ -257,7 +284,8 @@ class Conversation:
     async def _sync(self, sync: StateSync) -> None:
         self._count(sync.session, sync.memory)
         self.cards = {card.card_id: card for card in sync.cards if not card.archived}
-        self._turns.set_running(sync.session.running_mission_id)
+        running = sync.running.mission_id if sync.running is not None else None
+        self._turns.set_running(running or sync.session.running_mission_id)
         await self._keep_questions(sync.permissions)
         if self.synced:
             await self._settle(sync)
@@ -286,9 +314,13 @@ class Conversation:
                     await self._turns.show_missed(message.text)
 
     def _count(self, session: SessionState, memory: MemoryState) -> None:
-        self.turns = session.turns
+        self._count_session(session)
         self.waiting = memory.waiting
         self.learnings = memory.learnings
+
+    def _count_session(self, session: SessionState) -> None:
+        self.turns = session.turns
+        self.background = session.background
 
     def _refresh(self) -> None:
         """Asks for the numbers of the state line, where that can be done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
 
@@ -43,7 +44,9 @@ class _Endpoint:
 class LocalEndpoint(_Endpoint):
     """`connect` finds the bridge that runs on a data folder; where none does, it starts one for as long as we last.
 
-    `on_death` is called when that one cannot go on.
+    Only before the first connection is one started: a bridge that ended since is for its owner to start again, and
+    ours would hold the folder against it. For the same reason ours ends when `bridge serve` asks for the folder.
+    `on_death` is called when ours cannot go on.
     """
 
     def __init__(self, settings: Settings, person: str, on_death: Callable[[], None]) -> None:
@@ -51,16 +54,23 @@ class LocalEndpoint(_Endpoint):
         self._settings = settings
         self._person = person
         self._on_death = on_death
+        self._may_start = True
+        self._bridge = AsyncExitStack()
+        self._giving_way: asyncio.Task[None] | None = None
         #: Whether the bridge in use was started here, and so ends here.
         self.is_ours = False
 
     async def connect(self) -> aiohttp.ClientWebSocketResponse:
         """See BridgeLink."""
         try:
-            return await self._connected()
-        except NoBridgeError:
+            socket = await self._connected()
+        except NoBridgeError as error:
+            if not self._may_start:
+                raise BridgeUnreachableError(self._gone()) from error
             await self._start()
-        return await self._connected()
+            socket = await self._connected()
+        self._may_start = False
+        return socket
 
     async def _connected(self) -> aiohttp.ClientWebSocketResponse:
         async with AsyncExitStack() as opening:
@@ -74,13 +84,27 @@ class LocalEndpoint(_Endpoint):
         from bridge.app import running
 
         try:
-            await self._stack.enter_async_context(running(self._settings, self._on_death))
+            await self._bridge.enter_async_context(running(self._settings, self._on_death, self._give_way))
         except FolderTakenError as error:
             # One that is just starting, or just stopping: the next attempt knows.
             raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
         except OperatorError as error:
             raise BridgeUnreachableError(str(error), for_good=True) from error
+        self._stack.push_async_callback(self._end_bridge)
         self.is_ours = True
+
+    def _gone(self) -> str:
+        if self._giving_way is not None:
+            return f"{self._settings.data} is served by another bridge from here on."
+        return f"No bridge runs on {self._settings.data} any more. Start it again, or leave and come back."
+
+    def _give_way(self) -> None:
+        self.is_ours = False
+        if self._giving_way is None:
+            self._giving_way = asyncio.create_task(self._bridge.aclose(), name="chat-gives-way")
+
+    async def _end_bridge(self) -> None:
+        await (self._giving_way or self._bridge.aclose())
 
 
 class RemoteEndpoint(_Endpoint):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sprite.protocol.messages import Status
     from sprite.protocol.rows import LearningRow, SearchHit
-    from sprite.protocol.shapes import FileState
+    from sprite.protocol.shapes import FileState, SessionState
 
 _HIT_CHARS = 300
 
@@ -100,7 +100,7 @@ def status(state: Status, *, link: str) -> Table:
         ("model", state.model or "the CLI's choice"),
         ("permissions", limit.get(state.permissions, state.permissions)),
         ("session", counted(session.turns, "turn") if session.session_id else "begins with your next message"),
-        ("under way", _under_way(session.running_mission_id, session.queued)),
+        ("under way", _under_way(session)),
         (
             "memory",
             f"{counted(memory.turns, 'turn')}, {counted(memory.learnings, 'learning')}, {memory.waiting} waiting",
@@ -123,6 +123,9 @@ def when(at: float | None) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _under_way(running: str | None, queued: int) -> str:
-    now = "a message is being worked on" if running else "nothing"
-    return f"{now}, {queued} queued" if queued else now
+def _under_way(session: SessionState) -> str:
+    parts = ["the agent is at work" if session.running_mission_id else "nothing"]
+    if session.queued:
+        parts.append(f"{session.queued} queued")
+    titles = "; ".join(work.title for work in session.background)
+    return ", ".join([*parts, f"in the background: {titles}"] if titles else parts)

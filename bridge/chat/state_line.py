@@ -30,6 +30,8 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
         return f"{spinner} {conversation.busy_with}…"
     turns, waiting = conversation.turns, conversation.waiting
     parts = ["idle", counted(turns, "turn")]
+    if conversation.background:
+        parts.append(f"{counted(len(conversation.background), 'job')} in the background: Ctrl-C stops")
     if waiting:
         parts.append(f"{waiting} waiting to be remembered")
     return " · ".join(parts)

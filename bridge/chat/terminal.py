@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.document import Document
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
@@ -62,7 +63,10 @@ class Terminal:
     ) -> None:
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
-        self._entered: asyncio.Queue[str | None] = asyncio.Queue()
+        #: Lines, each with the question that was shown when it was begun.
+        self._entered: asyncio.Queue[tuple[str, str | None]] = asyncio.Queue()
+        self._asked: str | None = None
+        self._had_text = False
         self._tail = ""
         self._drawn_tail: tuple[str, int, FormattedText] = ("", 0, FormattedText())
         self._last = ""
@@ -80,6 +84,7 @@ class Terminal:
             input=source,
             output=output,
         )
+        self._session.default_buffer.on_text_changed += self._typed
         self._session.app.min_redraw_interval = _REDRAW_SECONDS
 
     @property
@@ -123,11 +128,13 @@ class Terminal:
 
     async def _work(self, conversation: Conversation, commands: Commands) -> None:
         """Do what was entered in order, while the prompt stays open."""
-        while (text := await self._entered.get()) is not None:
-            # Only a whole line answers: a first letter may begin a message that says anything.
-            decision = DECISIONS.get(text.strip().lower()) if conversation.questions else None
+        while True:
+            text, asked = await self._entered.get()
+            # Only a whole line answers: a first letter may begin a message that says anything. And it answers only what
+            # was asked when it was begun: a question that comes while a "yes" is written to the agent is none of its.
+            decision = DECISIONS.get(text.strip().lower()) if asked is not None else None
             if decision is not None:
-                await conversation.answer(decision)
+                await conversation.answer(decision, asked)
             elif text.startswith("/"):
                 if not await commands.run(text):
                     break
@@ -217,8 +224,16 @@ class Terminal:
         text = buffer.text
         if text.strip():
             buffer.append_to_history()
+            asked = self._asked
             buffer.reset()
-            self._entered.put_nowait(text)
+            self._entered.put_nowait((text, asked))
+
+    def _typed(self, buffer: Buffer) -> None:
+        """Notes what was asked when a line was begun."""
+        if buffer.text and not self._had_text:
+            questions = self._conversation.questions if self._conversation is not None else None
+            self._asked = questions[0].request_id if questions else None
+        self._had_text = bool(buffer.text)
 
     def _ctrl_c(self, event: KeyPressEvent) -> None:
         event.app.create_background_task(self._interrupt(had_text=bool(event.current_buffer.text)))

@@ -40,10 +40,14 @@ class Turn:
 
 
 class Turns:
-    """Shows one turn after another; `current` is the one that runs."""
+    """Shows one turn after another; `current` is the one that runs.
+
+    A mission may wait while a turn that the agent began by itself runs: both are under way, and one of them is current.
+    """
 
     def __init__(self, screen: Screen) -> None:
         self.current: Turn | None = None
+        self._under_way: dict[str | None, Turn] = {}
         self._screen = screen
         self._reply = StreamedReply(by_line=screen.by_line)
         self._tools: dict[str, str] = {}
@@ -51,10 +55,11 @@ class Turns:
 
     def set_running(self, mission_id: str | None) -> None:
         """Believe a snapshot about what runs."""
-        if mission_id is None:
-            self.current = None
-        elif self.current is None or self.current.mission_id != mission_id:
-            self.current = Turn(mission_id, time.monotonic())
+        known = self._under_way.get(mission_id)
+        self._under_way.clear()
+        self.current = None
+        if mission_id is not None:
+            self.current = self._under_way[mission_id] = known or Turn(mission_id, time.monotonic())
 
     async def lose(self) -> None:
         """The connection broke: what streams on will have a hole, so the whole text is waited for."""
@@ -70,8 +75,9 @@ class Turns:
         if isinstance(event, Ending):
             await self._end(event)
             return
-        if self.current is None or self.current.mission_id != event.mission_id:
-            self.current = Turn(event.mission_id, time.monotonic())
+        if event.mission_id not in self._under_way:
+            self._under_way[event.mission_id] = Turn(event.mission_id, time.monotonic())
+        self.current = self._under_way[event.mission_id]
         match event:
             case TextDelta() | WholeText():
                 await self._text(self.current, event)
@@ -80,7 +86,7 @@ class Turns:
             case ToolResult():
                 await self._tool_ended(self.current, event)
             case Started() if not is_ours:
-                text = "a message from elsewhere" if event.mission_id else "the agent goes on by itself"
+                text = "a message from elsewhere" if event.origin == "person" else "the agent goes on by itself"
                 await self._screen.line(drawing.note(f"▸ {text}"))
             case Compacting():
                 self.current.doing = "making room"
@@ -116,7 +122,8 @@ class Turns:
         await self._screen.line(drawing.tool_ended(shown, event.summary, is_error=event.is_error))
 
     async def _end(self, event: Ending) -> None:
-        has_text = self.current is not None and self.current.has_text
+        turn = self._under_way.pop(event.mission_id, None)
+        has_text = turn is not None and turn.has_text
         whole = event.text if isinstance(event, Complete) and event.text and not has_text else None
         await self._screen.reply(self._reply.finish(whole), "")
         if isinstance(event, Interrupted):
@@ -124,5 +131,6 @@ class Turns:
         elif isinstance(event, Failed):
             advice = "Sending it again may work." if event.retryable else ""
             await self._screen.show(drawing.problem(event.message or "The turn failed.", advice))
-        self.current = None
-        self._tools.clear()
+        self.current = next(iter(self._under_way.values()), None)
+        if self.current is None:
+            self._tools.clear()

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from bridge import app, data_folder
-from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
+from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
 from bridge.door.people import Person
 from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
 from bridge.hosts.host import HostError
@@ -89,7 +89,7 @@ def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help="default: ./data")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,23 +8,30 @@ import logging
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
+from bridge import data_folder
 from bridge.app import Bridge, running
-from bridge.config import DEFAULT_DATA, DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
+from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.observing import logs
+from bridge.operating.control import ControlError, ask, control_session
 from bridge.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
+
+#: A chat's bridge stops its sprite first, which stores what was said.
+_GIVING_WAY_SECONDS = 120.0
+_POLL_SECONDS = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `serve`."""
     parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on (default: {DEFAULT_HOST})")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 picks a free one (default: {DEFAULT_PORT})")
-    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help="default: ./data")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where sprites live (default: local)"
     )
@@ -64,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     end_on_signals(stop)
+    await _take_over(settings, stop)
     async with running(settings, stop.set) as bridge:
         log.info("listening on %s, sprites by provider %s", bridge.url, settings.provider)
         _greet(settings, bridge)
@@ -73,6 +81,19 @@ async def _serve(settings: Settings) -> None:
             # A terminal that is gone takes no words any more.
             with suppress(OSError):
                 sys.stderr.write("bridge: stopping; what is said is being stored (once more Ctrl-C ends at once)\n")
+
+
+async def _take_over(settings: Settings, stop: asyncio.Event) -> None:
+    """Ask a chat's own bridge on this folder to end; whoever else has it keeps it."""
+    if not data_folder.is_taken(settings):
+        return
+    with suppress(ControlError):
+        async with control_session(settings.run) as session:
+            await ask(session, "POST", "/give-way")
+        deadline = time.monotonic() + _GIVING_WAY_SECONDS
+        while data_folder.is_taken(settings) and not stop.is_set() and time.monotonic() < deadline:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
 
 
 def end_on_signals(stop: asyncio.Event) -> None:
@@ -92,7 +113,7 @@ def end_on_signals(stop: asyncio.Event) -> None:
 
 
 def _greet(settings: Settings, bridge: Bridge) -> None:
-    lines = [f"bridge listening on {bridge.address}"]
+    lines = [f"bridge listening on {bridge.address}", f"Agents and their memory are kept in {settings.data}."]
     if settings.uses_offline_model:
         lines.append("The model is the built-in offline stand-in, not Claude. Set ANTHROPIC_API_KEY for Claude.")
     if bridge.login_token is not None:

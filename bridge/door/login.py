@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from itsdangerous import BadSignature, TimestampSigner
 
-from bridge.config import DEFAULT_DATA, Settings, is_loopback
+from bridge.config import Settings, default_data, is_loopback
 from bridge.door.messages import page
 from bridge.door.people import SESSION_SECONDS, LinkProblem, People, Session
 
@@ -63,7 +63,7 @@ class Doorkeeper:
         # Without a name of its own, a bridge that listens for others cannot know what it is called.
         self._any_host = not settings.is_loopback and settings.public_url is None
         is_here = settings.is_loopback and settings.public_url is None
-        folder = "" if settings.data == DEFAULT_DATA.resolve() else f" --data {shlex.quote(str(settings.data))}"
+        folder = "" if settings.data == default_data() else f" --data {shlex.quote(str(settings.data))}"
         here = (_NEW_LINK_HERE, f"`{_NEW_LINK_COMMAND}{folder}`")
         self._new_link = here if is_here else _NEW_LINK_ELSEWHERE
         # Asked with every call of a model, and nearly always the same.

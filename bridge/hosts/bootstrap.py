@@ -42,11 +42,15 @@ class UpdateFailedError(HostError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a VM should be. `settings` are SPRITE_* for the sprite, `allowed` the domains it may reach."""
+    """What a VM should be. `settings` are SPRITE_* for the sprite.
+
+    `allowed` are the domains it may reach, `installing` those while packages are installed; none means all.
+    """
 
     archive: Archive
     base_url: str
     allowed: tuple[str, ...]
+    installing: tuple[str, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -161,7 +165,7 @@ class Bootstrap:
         """Everything that can be done beside a sprite that runs. The (release, environment) in use, None if none is."""
         names = {"release": release.removeprefix("releases/"), "environment": self._environment}
         report("updating", "Setting the network policy.")
-        await self._machine.restrict(self._plan.allowed)
+        await self._machine.restrict(self._plan.installing)
         report("updating", "Sending the code.")
         await self._machine.write(f"{vm_scripts.SYSTEM}/next.tar.gz", self._plan.archive.data)
         report("updating", "Unpacking it.")
@@ -179,6 +183,9 @@ class Bootstrap:
             await self._run(remove, "removing the packages", _SHORT_SECONDS)
             await self._install_packages(names, report)
             await self._run(vm_scripts.DOCTOR.format(**names), "the self-check", _DOCTOR_SECONDS)
+        if self._plan.allowed != self._plan.installing:
+            report("updating", "Closing the network.")
+            await self._machine.restrict(self._plan.allowed)
         return (in_use[0], in_use[1]) if len(in_use) == 2 else None  # noqa: PLR2004 - a release, an environment
 
     async def _install_packages(self, names: Mapping[str, str], report: Report) -> None:

@@ -21,6 +21,8 @@ Phase = Literal["connecting", "waking", "updating"]
 #: Says how far it is, in words a person understands; returns at once.
 Report = Callable[[Phase, str], None]
 State = Literal["absent", "stopped", "running", "warm", "cold", "unknown"]
+#: What a VM may reach: everything, the bridge and the package index, or the bridge alone.
+Egress = Literal["open", "packages", "bridge"]
 
 _READ_BYTES = 1 << 16
 _CLOSE_SECONDS = 2.0

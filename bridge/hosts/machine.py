@@ -93,10 +93,10 @@ class Machine:
                 raise
 
     async def restrict(self, allowed: Sequence[str]) -> None:
-        """Lets it reach these domains and no others."""
+        """Lets it reach these domains and no others; none named, all of the internet."""
         rules = [sprites.PolicyRule(domain=domain, action="allow") for domain in allowed]
-        # An empty list would mean everything; the last rule makes it mean nothing else.
-        policy = sprites.NetworkPolicy([*rules, sprites.PolicyRule(domain="*", action="deny")])
+        # An empty list means everything; the last rule makes any other mean nothing else.
+        policy = sprites.NetworkPolicy([*rules, sprites.PolicyRule(domain="*", action="deny")] if rules else [])
         await self._call("setting the network policy", lambda: self._sprite.update_network_policy(policy))
 
     async def checkpoint(self, comment: str) -> None:

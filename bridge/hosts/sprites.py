@@ -22,6 +22,7 @@ from bridge.hosts.greeting import greet, is_at_work
 from bridge.hosts.host import (
     Access,
     Channel,
+    Egress,
     HostError,
     HostState,
     NoSuchFileError,
@@ -48,13 +49,13 @@ _SEEN_SECONDS = 600.0
 #: An update waits so long at most for a mission to end: that one runs is only the sprite's word.
 _PUT_OFF_SECONDS = 3600.0
 #: A sprite's settings that its VM gets; everything else of our environment stays here.
-_SETTINGS = ("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_DAILY_USD")
+_SETTINGS = ("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_DAILY_USD", "SPRITE_OFFLINE")
 
 
 class SpritesHost:
     """`async with SpritesHost(...) as host:`; see Host.
 
-    `base_url` is where a VM reaches the model proxy: its host is the only one it may reach beside the package index.
+    `base_url` is where a VM reaches the model proxy; what else it reaches, `egress` says (see Settings).
     `access` mints a model token, `knows` says whose one is (None: revoked). A call that is not known to take
     longer has `call_seconds`.
     """
@@ -69,6 +70,7 @@ class SpritesHost:
         base_url: str,
         api_url: str = "https://api.sprites.dev",
         environment: Mapping[str, str],
+        egress: Egress = "open",
         package_index: tuple[str, ...] = PACKAGE_INDEX,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
@@ -80,8 +82,9 @@ class SpritesHost:
         self._plan = Plan(
             archive,
             base_url,
-            tuple(dict.fromkeys([urlsplit(base_url).hostname or "", *package_index])),
-            {name: environment[name] for name in _SETTINGS if environment.get(name)},
+            *_reachable(egress, urlsplit(base_url).hostname or "", package_index),
+            {name: environment[name] for name in _SETTINGS if environment.get(name)}
+            | ({} if egress == "open" else {"SPRITE_EGRESS": egress}),
         )
         self._vms: dict[str, _VM] = {}
         self._stack = AsyncExitStack()
@@ -271,6 +274,14 @@ class _VM:
             return await is_at_work(await self.machine.connect(PORT), token)
         except HostError:
             return False
+
+
+def _reachable(egress: Egress, bridge: str, package_index: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The domains that a VM may reach, always and while packages are installed; none named, all of them."""
+    if egress == "open":
+        return (), ()
+    packages = tuple(dict.fromkeys([bridge, *package_index]))
+    return (packages if egress == "packages" else (bridge,)), packages
 
 
 async def _with_first(first: bytes | None, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

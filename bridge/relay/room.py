@@ -95,7 +95,10 @@ class Room:
         #: A state that everybody gets is about to come; it counts how often the live stream began anew.
         self._sync_is_due = True
         self._generation = 0
-        self._running: str | None = None
+        #: The turns under way: a mission's, and beside it one that the agent began by itself.
+        self._running: set[str] = set()
+        #: When the sprite stops keeping its VM awake for work in the background.
+        self._held_until: float | None = None
         self._mission_log = MissionLog(sprite)
         self._active_at = time.monotonic()
         self._seen_at: float | None = None
@@ -193,7 +196,8 @@ class Room:
     def rests(self) -> bool:
         """Whether the room has been idle long enough, with nothing under way and nothing to deliver."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
-        return idle and self._running is None and self._requests.is_empty
+        is_held = self._held_until is not None and time.time() < self._held_until
+        return idle and not self._running and not is_held and self._requests.is_empty
 
     @property
     def awaits_state(self) -> bool:
@@ -233,7 +237,7 @@ class Room:
                 self._begin_anew(self._link.welcome)
             self._broadcast(message)
         elif isinstance(message.payload, _EVENTS):
-            self._note_running(message.payload)
+            self._note_work(message.payload)
             self._broadcast(message)
 
     def _begin_anew(self, welcome: AuthOk) -> None:
@@ -249,7 +253,9 @@ class Room:
 
         What was said before may have been forgotten, so it is not replayed from here any more.
         """
-        self._running = sync.session.running_mission_id
+        running = [] if sync.running is None else [sync.running.mission_id]
+        self._running = {*running, *filter(None, [sync.session.running_mission_id])}
+        self._held_until = sync.session.held_until
         if self._sync_is_due:
             self._sync_is_due = False
         else:
@@ -273,11 +279,15 @@ class Room:
         for member in tuple(self._live):
             member.event(frame, message.seq)
 
-    def _note_running(self, payload: object) -> None:
-        if isinstance(payload, AgentEvent) and payload.mission_id is not None:
-            self._running = None if isinstance(payload, Ending) else payload.mission_id
+    def _note_work(self, payload: object) -> None:
+        if isinstance(payload, SessionUpdate):
+            self._held_until = payload.session.held_until
+        elif isinstance(payload, AgentEvent) and payload.mission_id is not None:
             if isinstance(payload, Ending):
+                self._running.discard(payload.mission_id)
                 self._mission_log.ended(payload)
+            else:
+                self._running.add(payload.mission_id)
 
     # --- bringing members up to date ---
 

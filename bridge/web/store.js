@@ -19,7 +19,7 @@ export function createStore() {
     link: { state: 'connecting', detail: '', since: Date.now() },
     limits: LIMITS,
     loaded: false,
-    session: { session_id: null, started_at: null, turns: 0, running_mission_id: null, queued: 0 },
+    session: { session_id: null, started_at: null, turns: 0, running_mission_id: null, queued: 0, background: [] },
     status: null,
     model: null,
     stacks: [],
@@ -79,16 +79,26 @@ export function createStore() {
     },
     agent_event(payload, message) {
       conversation.event(payload, message.timestamp);
+      const { running_mission_id: running, turns } = state.session;
       if (payload.event === 'started') {
-        state.session = { ...state.session, running_mission_id: payload.mission_id };
-      } else if (ENDED.has(payload.event) && payload.mission_id === state.session.running_mission_id) {
-        state.session = { ...state.session, running_mission_id: null, turns: state.session.turns + 1 };
+        // A mission may wait for a turn that the agent began by itself: then it is what Stop is for.
+        const waits = payload.origin === 'agent' && running !== null;
+        if (!waits) state.session = { ...state.session, running_mission_id: payload.mission_id };
+      } else if (ENDED.has(payload.event) && payload.mission_id === running) {
+        const own = conversation.find(running ?? '')?.origin === 'agent';
+        state.session = { ...state.session, running_mission_id: null, turns: turns + (own ? 0 : 1) };
       }
       touch('chat');
       // Most events are pieces of text, hundreds of them a reply.
       if (payload.event === 'text_delta') return;
       state.permissions = conversation.openPermissions();
       touch('session', 'permissions');
+    },
+    session_update(payload) {
+      state.session = payload.session;
+      if (!payload.session.background?.length) conversation.backgroundEnded();
+      state.permissions = conversation.openPermissions();
+      touch('session', 'chat', 'permissions');
     },
     chat_said(payload) {
       conversation.said(payload);

@@ -63,15 +63,19 @@ COMPACT_COMMAND = "/compact"
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What the agent is given: tools, hooks, and (in `ask` mode) somebody to ask."""
+    """What the agent is given: tools, hooks, (in `ask` mode) somebody to ask, and the CLI to start; None: the SDK's."""
 
     tools: list[SdkMcpTool[Any]]
     hooks: dict[HookEvent, list[HookMatcher]]
     can_use_tool: CanUseTool | None
+    cli_path: Path | None
 
 
 class Conversation:
-    """The CLI at work. `on_message` gets every message in order; `on_death` is told in words, once."""
+    """The CLI at work. `on_message` gets every message in order; `on_death` is told in words, once.
+
+    `on_end` is called when the CLI is gone, however that came about.
+    """
 
     def __init__(
         self,
@@ -81,12 +85,14 @@ class Conversation:
         *,
         on_message: Callable[[Message], Awaitable[None]],
         on_death: Callable[[str], Awaitable[None]],
+        on_end: Callable[[], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._equipment = equipment
         self._prompt_file = prompt_file
         self._on_message = on_message
         self._on_death = on_death
+        self._on_end = on_end
         self._client: ClaudeSDKClient | None = None
         self._tasks = TaskSet()
         self._stderr: list[str] = []
@@ -125,16 +131,18 @@ class Conversation:
             self.alive = False
             raise AgentError(f"The agent's process has died: {self._last_words(error)}") from error
 
-    async def interrupt(self) -> None:
-        """Asks the CLI to stop its turn. AgentError if it does not answer in time."""
-        if self._client is None:
-            return
-        try:
-            async with asyncio.timeout(INTERRUPT_TIMEOUT_SECONDS):
-                await self._client.interrupt()
-        except Exception as error:
-            # The SDK raises a bare Exception for a refused control request.
-            raise AgentError(f"The agent did not stop when asked: {error}") from error
+    async def interrupt(self, *, spare_background: bool) -> None:
+        """Asks the CLI to stop its turn, and with it its agents in the background unless these are to be spared.
+
+        AgentError if it does not answer in time.
+        """
+        if self._client is not None:
+            await _asked_to_stop(_sparing_interrupt(self._client) if spare_background else self._client.interrupt())
+
+    async def stop_task(self, task_id: str) -> None:
+        """Asks the CLI to stop work in the background. AgentError if it does not answer in time."""
+        if self._client is not None:
+            await _asked_to_stop(self._client.stop_task(task_id))
 
     async def close(self) -> None:
         """Ends the CLI: politely, then by force."""
@@ -154,6 +162,7 @@ class Conversation:
             # Whatever the SDK says about a process that we have just ended is no news.
             await disconnecting
         await self._tasks.close()
+        await self._on_end()
 
     async def _read(self, client: ClaudeSDKClient) -> None:
         reason = "its output ended"
@@ -166,8 +175,9 @@ class Conversation:
                 log.exception("reading the agent's stream failed")
             reason = self._last_words(error)
         finally:
-            # Also where this task was ended from outside: a conversation that nobody reads is over.
+            # Also where this task was ended from outside: a conversation without a reader is over.
             self.alive = False
+            await self._on_end()
             if not self._closing:
                 await self._on_death(f"The agent's process has died: {reason}")
 
@@ -184,7 +194,7 @@ class Conversation:
             tools=TOOLS,
             disallowed_tools=NO_AGENTS,
             settings=json.dumps(CLI_SETTINGS),
-            cli_path=wrapped(BUNDLED_CLI, self._settings.run),
+            cli_path=wrapped(self._equipment.cli_path or BUNDLED_CLI, self._settings.run),
             resume=resume,
             max_turns=MAX_TURNS,
             permission_mode="bypassPermissions" if bypass else "default",
@@ -227,6 +237,24 @@ class Conversation:
 
     def _note_stderr(self, line: str) -> None:
         self._stderr = [*self._stderr[-STDERR_LINES + 1 :], line.strip()]
+
+
+async def _asked_to_stop(request: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(INTERRUPT_TIMEOUT_SECONDS):
+            await request
+    except Exception as error:
+        # The SDK raises a bare Exception for a refused control request.
+        raise AgentError(f"The agent did not stop when asked: {error}") from error
+
+
+async def _sparing_interrupt(client: ClaudeSDKClient) -> None:
+    """An interrupt that leaves agents in the background alone, which the CLI knows and the SDK does not offer."""
+    send = getattr(getattr(client, "_query", None), "_send_control_request", None)
+    if send is None:
+        await client.interrupt()
+    else:
+        await send({"subtype": "interrupt", "spare_background_tasks": True})
 
 
 async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

@@ -16,19 +16,23 @@ from claude_agent_sdk import (
     PermissionUpdate,
     ResultMessage,
     SystemMessage,
+    TaskNotificationMessage,
     TaskStartedMessage,
+    TaskUpdatedMessage,
     TextBlock,
     ToolPermissionContext,
     ToolResultBlock,
     ToolUseBlock,
     UserMessage,
 )
-from claude_agent_sdk.types import PermissionRuleValue
+from claude_agent_sdk.types import TERMINAL_TASK_STATUSES, PermissionRuleValue
 
+from sprite.agent.background import Background
 from sprite.agent.conversation import (
     Conversation,
     Equipment,
 )
+from sprite.agent.guarding import guarding
 from sprite.agent.permissions import (
     DeniedError,
     PermissionDesk,
@@ -38,9 +42,12 @@ from sprite.agent.translate import (
     result_of,
 )
 from sprite.agent.turn_result import TurnResult
+from sprite.boundary.guard import Guard
+from sprite.boundary.sandbox import Boundary, agent_command
 from sprite.config import Settings
 from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.feed import Feed
+from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.hooks import hook_matchers
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.recall.view import MemoryView
@@ -59,8 +66,13 @@ class Listener(Protocol):
     """Whom a conversation tells and asks; called by its reader and its hooks, one message after another."""
 
     @property
-    def running_mission_id(self) -> str | None:
-        """The mission under way."""
+    def turn_id(self) -> str | None:
+        """The turn that the agent is in: a mission's, or one that it began by itself."""
+        ...
+
+    @property
+    def background(self) -> Background:
+        """What goes on beside turns."""
         ...
 
     @property
@@ -70,7 +82,7 @@ class Listener(Protocol):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether somebody asked for the end of the mission under way."""
+        """Whether somebody asked for the end of the turn under way."""
         ...
 
     async def began(self, cli_session_id: str, model: str | None) -> None:
@@ -78,7 +90,7 @@ class Listener(Protocol):
         ...
 
     async def happened(self, event: AnyAgentEvent) -> None:
-        """The next event, still without its mission."""
+        """The next event of the turn under way, still without its id."""
         ...
 
     async def ended(self, result: TurnResult) -> None:
@@ -108,6 +120,8 @@ class Agent:
         feed: Feed,
         recorder: TurnRecorder,
         view: MemoryView,
+        boundary: Boundary,
+        watch: AgentWatch,
         desk: PermissionDesk,
         discreet: Discreet,
     ) -> None:
@@ -116,6 +130,9 @@ class Agent:
         self._feed = feed
         self._recorder = recorder
         self._view = view
+        self._watch = watch
+        self._boundary = boundary
+        self._guard = Guard(settings, sandboxed=boundary.holds)
         self._desk = desk
         self._discreet = discreet
 
@@ -124,8 +141,11 @@ class Agent:
 
         async def on_message(message: Message) -> None:
             self._capture(message)
-            for event in events_of(message, self._discreet):
-                await listener.happened(event)
+            _note_background(message, listener)
+            await self._follow_work(message)
+            if not _is_of_background(message, listener.background):
+                for event in events_of(message, self._discreet):
+                    await listener.happened(event)
             if isinstance(message, ResultMessage):
                 await listener.ended(result_of(message, interrupted=listener.is_interrupted))
             elif isinstance(message, SystemMessage) and message.subtype == "init":
@@ -135,10 +155,18 @@ class Agent:
             self._feed.publish(update, effects)
             await self._feed.drain()
 
+        hooks = hook_matchers(
+            self._recorder,
+            begins=self._watch.begins,
+            before_compaction=listener.before_compaction,
+            news=listener.news,
+        )
+        hooks["PreToolUse"] = [guarding(self._guard, self._watch.begins), *hooks.get("PreToolUse", [])]
         equipment = Equipment(
             tools=[*canvas_tools(self._workspace, publish, lambda: listener.stack_id), *memory_tools(self._view)],
-            hooks=hook_matchers(self._recorder, before_compaction=listener.before_compaction, news=listener.news),
+            hooks=hooks,
             can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener),
+            cli_path=agent_command(self._settings) if self._boundary.holds else None,
         )
         return Conversation(
             self._settings,
@@ -146,7 +174,20 @@ class Agent:
             self._settings.boot_prompt,
             on_message=on_message,
             on_death=listener.died,
+            on_end=self._watch.stops,
         )
+
+    async def _follow_work(self, message: Message) -> None:
+        """A turn's end, and what the agent begins and ends in the background."""
+        match message:
+            case TaskStartedMessage(task_id=task):
+                await self._watch.begins(task)
+            case TaskNotificationMessage(task_id=task):
+                await self._watch.ends(task)
+            case TaskUpdatedMessage(task_id=task, status=status) if status in TERMINAL_TASK_STATUSES:
+                await self._watch.ends(task)
+            case ResultMessage():
+                await self._watch.ends()
 
     def _capture(self, message: Message) -> None:
         """What only the stream knows of a turn: its texts, and calls that no hook reports."""
@@ -174,8 +215,11 @@ class Agent:
         ) -> PermissionResultAllow | PermissionResultDeny:
             if tool.startswith(OWN_TOOLS):
                 return PermissionResultAllow()
+            begun_by = listener.background.turn_of(context.agent_id)
             try:
-                decision = await self._desk.ask(listener.running_mission_id, tool, tool_input)
+                decision = await self._desk.ask(
+                    begun_by or listener.turn_id, tool, tool_input, of_background=begun_by is not None
+                )
             except DeniedError as denied:
                 return PermissionResultDeny(message=str(denied))
             if decision == "always":
@@ -183,6 +227,29 @@ class Agent:
             return PermissionResultAllow()
 
         return ask
+
+
+def _note_background(message: Message, listener: Listener) -> None:
+    background = listener.background
+    match message:
+        case TaskStartedMessage(task_id=task_id, tool_use_id=str(call_id)):
+            background.started(task_id, call_id)
+        case (
+            TaskUpdatedMessage(task_id=task_id, status=status) | TaskNotificationMessage(task_id=task_id, status=status)
+        ):
+            background.ended(task_id, status)
+        case SystemMessage(subtype="background_tasks_changed", data={"tasks": list(tasks)}):
+            background.changed(tasks, listener.turn_id)
+
+
+def _is_of_background(message: Message, background: Background) -> bool:
+    """Whether an agent in the background said or heard this: the turn that reports what it did has it in the log."""
+    if not isinstance(message, AssistantMessage | UserMessage):
+        return False
+    content = message.content if isinstance(message.content, list) else []
+    return background.has(
+        message.parent_tool_use_id, (block.id for block in content if isinstance(block, ToolUseBlock))
+    )
 
 
 def _always(tool: str, context: ToolPermissionContext) -> list[PermissionUpdate]:

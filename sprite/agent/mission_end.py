@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from sprite.agent.turn_result import TurnResult
 from sprite.database.transcript import Observation, Outcome
-from sprite.database.workspace import ChatAdded, Effect, MissionMoved, MissionStatus
+from sprite.database.workspace import ChatAdded, Effect, MissionMoved
 from sprite.errors import SpriteError
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
+from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 
 CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
+#: Nobody had asked for it, so nobody can send it again.
+OWN_CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept."
 
 _STATUS: dict[Outcome, MissionStatus] = {
     "complete": "complete",
@@ -25,20 +31,46 @@ def failed(mission_id: str, error: Exception) -> Failed:
     return Failed(mission_id, code, message, retryable=True)
 
 
-def left_open(mission_id: str, turn: Observation) -> AnyEnding:
-    """The end of a mission that a killed process had begun, by what the log knows of its turn."""
-    if turn.outcome == "complete":
-        return Complete(mission_id, text=turn.agent_response, usage=None, cost_usd=None, duration_ms=0)
-    if turn.outcome == "interrupted":
+def ended(
+    mission_id: str, result: TurnResult, texts: Sequence[str], cost_usd: float | None, duration_ms: int
+) -> AnyEnding:
+    """The end of a turn as the CLI says it; `texts` are what was said in it, where the CLI does not repeat that."""
+    if result.outcome == "interrupted":
         return Interrupted(mission_id)
-    return Failed(mission_id, "crashed", CRASHED_MESSAGE, retryable=True)
+    if result.failure is not None:
+        code, words, retryable = result.failure
+        return Failed(mission_id, code, words, retryable)
+    text = result.text or "\n\n".join(texts)
+    return Complete(mission_id, text=text, usage=result.usage, cost_usd=cost_usd, duration_ms=duration_ms)
 
 
-def rows(mission_id: str, outcome: Outcome, said: str, event: AnyEnding) -> list[Effect]:
-    """What an end writes: the mission's status, what the agent had said, and the error if it ended with one."""
+def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyEnding:
+    """The end of a turn that a killed process had begun, by what the log knows of it."""
+    if turn is not None and turn.outcome == "complete":
+        return Complete(mission_id, text=turn.agent_response, usage=None, cost_usd=None, duration_ms=0)
+    if turn is not None and turn.outcome == "interrupted":
+        return Interrupted(mission_id)
+    by_person = origin == "person"
+    return Failed(mission_id, "crashed", CRASHED_MESSAGE if by_person else OWN_CRASHED_MESSAGE, retryable=by_person)
+
+
+def rows(
+    mission_id: str,
+    outcome: Outcome,
+    said: str,
+    event: AnyEnding,
+    *,
+    origin: Origin = "person",
+    tools: Sequence[UsedTool] = (),
+) -> list[Effect]:
+    """What an end writes: the mission's status, what the agent had said and used, and the error if it ended with one.
+
+    A turn that no message asked for has a line of chat in any case.
+    """
     effects: list[Effect] = [MissionMoved(mission_id, _STATUS[outcome])]
-    if said.strip():
-        effects.append(ChatAdded("assistant", said, mission_id))
+    has_line = origin == "person" or isinstance(event, Failed)
+    if said.strip() or tools or not has_line:
+        effects.append(ChatAdded("assistant", said, mission_id, origin, tools))
     if isinstance(event, Failed):
-        effects.append(ChatAdded("error", event.message, mission_id))
+        effects.append(ChatAdded("error", event.message, mission_id, origin))
     return effects

@@ -41,15 +41,21 @@ class PermissionDesk:
         """The questions that are open, oldest first."""
         return list(self._requests.values())
 
-    async def ask(self, mission_id: str | None, tool: str, tool_input: dict[str, Any]) -> Literal["allow", "always"]:
-        """Waits for a person's answer. DeniedError on "deny", without a connected client, or if none comes in time."""
+    async def ask(
+        self, mission_id: str | None, tool: str, tool_input: dict[str, Any], *, of_background: bool = False
+    ) -> Literal["allow", "always"]:
+        """Waits for a person's word. DeniedError on "deny", with nobody there, or without an answer in time.
+
+        A question `of_background` work stays open when the turn ends that began this.
+        """
         if self._feed.audience == 0:
             raise DeniedError("Nobody is connected who could allow this. Say what you would have done instead.")
         request_id = str(uuid.uuid4())
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._open[request_id] = answer
         # Shown cut like anything else of a tool call: the question must fit a frame whatever the input is.
-        request = PermissionRequest(request_id, mission_id, tool, shown_input(tool_input, self._discreet))
+        shown = shown_input(tool_input, self._discreet)
+        request = PermissionRequest(request_id, mission_id, tool, shown, background=of_background)
         self._requests[request_id] = request
         self._feed.publish(request)
         decision: Decision | None = None
@@ -73,8 +79,18 @@ class PermissionDesk:
             raise PeerError("This question is not open any more.", code="not_found")
         answer.set_result(decision)
 
+    def withdraw(self, mission_id: str) -> None:
+        """The turn is over: its own open questions are answered with no."""
+        for request_id, request in self._requests.items():
+            if request.mission_id == mission_id and not request.background:
+                self._deny(request_id)
+
     def withdraw_all(self) -> None:
-        """The turn is over: open questions are answered with no."""
-        for answer in self._open.values():
-            if not answer.done():
-                answer.set_result("deny")
+        """Nothing goes on: open questions are answered with no."""
+        for request_id in self._open:
+            self._deny(request_id)
+
+    def _deny(self, request_id: str) -> None:
+        answer = self._open[request_id]
+        if not answer.done():
+            answer.set_result("deny")

@@ -12,23 +12,26 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from sprite.agent.background import Background
 from sprite.agent.inbox import Errand, Inbox
 from sprite.agent.mission_end import failed, left_open, rows
+from sprite.agent.own_turns import OwnTurns
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.session import Session
 from sprite.agent.text_stream import TextStream
 from sprite.agent.turn import Turn
 from sprite.agent.turn_result import TurnResult
+from sprite.agent.used_tools import used_tools
 from sprite.database.transcript import Outcome, TranscriptDB
-from sprite.database.workspace import MissionMoved, StoredMission, WorkspaceDB
+from sprite.database.workspace import Effect, MissionMoved, StoredMission, WorkspaceDB
 from sprite.errors import PeerError, SpriteError, StorageError
 from sprite.feed import Feed
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
-from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid
-from sprite.protocol.shapes import SessionState
+from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
+from sprite.protocol.shapes import SessionState, Stopped
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -55,6 +58,7 @@ class AgentRuntime:
         session: Session,
         desk: PermissionDesk,
         confidences: Confidences,
+        unattended_seconds: float,
     ) -> None:
         self._transcript = transcript
         self._workspace = workspace
@@ -68,13 +72,27 @@ class AgentRuntime:
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
         self._cooling: asyncio.TimerHandle | None = None
+        self._unattended_seconds = unattended_seconds
+        self._own = OwnTurns(
+            *(session, recorder, unattended_seconds),
+            publish=self._publish,
+            after_end=processor.turn_ended,
+            on_replaced=self._process_replaced,
+        )
+        session.background.watch(self._tell_session)
 
     # --- what the gateway asks for ---
 
     @property
     def is_busy(self) -> bool:
-        """Whether a mission runs or waits."""
-        return self._turn is not None or len(self._inbox) > 0
+        """Whether a turn runs or a mission waits."""
+        return self._turn is not None or self._own.current is not None or len(self._inbox) > 0
+
+    @property
+    def needs_machine(self) -> bool:
+        """Whether the machine should stay awake: for a turn, and for so long for work in the background."""
+        held_until = self._held_until()
+        return self.is_busy or (held_until is not None and time.time() < held_until)
 
     @property
     def model(self) -> str | None:
@@ -87,8 +105,11 @@ class AgentRuntime:
             session_id=self._session.id,
             started_at=self._session.started_at,
             turns=self._session.turns,
-            running_mission_id=self.running_mission_id,
+            running_mission_id=self._running_id(),
             queued=len(self._inbox.missions()),
+            busy=self.is_busy,
+            background=self.background.works(),
+            held_until=self._held_until(),
         )
 
     def queued(self) -> list[str]:
@@ -113,10 +134,19 @@ class AgentRuntime:
         """Returns when the missions before it have ended."""
         await self._inbox.in_turn(_nothing)
 
-    async def new_session(self) -> None:
-        """Ends the session after the missions before it, and curates what waits."""
-        await self._inbox.in_turn(lambda: self._end_session(SESSION_FLUSH_SECONDS))
+    async def new_session(self) -> list[Stopped]:
+        """Ends the session after the missions before it, and curates what waits; says what ended with it."""
+
+        async def end() -> list[Stopped]:
+            own = self._own.current
+            stopped = [Stopped(own.id, "turn")] if own is not None else []
+            stopped += [Stopped(work.id, work.kind) for work in self.background.works()]
+            await self._end_session(SESSION_FLUSH_SECONDS)
+            return stopped
+
+        stopped = await self._inbox.in_turn(end)
         self.expect_mission()
+        return stopped
 
     async def at_rest(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Runs something after the missions before it, with the session ended and nothing of the agent's running."""
@@ -135,16 +165,24 @@ class AgentRuntime:
         """Starts the agent ahead of a mission that may come, once nothing else waits; returns at once."""
         self._inbox.when_idle(self._warm_up)
 
-    def interrupt(self, mission_id: str | None) -> str:
-        """Stops the running mission, or takes back the named one that waits; its id. PeerError if there is none."""
-        turn = self._turn
+    async def interrupt(self, mission_id: str | None) -> list[Stopped]:
+        """Stops the named turn, or takes back the named mission that waits; without a name, see the protocol.
+
+        Says what it stopped. PeerError where nothing runs.
+        """
+        turn, own = self._turn, self._own.current
         if mission_id is not None and self._inbox.take_back(mission_id):
-            return mission_id
-        if turn is None or (mission_id is not None and mission_id != turn.mission.id):
-            raise PeerError("Nothing is running that could be stopped.", code="not_running")
-        turn.interrupt()
-        self._desk.withdraw_all()
-        return turn.mission.id
+            return [Stopped(mission_id, "mission")]
+        if turn is not None and mission_id in {None, turn.mission.id}:
+            turn.interrupt()
+            self._desk.withdraw(turn.mission.id)
+            return [Stopped(turn.mission.id, "mission")]
+        is_own = own is not None and mission_id in {None, own.id}
+        if own is not None and is_own:
+            self._desk.withdraw(own.id)
+        if is_own or (mission_id is None and self.background.works()):
+            return await self._own.stop(background=mission_id is None)
+        raise PeerError("Nothing is running that could be stopped.", code="not_running")
 
     # --- life ---
 
@@ -153,18 +191,25 @@ class AgentRuntime:
         await self._recorder.recover()
         for mission in await self._workspace.open_missions():
             turn = await self._transcript.turn_of(mission.id)
-            if turn is None and mission.session_id is not None:
+            by_person = mission.origin == "person"
+            if turn is None and mission.session_id is not None and by_person:
                 # Killed between its start and its first hook: nothing but the words is known.
                 self._recorder.begin_session(mission.session_id)
                 self._recorder.open_mission(mission.id, mission.text)
                 await self._recorder.close_mission("crashed")
                 turn = await self._transcript.turn_of(mission.id)
-            if turn is None:
+            if turn is None and by_person:
                 self._inbox.put(mission)
-            else:
-                event = left_open(mission.id, turn)
-                self._feed.publish(event, rows(mission.id, turn.outcome, turn.agent_response, event))
+                continue
+            event = left_open(mission.id, turn, mission.origin)
+            outcome: Outcome = "crashed" if turn is None else turn.outcome
+            said = "" if turn is None else turn.agent_response
+            tools = used_tools([] if turn is None else turn.tool_calls)
+            self._feed.publish(event, rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools))
         await self._session.restore()
+        if self._session.id is not None:
+            # What went on in the background was the killed process's, and clients may still show it.
+            self._tell_session()
 
     async def run(self) -> None:
         """Works the inbox until cancelled; call `stop` first for a clean end."""
@@ -177,8 +222,6 @@ class AgentRuntime:
                     log.exception("the inbox: %s failed", item)
                     self._turn = None
         finally:
-            if self._cooling is not None:
-                self._cooling.cancel()
             # Also where this task was ended from outside: the agent must not go on, and its turn is stored.
             try:
                 await self._end_session(SHUTDOWN_FLUSH_SECONDS)
@@ -190,7 +233,7 @@ class AgentRuntime:
         self._inbox.close()
         if self._turn is not None:
             self._turn.interrupt()
-            self._desk.withdraw_all()
+        self._desk.withdraw_all()
 
     async def _run_errand(self, errand: Errand) -> None:
         try:
@@ -207,7 +250,7 @@ class AgentRuntime:
 
     async def _warm_up(self) -> None:
         try:
-            if self._session.has_rested:
+            if self._session.has_rested and self._own.current is None and not self.background.works():
                 await self._end_session(SESSION_FLUSH_SECONDS)
             await self._session.warm_up(self)
         except SpriteError as error:
@@ -216,9 +259,8 @@ class AgentRuntime:
             return
         if self._cooling is not None:
             self._cooling.cancel()
-        self._cooling = asyncio.get_running_loop().call_later(
-            SPARE_SECONDS, lambda: self._inbox.when_idle(self._session.cool_down)
-        )
+        loop, cool_down = asyncio.get_running_loop(), self._session.cool_down
+        self._cooling = loop.call_later(SPARE_SECONDS, self._inbox.when_idle, cool_down)
 
     async def _end_session(self, flush_seconds: float) -> None:
         await self._session.close()
@@ -242,22 +284,47 @@ class AgentRuntime:
             if not isinstance(error, SpriteError):
                 log.exception("a mission failed unexpectedly")
             outcome, event = "error", failed(mission.id, error)
-        await self._recorder.close_mission(outcome, event.message if isinstance(event, Failed) else "")
+        observation = await self._recorder.close_mission(outcome, event.message if isinstance(event, Failed) else "")
+        turn.observation = observation or turn.observation
         await self._end(turn, outcome, event)
 
     async def _end(self, turn: Turn, outcome: Outcome, event: AnyEnding) -> None:
         self._session.turn_ended()
         self._turn = None
-        self._stream.release()
-        self._feed.publish(event, rows(turn.mission.id, outcome, "\n\n".join(turn.texts), event))
+        tools = used_tools([] if turn.observation is None else turn.observation.tool_calls)
+        self._publish(event, rows(turn.mission.id, outcome, "\n\n".join(turn.texts), event, tools=tools))
         await self._processor.turn_ended()
+
+    def _publish(self, event: AnyAgentEvent, effects: list[Effect]) -> None:
+        self._stream.release()
+        self._feed.publish(event, effects)
+
+    def _tell_session(self) -> None:
+        self._feed.publish(SessionUpdate(self.session_state()))
+
+    def _running_id(self) -> str | None:
+        if self._turn is not None:
+            return self._turn.mission.id
+        return self._recorder.task_id
+
+    def _held_until(self) -> float | None:
+        newest = max((work.since for work in self.background.works()), default=None)
+        return None if newest is None else newest + self._unattended_seconds
 
     # --- what the conversation tells and asks: see Listener ---
 
     @property
-    def running_mission_id(self) -> str | None:
-        """The mission under way."""
-        return self._turn.mission.id if self._turn else None
+    def turn_id(self) -> str | None:
+        """See Listener."""
+        own = self._own.current
+        if own is not None and not self._is_in_mission():
+            return own.id
+        return self._turn.mission.id if self._turn is not None else None
+
+    @property
+    def background(self) -> Background:
+        """See Listener."""
+        return self._session.background
 
     @property
     def stack_id(self) -> str | None:
@@ -267,6 +334,9 @@ class AgentRuntime:
     @property
     def is_interrupted(self) -> bool:
         """See Listener."""
+        own = self._own.current
+        if own is not None and not self._is_in_mission():
+            return own.is_interrupted
         return self._turn is not None and self._turn.is_interrupted
 
     async def began(self, cli_session_id: str, model: str | None) -> None:
@@ -279,35 +349,40 @@ class AgentRuntime:
 
     async def happened(self, event: AnyAgentEvent) -> None:
         """See Listener."""
-        turn = self._turn
-        if turn is not None and turn.asked and not self._recorder.in_task_turn:
-            event.mission_id = turn.mission.id
-            if isinstance(event, WholeText):
-                turn.texts.append(event.text)
-        if isinstance(event, TextDelta):
-            self._stream.add(event)
-            return
         if isinstance(event, Compacted):
             self._session.compacted()
-        self._stream.release()
-        self._feed.publish(event)
+        turn = self._turn if self._is_in_mission() else self._own.current
+        if turn is None:
+            # What comes late of a turn that has ended: the log has it, and for those who watch it is over.
+            return
+        event.mission_id = self.turn_id
+        if isinstance(event, WholeText):
+            turn.texts.append(event.text)
+        if isinstance(event, TextDelta):
+            self._stream.add(event)
+        else:
+            self._publish(event, [])
 
     async def ended(self, result: TurnResult) -> None:
         """See Listener."""
         turn = self._turn
         if turn is not None and turn.waits_for(result):
-            await self._recorder.close_mission(result.outcome, result.failure[1] if result.failure else "")
+            notice = result.failure[1] if result.failure else ""
+            turn.observation = await self._recorder.close_mission(result.outcome, notice)
             turn.end(result)
         else:
-            await self._recorder.close_task(result.outcome)
+            await self._own.end(result)
 
     async def died(self, reason: str) -> None:
         """See Listener."""
         log.warning("%s", reason)
+        self._process_replaced(reason)
+        self.background.clear()
+        await self._own.died(reason)
+
+    def _process_replaced(self, reason: str) -> None:
         if self._turn is not None:
             self._turn.died(reason)
-        # A turn that the CLI had begun by itself has died with it: nothing else will say that it ended.
-        await self._recorder.close_task("error")
 
     async def before_compaction(self) -> None:
         """See Listener."""
@@ -316,6 +391,10 @@ class AgentRuntime:
     def news(self) -> str | None:
         """See Listener."""
         return self._session.news()
+
+    def _is_in_mission(self) -> bool:
+        """Whether what the agent does now is the mission's: its words were sent, and are not held up."""
+        return self._turn is not None and self._turn.asked and not self._recorder.in_task_turn
 
 
 async def _nothing() -> None:

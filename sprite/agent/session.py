@@ -12,7 +12,8 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from sprite.config import Settings
+from sprite.agent.background import Background
+from sprite.config import STAND_IN, Settings
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
@@ -38,12 +39,15 @@ class Session:
         recorder: TurnRecorder,
         boot_prompt: BootPrompt,
         load_agent: Callable[[], Awaitable[Agent]],
+        background: Background,
     ) -> None:
         self._settings = settings
         self._transcript = transcript
         self._recorder = recorder
         self._boot_prompt = boot_prompt
         self._load_agent = load_agent
+        #: What goes on beside turns, as long as the agent's process lives.
+        self.background = background
         self._cli_session_id: str | None = None
         self._cli_cost_usd = 0.0
         self._last_active = 0.0
@@ -86,11 +90,15 @@ class Session:
     def turn_ended(self) -> None:
         """Counts a mission's turn."""
         self.turns += 1
+        self.acted()
+
+    def acted(self) -> None:
+        """Something happened in it."""
         self._last_active = time.time()
 
     async def close(self) -> None:
         """Ends the agent's process, writes what is open, and ends the session."""
-        await self._close_conversation()
+        await self.end_process()
         await self._recorder.close_session()
         if self.id is not None:
             await self._transcript.end_sessions()
@@ -103,11 +111,12 @@ class Session:
             return None
         cost = max(0.0, total_usd - self._cli_cost_usd)
         self._cli_cost_usd = total_usd
-        return cost
+        # The CLI goes by the model's name, which the stand-in answers to as well.
+        return 0.0 if self._settings.is_offline else cost
 
     async def link_cli(self, cli_session_id: str, model: str | None) -> None:
         """Notes what the CLI calls its conversation, so that a later process can resume it."""
-        self.model = model or self.model
+        self.model = STAND_IN if self._settings.is_offline else model or self.model
         if self.id is not None:
             self._cli_session_id = cli_session_id
             await self._transcript.link_cli_session(self.id, cli_session_id)
@@ -138,7 +147,7 @@ class Session:
     async def cool_down(self) -> None:
         """Ends a conversation that was begun ahead and that no mission has come to use."""
         if self._is_spare:
-            await self._close_conversation()
+            await self.end_process()
 
     async def _up_to_date(self) -> Conversation | None:
         """The conversation, if it lives and (before its first mission) knows memory as it is by now."""
@@ -147,7 +156,7 @@ class Session:
         return None if self._is_spare and await self._boot_prompt.has_changed() else self.conversation
 
     async def _connect(self, listener: Listener) -> Conversation:
-        await self._close_conversation()
+        await self.end_process()
         # What an agent that did not stop had begun by itself ends with it.
         await self._recorder.close_task("interrupted")
         agent = await self._load_agent()
@@ -165,11 +174,13 @@ class Session:
         self.conversation = conversation
         return conversation
 
-    async def _close_conversation(self) -> None:
+    async def end_process(self) -> None:
+        """Ends the agent's process, and what goes on in the background with it; the session can be gone on with."""
         conversation, self.conversation = self.conversation, None
         self._is_spare = False
         if conversation is not None:
             await conversation.close()
+        self.background.clear()
 
 
 async def _connect(agent: Agent, listener: Listener, resume: str | None) -> Conversation:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from http import HTTPStatus
 
 from claude_agent_sdk import (
     AssistantMessage,
@@ -17,6 +19,7 @@ from claude_agent_sdk import (
 )
 
 from sprite.agent.turn_result import TurnResult
+from sprite.config import NO_KEY
 from sprite.database.transcript import Outcome
 from sprite.privacy.cutting import (
     Discreet,
@@ -31,6 +34,14 @@ from sprite.protocol.events import AnyAgentEvent, Compacted, Compacting, TextDel
 SUMMARY_CHARS = 400
 #: Statuses after which the same request may succeed.
 _RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+#: How the CLI begins its answer where work goes on in the background; what follows are paths, ids and advice.
+_LAUNCHED = ("Command running in background with ID:", "Async agent launched successfully")
+_REMINDERS = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
+#: A line that tells the model what to keep from the person.
+_INSTRUCTION = re.compile(
+    r"never quote|internal ID|\b(?:do not|don't) (?:mention|tell|show) (?:this |it )?(?:to )?the (?:user|person)\b",
+    re.IGNORECASE,
+)
 _ERROR_CODES = {
     400: "invalid_request",
     401: "unauthorized_model",
@@ -75,8 +86,16 @@ def _tool_result(block: ToolResultBlock, discreet: Discreet) -> ToolResult:
         None,
         tool_use_id=block.tool_use_id,
         is_error=bool(block.is_error),
-        summary=cut(result_text(block.content, discreet), SUMMARY_CHARS, discreet),
+        summary=cut(_for_people(result_text(block.content, discreet)), SUMMARY_CHARS, discreet),
     )
+
+
+def _for_people(text: str) -> str:
+    """A tool's answer without what the CLI adds to it for the model alone."""
+    if text.startswith(_LAUNCHED):
+        return "Started in the background."
+    kept = _REMINDERS.sub("", text)
+    return "\n".join(line for line in kept.splitlines() if not _INSTRUCTION.search(line)).strip()
 
 
 def result_of(message: ResultMessage, *, interrupted: bool) -> TurnResult:
@@ -95,6 +114,15 @@ def result_of(message: ResultMessage, *, interrupted: bool) -> TurnResult:
     )
 
 
+def _no_key(status: int | None) -> tuple[str, str, bool]:
+    """The CLI's advice is a command of its own terminal, which a person here does not have."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        words = "The model does not take this key: check ANTHROPIC_API_KEY, and start the sprite again."
+    else:
+        words = f"There is no key for the model: {NO_KEY}."
+    return ("unauthorized_model", words, False)
+
+
 def _outcome(message: ResultMessage, *, interrupted: bool) -> Outcome:
     aborted = (message.terminal_reason or "").startswith("aborted")
     if aborted or (message.subtype == "error_during_execution" and interrupted):
@@ -111,6 +139,8 @@ def _failure(message: ResultMessage, outcome: Outcome) -> tuple[str, str, bool] 
         words = f"The agent stopped after {message.num_turns} steps without finishing. Say how to go on."
         return ("max_turns", words, False)
     status = message.api_error_status
+    if "/login" in (message.result or ""):
+        return _no_key(status)
     words = message.result or "; ".join(message.errors or []) or "The agent could not finish this turn."
     code = _ERROR_CODES.get(status, "model_error") if status else "agent_error"
     return (code, cut(words, 1000), status in _RETRYABLE if status else True)

@@ -8,14 +8,14 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from sprite.agent.mission_end import failed
+from sprite.agent.mission_end import ended, failed
 from sprite.agent.session import Session
 from sprite.agent.turn_result import TurnResult
-from sprite.database.transcript import Outcome
+from sprite.database.transcript import NewObservation, Outcome
 from sprite.database.workspace import StoredMission
 from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
-from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
+from sprite.protocol.events import AnyEnding, Interrupted
 from sprite.tasks import TaskSet
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Turn:
         self.asked = False
         #: What the agent has said in it.
         self.texts: list[str] = []
+        #: What the log has of it, once it has ended.
+        self.observation: NewObservation | None = None
 
     @property
     def is_interrupted(self) -> bool:
@@ -90,18 +92,9 @@ class Turn:
             if self.is_interrupted:
                 return "interrupted", Interrupted(mission_id)
             return "error", failed(mission_id, AgentError(self._death))
-        if result.outcome == "interrupted":
-            return result.outcome, Interrupted(mission_id)
-        if result.failure is not None:
-            code, words, retryable = result.failure
-            return result.outcome, Failed(mission_id, code, words, retryable)
-        return result.outcome, Complete(
-            mission_id,
-            text=result.text or "\n\n".join(self.texts),
-            usage=result.usage,
-            cost_usd=self._session.cost_of_turn(result.total_cost_usd),
-            duration_ms=int((time.monotonic() - self._started_at) * 1000),
-        )
+        cost = self._session.cost_of_turn(result.total_cost_usd)
+        duration_ms = int((time.monotonic() - self._started_at) * 1000)
+        return result.outcome, ended(mission_id, result, self.texts, cost, duration_ms)
 
     async def _result(self) -> TurnResult | None:
         await self._ask()
@@ -135,7 +128,8 @@ class Turn:
         if conversation is None:
             return
         try:
-            await conversation.interrupt()
+            # What an earlier turn left at work is none of this one's.
+            await conversation.interrupt(spare_background=True)
             await asyncio.sleep(INTERRUPT_GRACE_SECONDS)
             log.warning("the interrupted turn did not end; its process is replaced")
         except AgentError as error:

@@ -47,6 +47,9 @@ READ_BYTES = 256 * 1024
 MAX_OUTBOX_BYTES = 8 * 1024 * 1024
 #: What is still to be said is given this long when a connection is closed.
 FAREWELL_SECONDS = 2.0
+#: A refused client that is still sending hears why only if its bytes are read: closing on unread bytes is a reset,
+#: which takes the answer away from it. So much of them, for so long as a farewell.
+MAX_UNHEARD_BYTES = 16 * 1024 * 1024
 #: Messages of one client that are worked on at once.
 MAX_CONCURRENT = 32
 
@@ -94,22 +97,27 @@ class Connection:
                 finish_seconds=FAREWELL_SECONDS,
                 may_return=True,
             ):
-                await self._hear()
+                is_refused = await self._hear()
+            if is_refused:
+                await self._let_finish()
         finally:
             await self._close()
 
-    async def _hear(self) -> None:
+    async def _hear(self) -> bool:
+        """Takes frames until the peer ends; whether it was refused, and may be sending still."""
         try:
             await self._handshake()
             async for frame in self._frames():
                 await self._take(frame)
         except FatalPeerError as error:
             self.send(Error(error.code, str(error)), reply_to=error.reply_to)
+            return True
         except (ConnectionError, TimeoutError):
             log.debug("a client is gone")
         finally:
             self._unsubscribe()
             await self._working.close()
+        return False
 
     def send(self, payload: ServerPayload, *, reply_to: str | None = None) -> None:
         """Queues an answer to this client; one that no frame can hold becomes an error that says so."""
@@ -282,6 +290,15 @@ class Connection:
     def _say_goodbye(self) -> None:
         self._outbox.finish()
         self._outbox_changed.set()
+
+    async def _let_finish(self) -> None:
+        """Ends our direction, and reads what the peer still sends into nothing."""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                self._writer.write_eof()
+                left = MAX_UNHEARD_BYTES
+                while left > 0 and (data := await self._reader.read(READ_BYTES)):
+                    left -= len(data)
 
     async def _close(self) -> None:
         self._writer.close()

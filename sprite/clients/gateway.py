@@ -15,8 +15,9 @@ from sprite.clients.state_sync import (
 from sprite.clients.uploads import Uploads
 from sprite.config import Settings
 from sprite.database.workspace import WorkspaceDB
-from sprite.errors import PeerError
+from sprite.errors import ModelError, PeerError
 from sprite.feed import Feed
+from sprite.memory.curation.model import check_model
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.processor import ObservationProcessor
@@ -40,6 +41,8 @@ from sprite.protocol.frames import (
     encode,
 )
 from sprite.protocol.memory import (
+    AcceptRequest,
+    AcceptResult,
     AnyMemoryRequest,
     AnyMemoryResult,
     ChatRequest,
@@ -51,6 +54,8 @@ from sprite.protocol.memory import (
     HealthRequest,
     HealthResult,
     MemoryRequest,
+    RejectRequest,
+    RejectResult,
     ResolveActionRequest,
     ResolveActionResult,
     RetryRequest,
@@ -124,7 +129,9 @@ class Gateway:
                 await self._runtime.heartbeat()
                 connection.send(Ack("done"), reply_to=message.id)
             case Interrupt(mission_id):
-                connection.send(Ack("done", mission_id=self._runtime.interrupt(mission_id)), reply_to=message.id)
+                stopped = await self._runtime.interrupt(mission_id)
+                first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None
+                connection.send(Ack("done", mission_id=first, stopped=stopped), reply_to=message.id)
             case CanvasInteraction() as interaction:
                 connection.send(await self._canvas(interaction), reply_to=message.id)
             case FileUpload() as chunk:
@@ -158,10 +165,12 @@ class Gateway:
             connection.send(Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
 
     async def _system(self, system: System) -> Status:
+        stopped = None
         if system.action == "new_session":
-            await self._runtime.new_session()
+            stopped = await self._runtime.new_session()
         elif system.action == "flush":
             await self._processor.flush_within(FLUSH_SECONDS)
+        answers, words = await self._model_check() if system.action == "check_model" else (None, None)
         return Status(
             action=system.action,
             session=self._runtime.session_state(),
@@ -169,7 +178,16 @@ class Gateway:
             last_error=self._processor.last_error,
             permissions=self._settings.permissions,
             model=self._runtime.model,
+            model_answers=answers,
+            model_words=words,
+            stopped=stopped,
         )
+
+    async def _model_check(self) -> tuple[bool, str]:
+        try:
+            return True, await check_model(self._settings)
+        except ModelError as error:
+            return False, str(error)
 
     async def _upload(self, chunk: FileUpload) -> Ack:
         path = await self._uploads.take(chunk)
@@ -229,7 +247,7 @@ class Gateway:
 
     async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult:
         match request:
-            case EditRequest() | ResolveActionRequest() | RetryRequest():
+            case EditRequest() | AcceptRequest() | RejectRequest() | ResolveActionRequest() | RetryRequest():
                 return await self._change(request)
             case ForgetRequest():
                 return await self._forget(request)
@@ -243,12 +261,20 @@ class Gateway:
             case _:
                 return await look(self._view, request)
 
-    async def _change(self, request: EditRequest | ResolveActionRequest | RetryRequest) -> AnyMemoryResult:
+    async def _change(
+        self, request: EditRequest | AcceptRequest | RejectRequest | ResolveActionRequest | RetryRequest
+    ) -> AnyMemoryResult:
         result: AnyMemoryResult
         match request:
             case EditRequest(name, content, version):
                 self._publish(await self._projection.edit(name, content, version))
                 result = EditResult(name, *await self._view.file(name))
+            case AcceptRequest(name):
+                self._publish(await self._projection.accept(name))
+                result = AcceptResult(name, *await self._view.file(name))
+            case RejectRequest(name):
+                self._publish(await self._projection.reject(name))
+                result = RejectResult(name, *await self._view.file(name))
             case ResolveActionRequest(action_id, status):
                 self._publish(await self._projection.resolve_action(action_id, status))
                 result = ResolveActionResult(await self._view.actions())

@@ -70,7 +70,8 @@ async def look(view: MemoryView, request: Look) -> AnyMemoryResult:
 
 async def _file(view: MemoryView, request: FileRequest) -> FileResult:
     if request.version is None:
-        return FileResult(request.name, *await view.file(request.name))
+        drift = (await view.drift()).get(request.name)
+        return FileResult(request.name, *await view.file(request.name), drift.content if drift else None)
     found = await view.file_version(request.name, request.version)
     return FileResult(request.name, found.content, found.version)
 

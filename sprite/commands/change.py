@@ -35,7 +35,10 @@ EXIT_DECLINED = 1
 
 
 async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Shows what would be forgotten, then forgets it for good; exit code 1 if the person declines."""
+    """Shows what would be forgotten, then forgets it for good; exit code 1 if the person declines.
+
+    Only a person at a terminal can be asked: anywhere else `--yes` has to be given, whatever stands on stdin.
+    """
     target = Target(arguments.text, arguments.turn, arguments.session, arguments.learning)
     preview = await _forget(settings, target, preview=True, sure=False)
     if not arguments.json:
@@ -45,7 +48,9 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
     many = len(preview.turns) > MANY_TURNS
     if many and not arguments.yes:
         raise PeerError(f"That is more than {MANY_TURNS} turns. If you are sure, say so: --yes", code="too_much")
-    if not arguments.yes and sys.stdin.isatty() and not _agreed():
+    if not arguments.yes and not sys.stdin.isatty():
+        raise PeerError("Nothing was forgotten: without a terminal to ask at, it takes --yes.", code="not_sure")
+    if not arguments.yes and not _agreed():
         say("Nothing was forgotten.")
         return EXIT_DECLINED
     done = await _forget(settings, target, preview=False, sure=arguments.yes)
@@ -57,7 +62,10 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _agreed() -> bool:
-    return input("Forget it? [y/N] ").strip().lower() in {"y", "yes"}
+    # On stderr: what is printed can go elsewhere. Ctrl-D reads as an empty line, which is a no.
+    sys.stderr.write("Forget it? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> Forgotten:

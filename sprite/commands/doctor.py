@@ -12,15 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sprite.boundary.sandbox import find_boundary
 from sprite.commands.output import say, say_json
+from sprite.commands.owner import running_status
+from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.database.transcript import read_transcript
-from sprite.errors import DatabaseUnusableError
+from sprite.errors import DatabaseUnusableError, SpriteError
+from sprite.memory.curation.model import check_model
+from sprite.memory.last_error import last_error
 
 OLDEST_PYTHON = (3, 11)
 #: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
 OLDEST_SQLITE = (3, 35, 0)
-MODEL_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,19 @@ class Finding:
 
 async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -> int:
     """Prints every finding; exit code 1 if something has to be done. `ask_model` sends one request, not billed."""
-    checks: list[Callable[[Settings], Finding]] = [_python, _sqlite, _sdk, _cli, _workspace, _databases, _token]
+    checks: list[Callable[[Settings], Finding]] = [
+        _python,
+        _sqlite,
+        _sdk,
+        _cli,
+        _workspace,
+        _databases,
+        _token,
+        _sandbox,
+    ]
     findings = [check(settings) for check in checks]
+    if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
+        findings += await _memory(settings)
     findings.append(await _quarantine(settings))
     if ask_model:
         findings.append(await _model(settings))
@@ -151,26 +166,28 @@ def _token(settings: Settings) -> Finding:
     return Finding("token", ok=True, words="readable by its owner only")
 
 
-async def _model(settings: Settings) -> Finding:
-    import anthropic
+def _sandbox(settings: Settings) -> Finding:
+    if not settings.memory.is_dir():
+        return Finding("sandbox", ok=True, words="is tried at first start")
+    return Finding("sandbox", ok=True, words=find_boundary(settings).words)
 
-    if not settings.has_credentials:
-        return Finding("model", ok=False, words="set ANTHROPIC_API_KEY, or start `python -m bridge chat` without one")
-    client = anthropic.AsyncAnthropic(
-        api_key=settings.api_key,
-        auth_token=settings.auth_token,
-        base_url=settings.base_url,
-        timeout=MODEL_TIMEOUT_SECONDS,
-        max_retries=0,
-    )
+
+async def _memory(settings: Settings) -> list[Finding]:
+    """What memory needs of a person; nothing where it is well."""
     try:
-        counted = await client.messages.count_tokens(
-            model=settings.curator_model, messages=[{"role": "user", "content": "hello"}]
-        )
-    except anthropic.APIStatusError as error:
-        return Finding("model", ok=False, words=f"refused: {error.status_code} {error.message[:200]}")
-    except anthropic.APIError as error:
-        return Finding("model", ok=False, words=f"cannot be reached at {settings.base_url or 'the API'}: {error}")
-    finally:
-        await client.close()
-    return Finding("model", ok=True, words=f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)")
+        async with open_stores(settings) as stores:
+            health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+    except SpriteError as error:
+        return [Finding("memory", ok=False, words=str(error))]
+    return [Finding("memory", ok=False, words=words) for words in health.attention]
+
+
+async def _model(settings: Settings) -> Finding:
+    """A running sprite asks its own model: the key and the address are its own, and this shell may have neither."""
+    try:
+        if (running := await running_status(settings, "check_model")) is not None:
+            words = f"{running.model_words} (asked by the running sprite)"
+            return Finding("model", ok=running.model_answers is True, words=words)
+        return Finding("model", ok=True, words=await check_model(settings))
+    except SpriteError as error:
+        return Finding("model", ok=False, words=str(error))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
@@ -24,6 +24,8 @@ from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
 from sprite.protocol.messages import (
     Auth,
     Error,
+    Status,
+    System,
 )
 
 #: A forget waits for the running mission to end, then rewrites whole databases.
@@ -31,6 +33,7 @@ ANSWER_SECONDS = 600.0
 CONNECT_SECONDS = 10.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _Answer = TypeVar("_Answer", bound=MemoryResult)
+_Reply = TypeVar("_Reply", bound=MemoryResult | Status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,27 @@ async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: typ
     Raises OperatorError if it does not answer, PeerError with its message if it refuses.
     """
     try:
-        host, _, port = settings.address_file.read_text().strip().rpartition(":")
-        token = settings.token or settings.token_file.read_text().strip()
-        async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
-    except (OSError, ValueError, TimeoutError) as error:
+        return await _ask(settings, request, answer)
+    except (OSError, ValueError) as error:
         raise WorkspaceLockedError(
             f"A sprite owns {settings.workspace} but does not answer ({error}); stop it and try again."
         ) from error
+
+
+async def running_status(settings: Settings, action: Literal["status", "check_model"]) -> Status | None:
+    """What the running sprite says of itself; None where none can be connected to."""
+    try:
+        return await _ask(settings, System(action), Status)
+    except (OSError, ValueError):
+        return None
+
+
+async def _ask(settings: Settings, request: AnyMemoryRequest | System, answer: type[_Reply]) -> _Reply:
+    """OSError (a timeout, too) or ValueError where there is nobody to ask."""
+    host, _, port = settings.address_file.read_text().strip().rpartition(":")
+    token = settings.token or settings.token_file.read_text().strip()
+    async with asyncio.timeout(CONNECT_SECONDS):
+        reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
     try:
         writer.write(encode(Auth(token=token, client="command line")))
         writer.write(encode(request, message_id="1"))

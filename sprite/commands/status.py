@@ -29,7 +29,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
 
 
 def _is_well(health: Health) -> bool:
-    return health.last_error is None and not health.quarantined
+    return not health.attention and not health.quarantined
 
 
 def _print(health: Health) -> None:
@@ -52,6 +52,8 @@ def _print(health: Health) -> None:
         say(f"  unverified  {health.unverified} learning(s) whose evidence is not in the turn they name")
     for refusal in health.refusals:
         say(f"  refused     curation {refusal.curation_id}: {refusal.detail}")
+    for words in health.attention:
+        say(f"  attention   {words}")
     say(f"  last error  {health.last_error or 'none'}")
 
 

@@ -1,12 +1,13 @@
 """The curations of the log: every event that changes memory, appended and never changed.
 
-A batch's raw answer, a person's edit, a forget, a turn set aside. The tables are transcript.db's; times are
-Unix seconds.
+A batch's raw answer, a person's edit, a forget, a turn set aside; and a file's drift, which changes nothing until a
+person accepts it. The tables are transcript.db's; times are Unix seconds.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Literal
 
 from sprite.database.connection import LARGEST_ROW_ID, Database, row_id, to_json
 
-CurationKind = Literal["batch", "edit", "forget", "quarantine"]
+CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift"]
 _CURATION = (
     "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
     "usage_json, cost_usd, seen_curation_id, generation"
@@ -60,6 +61,20 @@ class Curation:
     generation: int
 
 
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A memory file's content on disk that appeared while the agent worked and waits for the person's word.
+
+    `was` is what stood there before, for a file that no curation makes.
+    """
+
+    curation_id: int
+    name: str
+    found_at: float
+    content: str
+    was: str | None
+
+
 class Curations:
     """The verbs of the log's curations."""
 
@@ -96,6 +111,23 @@ class Curations:
         """Logs a person's change to memory; returns the curation's id."""
         curation = NewCuration(kind="edit", response=to_json(response))
         return await self._db.transact(lambda tx: append(tx, curation))
+
+    async def append_drift(self, response: Mapping[str, Any]) -> int:
+        """Logs a file's drift (`name`, `content`), or its end (`name`, and in `accepted` or `rejected` its id)."""
+        curation = NewCuration(kind="drift", response=to_json(response))
+        return await self._db.transact(lambda tx: append(tx, curation))
+
+    async def open_drift(self) -> dict[str, Drift]:
+        """The drift of each file that no person has accepted or rejected yet."""
+        rows = await self._db.fetch_all(
+            "SELECT id, created_at, response FROM curations c WHERE kind = 'drift' AND id IN (SELECT max(id) "
+            "FROM curations WHERE kind = 'drift' GROUP BY json_extract(response, '$.name')) "
+            "AND json_type(response, '$.content') = 'text' AND NOT EXISTS (SELECT 1 FROM curations e "
+            "WHERE e.id > c.id AND e.kind = 'edit' AND json_valid(e.response) "
+            "AND json_extract(e.response, '$.drift') = c.id) ORDER BY id"
+        )
+        found = [(row["id"], row["created_at"], json.loads(row["response"])) for row in rows]
+        return {said["name"]: Drift(id_, said["name"], at, said["content"], said.get("was")) for id_, at, said in found}
 
     async def after(self, curation_id: int, limit: int = 100) -> list[Curation]:
         """The events above a cursor, oldest first, of every generation."""

@@ -111,5 +111,6 @@ SCHEMA = Schema(
         CREATE INDEX observations_quarantined ON observations (id) WHERE processed = 2;
         CREATE INDEX curations_quarantine ON curations (first_observation_id) WHERE kind = 'quarantine';
         """,
+        "CREATE INDEX curations_drift ON curations (id) WHERE kind = 'drift';",
     ],
 )

@@ -23,6 +23,7 @@ from sprite.protocol.shapes import (
     Block,
     Card,
     ChatMessage,
+    MissionStatus,
     Origin,
     Point,
     Size,
@@ -30,7 +31,6 @@ from sprite.protocol.shapes import (
     UsedTool,
 )
 
-MissionStatus = Literal["queued", "running", "complete", "interrupted", "error"]
 #: The events kept for replay; a client further behind gets a `gap` and a fresh state.
 EVENTS_KEPT = 5000
 
@@ -339,8 +339,9 @@ class WorkspaceDB:
     async def chat(self, limit: int, before: int | None = None) -> list[ChatMessage]:
         """The newest lines of chat (below an id), oldest first."""
         rows = await self._db.fetch_all(
-            "SELECT id, role, text, at, mission_id, origin, tools_json FROM chat_messages "
-            "WHERE ?2 IS NULL OR id < ?2 ORDER BY id DESC LIMIT ?1",
+            "SELECT line.id, role, line.text, at, mission_id, line.origin, tools_json, status "
+            "FROM chat_messages AS line LEFT JOIN missions ON missions.id = mission_id "
+            "WHERE ?2 IS NULL OR line.id < ?2 ORDER BY line.id DESC LIMIT ?1",
             (limit, before),
         )
         return [_chat_message(row) for row in reversed(rows)]

@@ -1,12 +1,15 @@
 """The six memory files: their names, limits and templates, and writing them so that no crash tears one.
 
-Knows the folder they live in; knows neither databases nor models.
+Knows the folder they live in; knows neither databases nor models. Who reads a file gets what memory has: that is not
+always what stands on disk.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from importlib import resources
@@ -30,6 +33,10 @@ LINE_LIMITS: Final[dict[str, int]] = {
 BYTE_LIMIT: Final = 16_000
 DEPLOYED: Final = ("soul.md", "os.md")
 CURATED: Final = ("tools.md", "user.md", "files.md", "context.md")
+#: A larger file is no memory file. What a hand or a program made so large is set aside, never read.
+LARGEST_FILE_BYTES: Final = 256 * 1024
+#: Stands in the folder while the agent works, and after it was killed at that.
+AT_WORK: Final = ".agent-at-work"
 #: As they stand in the boot prompt: what changes least comes first, so that prompt caching reaches far.
 BOOT_ORDER: Final = (*DEPLOYED, *CURATED)
 
@@ -49,14 +56,14 @@ def managed_by(name: str) -> Literal["deploy", "curated"]:
     return "deploy" if name in DEPLOYED else "curated"
 
 
-def over_limit(name: str, content: str) -> str | None:
+def over_limit(name: str, content: str, *, has: str = "would have") -> str | None:
     """Why this content may not become the file, or None if it may."""
     lines, limit = line_count(content), LINE_LIMITS[name]
     if lines > limit:
-        return f"{name} would have {lines} lines; {limit} are allowed"
+        return f"{name} {has} {lines} lines; {limit} are allowed"
     size = len(content.encode())
     if size > BYTE_LIMIT:
-        return f"{name} would have {size} bytes; {BYTE_LIMIT} are allowed"
+        return f"{name} {has} {size} bytes; {BYTE_LIMIT} are allowed"
     return None
 
 
@@ -65,10 +72,22 @@ def over_together(name: str, content: str, files: Mapping[str, str]) -> str | No
 
     What is over the limit already may shrink.
     """
-    total = sum(estimate_tokens(content if other == name else files[other]) for other in CURATED)
-    if total <= CURATED_TOKENS or estimate_tokens(content) < estimate_tokens(files[name]):
+    if estimate_tokens(content) < estimate_tokens(files[name]):
         return None
-    return f"the four curated files would have about {total} tokens together; {CURATED_TOKENS} are allowed"
+    return _together({**files, name: content}, "would have")
+
+
+def over_limits(files: Mapping[str, str]) -> list[str]:
+    """What of the files, as they are, is over a limit: an older Sprite, or a person's hand, made it so."""
+    found = [over_limit(name, content, has="has") for name, content in files.items()] + [_together(files, "have")]
+    return [words for words in found if words is not None]
+
+
+def _together(files: Mapping[str, str], have: str) -> str | None:
+    total = sum(estimate_tokens(files[name]) for name in CURATED)
+    if total <= CURATED_TOKENS:
+        return None
+    return f"the four curated files {have} about {total} tokens together; {CURATED_TOKENS} are allowed"
 
 
 def template(name: str) -> str:
@@ -81,6 +100,7 @@ class MemoryFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._held: dict[str, str] = {}
 
     def ensure(self) -> None:
         """Makes what the deployer left out; what exists is never overwritten.
@@ -92,15 +112,72 @@ class MemoryFiles:
                 self.write(name, template(name))
 
     def read(self, name: str) -> str:
-        """A file's content; damaged bytes are shown as such, a missing file is as shipped."""
+        """A file's content as memory has it: what is held for it, else what stands on disk."""
+        held = self._held.get(name)
+        return self.on_disk(name) if held is None else held
+
+    def hold(self, contents: Mapping[str, str]) -> None:
+        """From now on these are read, whatever comes to stand on disk; other files are read from there."""
+        self._held = dict(contents)
+
+    def on_disk(self, name: str) -> str:
+        """What stands in a file; damaged bytes are shown as such, a missing file is as shipped."""
         try:
             return (self._folder / name).read_bytes().decode("utf-8", errors="replace")
         except FileNotFoundError:
             return template(name)
 
+    def free_bytes(self) -> int:
+        """What the disk under the folder has left."""
+        return shutil.disk_usage(self._folder).free
+
     def exists(self, name: str) -> bool:
         """Whether the file is there."""
-        return (self._folder / name).exists()
+        return (self._folder / name).is_file()
+
+    def set_aside_the_huge(self, name: str) -> Path | None:
+        """Moves a file that is too large to be memory out of the way; where to, or None if it is not."""
+        path = self._folder / name
+        if not path.is_file() or path.stat().st_size <= LARGEST_FILE_BYTES:
+            return None
+        return path.replace(path.with_name(f"{name}.too-large"))
+
+    def state(self) -> tuple[object, ...]:
+        """Which bytes stand on disk, without reading them: any change gives another value (none sets ctime)."""
+        return tuple(self._state(self._folder / name) for name in BOOT_ORDER)
+
+    @staticmethod
+    def _state(path: Path) -> object:
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    # --- while the agent works ---
+
+    def note_work(self, deployed: Mapping[str, str]) -> None:
+        """Says on disk that the agent is at work, and how the deployed files were before."""
+        try:
+            # Not synced: it has to outlive this process, not the machine, and a turn waits for it.
+            (self._folder / AT_WORK).write_text(json.dumps(deployed), encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"The memory folder cannot be written to ({error.strerror}).") from error
+
+    def note_rest(self) -> None:
+        """Takes that back."""
+        (self._folder / AT_WORK).unlink(missing_ok=True)
+
+    def before_work(self) -> dict[str, str] | None:
+        """The deployed files as they were when the agent began to work; None if it is not at work."""
+        try:
+            noted = json.loads((self._folder / AT_WORK).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            # Damaged, but it was there: the curated files have their own record of what they were.
+            return {}
+        return {name: text for name, text in noted.items() if name in DEPLOYED} if isinstance(noted, dict) else {}
 
     def modified_at(self, name: str) -> float | None:
         """When the file was last written, in Unix seconds."""
@@ -111,6 +188,8 @@ class MemoryFiles:
 
     def write(self, name: str, content: str) -> None:
         """Replaces a file in one step: a reader, or a crash, sees the old or the new one, never a part."""
+        if name in self._held:
+            self._held[name] = content
         try:
             descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self._folder)
         except OSError as error:

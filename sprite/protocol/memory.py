@@ -81,6 +81,18 @@ class EditRequest(MemoryRequest, tag="edit"):
     version: int | None = None
 
 
+class AcceptRequest(MemoryRequest, tag="accept"):
+    """A file's drift becomes the file, as the person's own edit."""
+
+    name: str
+
+
+class RejectRequest(MemoryRequest, tag="reject"):
+    """A file's drift is put away: the file on disk becomes what memory has."""
+
+    name: str
+
+
 class ResolveActionRequest(MemoryRequest, tag="resolve_action"):
     """An action's new status: pending, completed or dismissed."""
 
@@ -139,6 +151,8 @@ AnyMemoryRequest = (
     | TurnRequest
     | ActionsRequest
     | EditRequest
+    | AcceptRequest
+    | RejectRequest
     | ResolveActionRequest
     | RetryRequest
     | ForgetRequest
@@ -162,11 +176,15 @@ class FilesResult(MemoryResult, tag="files"):
 
 
 class FileResult(MemoryResult, tag="file"):
-    """A file's content; `version` is 0 while it is as shipped."""
+    """A file's content as memory has it; `version` is 0 while it is as shipped.
+
+    `drift` is what stands on disk instead, where that changed while the agent worked: it waits for the person's word.
+    """
 
     name: str
     content: str
     version: int
+    drift: str | None = None
 
 
 class HistoryResult(MemoryResult, tag="history"):
@@ -204,6 +222,22 @@ class ActionsResult(MemoryResult, tag="actions"):
 
 class EditResult(MemoryResult, tag="edit"):
     """The file as it now is."""
+
+    name: str
+    content: str
+    version: int
+
+
+class AcceptResult(MemoryResult, tag="accept"):
+    """The file as it now is."""
+
+    name: str
+    content: str
+    version: int
+
+
+class RejectResult(MemoryResult, tag="reject"):
+    """The file as it now is, in memory and on disk."""
 
     name: str
     content: str
@@ -262,6 +296,8 @@ AnyMemoryResult = (
     | LoggedTurnResult
     | ActionsResult
     | EditResult
+    | AcceptResult
+    | RejectResult
     | ResolveActionResult
     | RetryResult
     | ForgetResult

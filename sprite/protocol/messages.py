@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
+from msgspec import field
+
 from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
@@ -97,9 +99,12 @@ class Permission(Payload):
 
 
 class System(Payload):
-    """`status`, `new_session` (ends this one), `flush` (curates what waits); answered when done."""
+    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`; answered when done.
 
-    action: Literal["status", "new_session", "flush"]
+    `check_model` sends one request that is not billed.
+    """
+
+    action: Literal["status", "new_session", "flush", "check_model"]
 
 
 class Ping(Payload):
@@ -207,11 +212,7 @@ class Gap(Payload, omit_defaults=False):
 
 
 class Status(Payload, omit_defaults=False):
-    """The answer to a `system` message.
-
-    `held_until` (Unix seconds) is when a VM stops being kept awake for background work, null where there is none.
-    `stopped` is what `new_session` ended.
-    """
+    """The answer to a `system` message; `stopped` is what a `new_session` ended with the one before."""
 
     action: str
     session: SessionState
@@ -219,7 +220,9 @@ class Status(Payload, omit_defaults=False):
     last_error: str | None
     permissions: str
     model: str | None
-    held_until: float | None = None
+    #: The answer to `check_model`: whether the model answers, and what was found in words.
+    model_answers: bool | None = None
+    model_words: str | None = None
     stopped: list[Stopped] | None = None
 
 
@@ -285,20 +288,29 @@ class StackUpdate(Payload, omit_defaults=False):
 
 
 class MemoryUpdate(Payload, omit_defaults=False):
-    """Memory changed: the names of the files rewritten, the learnings added, by which curation."""
+    """Memory changed: the names of the files rewritten, the learnings added, by which curation.
+
+    `drift` names every file that waits for the person's word, as in the state.
+    """
 
     files: list[str]
     learnings: list[LearningRow]
     curation_id: int
+    drift: list[str] = field(default_factory=list)
 
 
 class PermissionRequest(Payload, omit_defaults=False):
-    """A tool call that waits for a person's word."""
+    """A tool call that waits for a person's word.
+
+    `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
+    turn ends, as long as anything goes on in the background.
+    """
 
     request_id: str
     mission_id: str | None
     tool: str
     input: dict[str, Any]
+    background: bool = False
 
 
 class PermissionResolved(Payload, omit_defaults=False):

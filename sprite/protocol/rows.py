@@ -122,7 +122,7 @@ class Rejected(Struct):
 
 
 class CurationRow(Struct):
-    """What changed memory: a batch of turns, an edit, a forget, or a turn's quarantine or its end (`kind`).
+    """What changed memory: a batch of turns, an edit, a forget, a turn's quarantine or its end (`kind`), or a drift.
 
     `detail` is what it was about, where it is no batch; `active` is false where a later extraction has replaced it.
     """
@@ -168,6 +168,14 @@ class Refusal(Struct):
     detail: str
 
 
+class Drifted(Struct):
+    """A memory file that changed on disk while the agent worked, and when that was found; by which curation."""
+
+    name: str
+    at: float
+    curation_id: int
+
+
 class Health(Struct):
     """Memory and what it costs, in numbers; spend in US dollars, as far as prices are known."""
 
@@ -194,6 +202,9 @@ class Health(Struct):
     daily_cap_usd: float | None
     last_error: str | None
     quarantined: list[QuarantinedTurn]
+    #: What a person has to see to, in words; empty where all is well.
+    attention: list[str]
+    drift: list[Drifted] = []
 
 
 class Forgotten(Struct):

@@ -58,6 +58,9 @@ class Card(Struct):
 Origin = Literal["person", "agent", "schedule"]
 
 
+MissionStatus = Literal["queued", "running", "complete", "interrupted", "error"]
+
+
 class UsedTool(Struct):
     """A tool that a turn used, in short: `title` says what for."""
 
@@ -69,7 +72,8 @@ class UsedTool(Struct):
 class ChatMessage(Struct):
     """One line of the conversation as people see it; `at` in Unix seconds.
 
-    `tools` are what the turn used before it said this, in order; a reply with tools may have no text.
+    `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
+    that it has not; null where no turn is known.
     """
 
     id: int
@@ -79,6 +83,7 @@ class ChatMessage(Struct):
     mission_id: str | None
     origin: Origin = "person"
     tools: list[UsedTool] = []
+    status: MissionStatus | None = None
 
 
 #: Work that goes on beside turns: a shell command, an agent, or what else the CLI may come to know.
@@ -105,7 +110,8 @@ class SessionState(Struct):
     """The conversation under way; `session_id` is null until its first mission.
 
     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
-    `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first.
+    `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
+    `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on.
     """
 
     session_id: str | None
@@ -115,6 +121,7 @@ class SessionState(Struct):
     queued: int
     busy: bool = False
     background: list[BackgroundWork] = []
+    held_until: float | None = None
 
 
 class FileState(Struct):
@@ -139,6 +146,7 @@ class MemoryState(Struct):
     """Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
 
     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
+    `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
     """
 
     files: list[FileState]
@@ -147,3 +155,4 @@ class MemoryState(Struct):
     waiting: int
     spend_usd: float
     quarantined: list[QuarantinedTurn] = []
+    drift: list[str] = []

@@ -1,4 +1,7 @@
-"""The page's canvas: cards that the agent draws and people place, in a real browser on the real stack."""
+"""The page's canvas: cards that the agent draws and people place, in a real browser on the real stack.
+
+Long, since its tests share one browser.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The page's chat and shell in a real browser, on the real stack."""
+"""The page's chat and shell in a real browser, on the real stack.
+
+Long, since its tests share one browser.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The page's memory: files, learnings, timeline, search, to-dos and forgetting, in a real browser on the real stack."""
+"""The page's memory: files, learnings, timeline, search, to-dos and forgetting, in a real browser on the real stack.
+
+Long, since its tests share one browser.
+"""
 
 from __future__ import annotations
 

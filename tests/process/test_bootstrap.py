@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.hosts.archive import Archive
-from bridge.hosts.host import HostError
+from bridge.hosts.host import Egress, HostError
 from bridge.offline.model import OfflineModel
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
@@ -52,12 +52,7 @@ async def test_a_first_deploy_ends_in_a_sprite_that_lets_us_in_and_leaks_nothing
     ]
     assert {p.name for p in (system / "memory").glob("*.md")} >= {"soul.md", "os.md"}
     assert version_of(machine).startswith("0.1.0+")
-    assert machine.policy == [
-        {"domain": "127.0.0.1", "action": "allow"},
-        {"domain": "pypi.org", "action": "allow"},
-        {"domain": "files.pythonhosted.org", "action": "allow"},
-        {"domain": "*", "action": "deny"},
-    ]
+    assert machine.policy == [], "the open internet: it is the person's computer"
     definition = str(machine.services["sprite"].definition)
     assert "--host 0.0.0.0 --port 8765" in definition
     writes = [call for call in emulator.calls if call.method == "PUT" and call.path.endswith("fs/write")]
@@ -67,6 +62,22 @@ async def test_a_first_deploy_ends_in_a_sprite_that_lets_us_in_and_leaks_nothing
         assert planted not in everything_asked(emulator) + definition + heard.words
     on_disk = [path for path in machine.root.rglob("*") if path.is_file() and not path.is_symlink()]
     assert not any(TOKEN.encode() in path.read_bytes() for path in on_disk if "site-packages" not in path.parts)
+
+
+@pytest.mark.parametrize(
+    ("egress", "reached"),
+    [("packages", ["127.0.0.1", "pypi.org", "files.pythonhosted.org"]), ("bridge", ["127.0.0.1"])],
+)
+async def test_an_operator_can_close_the_network_of_a_vm(
+    egress: Egress, reached: list[str], emulator: Emulator, tokens: Tokens
+) -> None:
+    async with host_of(emulator, ARCHIVE, tokens, egress=egress) as host:
+        await host.deploy("ada", Heard())
+    machine = emulator.machines["ada"]
+    allowed = [{"domain": domain, "action": "allow"} for domain in reached]
+    assert machine.policy == [*allowed, {"domain": "*", "action": "deny"}]
+    told = (machine.workspace / ".os/run/model.env").read_text()
+    assert f"SPRITE_EGRESS={egress}\n" in told
 
 
 async def test_a_redeploy_with_nothing_to_change_costs_three_calls(

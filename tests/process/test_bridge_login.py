@@ -1,4 +1,7 @@
-"""The bridge's door, on a real listener: links, cookies, tokens, Origin and Host, each as a stranger would try it."""
+"""The bridge's door, on a real listener: links, cookies, tokens, Origin and Host, each as a stranger would try it.
+
+Long, since every door is tried on the same listener.
+"""
 
 from __future__ import annotations
 

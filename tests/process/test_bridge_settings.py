@@ -51,6 +51,28 @@ def test_models_and_budgets_come_from_the_environment() -> None:
     assert told("s.models, s.daily_usd, s.monthly_usd", **environment) == "('claude-a', 'claude-b-*') 0.5 9.0"
 
 
+def test_the_data_folder_is_the_same_from_wherever_a_command_is_typed(tmp_path: Path) -> None:
+    program = "from bridge.config import from_environment; print(from_environment().data)"
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=folder,
+            env=bridge_environment(PYTHONPATH=str(ROOT), **chosen),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout.strip()
+        for folder, chosen in ((ROOT, {}), (tmp_path, {}), (tmp_path, {"SPRITE_DATA": str(tmp_path / "mine")}))
+    ]
+    assert found == [str((ROOT / "data").resolve())] * 2 + [str(tmp_path / "mine")]
+
+
+def test_the_internet_is_open_to_vms_unless_the_operator_says_otherwise() -> None:
+    assert told("s.egress") == "open"
+    assert told("s.egress", BRIDGE_EGRESS="packages") == "packages"
+
+
 def test_empty_variables_are_as_good_as_none() -> None:
     assert told("s.api_key, s.base_url, s.uses_offline_model", ANTHROPIC_API_KEY=" ", ANTHROPIC_BASE_URL="") == (
         "None https://api.anthropic.com True"

@@ -124,7 +124,7 @@ async def test_what_a_background_agent_does_is_an_observation_and_never_the_pers
         await client.until(
             lambda m: (
                 m["type"] == "agent_event"
-                and m["payload"]["mission_id"] is None
+                and m["payload"]["mission_id"] != mission
                 and m["payload"]["event"] == "text"
                 and "from below" in m["payload"]["text"]
             )
@@ -132,7 +132,8 @@ async def test_what_a_background_agent_does_is_an_observation_and_never_the_pers
         await eventually(lambda: len(observations(home.workspace)[before:]) == 2, "the background turn is kept")
         assert [call["name"] for call in observation_of(home.workspace, mission)["tool_calls"]] == ["Agent"]
         task = observations(home.workspace)[before:][1]
-        assert (task["trigger"], task["user_message"], task["mission_id"]) == ("task", "", None)
+        own = client.received[-1]["payload"]["mission_id"]
+        assert (task["trigger"], task["user_message"], task["mission_id"]) == ("task", "", own)
         assert task["outcome"] == "complete"
         assert "<task-notification>" in task["notice"]
         assert "from below" in task["agent_response"]
@@ -165,7 +166,8 @@ async def test_a_background_agents_calls_are_told_by_its_report_whichever_turn_w
         assert [call["name"] for call in observation_of(home.workspace, began)["tool_calls"]] == ["Agent", "Bash"]
         assert [call["name"] for call in observation_of(home.workspace, went_on)["tool_calls"]] == ["Bash"]
         report = observations(home.workspace)[before:][2]
-        assert (report["trigger"], report["mission_id"]) == ("task", None)
+        assert report["trigger"] == "task"
+        assert report["mission_id"] not in {None, began, went_on}
         calls = json.loads(report["tool_calls_json"])
         assert [call["result"] for call in calls] == ["while its own turn runs", "in another turn", "in no turn"]
         assert len({call["agent_id"] for call in calls}) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -100,6 +100,64 @@ def test_a_bridge_that_runs_is_joined_and_left_running(data: Path) -> None:
         printed = chat(data, "what is my name?")
         assert "Wilhelmina" in printed.partition("what is my name?")[2]
         assert "stopping the sprite" not in printed
+
+
+@contextmanager
+def chatting(data: Path) -> Iterator[tuple[Callable[[str], None], Callable[[str], str]]]:
+    """A conversation that stays open: `say` types a line, `until` reads on to a line with these words."""
+    command = [sys.executable, "-m", "bridge", "chat", "--data", str(data), "--permissions", "bypass"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, env=environment(), text=True) as process:
+        typed, printed = process.stdin, process.stdout
+        assert typed is not None
+        assert printed is not None
+
+        def say(line: str) -> None:
+            typed.write(f"{line}\n")
+            typed.flush()
+
+        def until(words: str) -> str:
+            for line in printed:
+                if words in line:
+                    return line
+            pytest.fail(f"the conversation ended before {words!r}")
+
+        try:
+            yield say, until
+            typed.close()
+            assert process.wait(_PATIENCE_SECONDS) == 0
+        finally:
+            process.kill()
+
+
+def test_a_bridge_that_was_killed_is_not_replaced_by_the_terminals_own(data: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bridge", "serve", "--port", "0", "--data", str(data), "--permissions", "bypass"],
+        stdout=subprocess.PIPE, cwd=ROOT, env=environment(), text=True,
+    ) as killed:  # fmt: skip
+        assert killed.stdout is not None
+        killed.stdout.readline()
+        with chatting(data) as (say, until):
+            say("my name is Wilhelmina")
+            until("Noted: your name")
+            killed.kill()
+            killed.wait()
+            until("Reconnecting")
+            with serving(data):
+                say("what is my name?")
+                until("name is Wilhelmina")
+                until("stand-in model)")
+
+
+def test_a_terminals_own_bridge_gives_way_to_one_that_serves(data: Path) -> None:
+    with chatting(data) as (say, until):
+        say("my name is Wilhelmina")
+        until("Noted: your name")
+        with serving(data):
+            until("Reconnecting")
+            say("what is my name?")
+            until("name is Wilhelmina")
+            until("stand-in model)")
 
 
 def test_a_bridge_elsewhere_is_talked_to_with_a_persons_token(data: Path) -> None:

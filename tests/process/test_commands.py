@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -390,3 +391,28 @@ async def test_learnings_whose_evidence_is_not_in_their_turn_are_counted(tmp_pat
     assert "unverified  1 learning(s) whose evidence is not in the turn they name" in shown
     _, machine, _ = await command(tmp_path, "status", "--json")
     assert json.loads(machine)["unverified"] == 1
+
+
+async def test_a_file_over_its_limits_asks_for_a_person(tmp_path: Path) -> None:
+    folder = tmp_path / ".os/memory"
+    folder.mkdir(parents=True)
+    async with open_stores(folder) as stores:
+        await stores.projection.settle()
+        await stores.turn("Hello there")
+    assert ": well\n" in (await command(tmp_path, "status"))[1]
+    (folder / "os.md").write_text("line\n" * 201)
+    shown = (await command(tmp_path, "status"))[1]
+    assert ": needs attention\n" in shown
+    assert "attention   os.md has 201 lines; 200 are allowed\n" in shown
+    found = json.loads((await command(tmp_path, "doctor", "--without-model", "--json"))[1])
+    assert "os.md has 201 lines; 200 are allowed" in [one["detail"] for one in found if not one["ok"]]
+
+
+async def test_a_turn_that_has_waited_for_a_day_asks_for_a_person(tmp_path: Path) -> None:
+    folder = tmp_path / ".os/memory"
+    folder.mkdir(parents=True)
+    async with open_stores(folder) as stores:
+        await stores.projection.settle()
+        await stores.turn("Hello there", at=time.time() - 86_500)
+    shown = (await command(tmp_path, "status"))[1]
+    assert "attention   turn 1 has waited to be curated for more than a day\n" in shown

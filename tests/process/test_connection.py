@@ -1,4 +1,7 @@
-"""A client's connection to a real sprite process: whatever it sends, it is answered, and nobody else notices."""
+"""A client's connection to a real sprite process: whatever it sends is answered, and no other client notices.
+
+Long, since all of it shares one sprite process, and a file's tests stay on one worker.
+"""
 
 from __future__ import annotations
 
@@ -224,6 +227,31 @@ async def test_after_auth_a_frame_of_one_mib_passes_and_one_byte_more_does_not(s
         await still_answers(client)
         client.writer.write(whole + b" \n")
         assert (await last_words(client))["code"] == "frame_too_large"
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["after auth", "before auth"])
+async def test_a_client_that_is_still_sending_is_told_that_its_frame_is_too_large(
+    is_known: bool, sprite: SpriteProcess
+) -> None:
+    async with sprite.client() if is_known else sprite.raw() as client:
+        if is_known:
+            await client.until(lambda m: m["type"] == "state_sync")
+        for _ in range(80):
+            client.writer.write(b"x" * 2**16)
+            await client.writer.drain()
+        client.writer.write(b"\n")
+        assert (await last_words(client))["code"] == "frame_too_large"
+
+
+async def test_a_client_that_sends_for_ever_is_cut_off_in_the_end(sprite: SpriteProcess) -> None:
+    async def send_for_ever(client: Client) -> None:
+        while True:
+            client.writer.write(b"x" * 2**20)
+            await client.writer.drain()
+
+    async with sprite.raw() as client:
+        with pytest.raises(ConnectionError):
+            await send_for_ever(client)
 
 
 @pytest.mark.parametrize("garbage", [b"hello\n", b"[1]\n", b"\xff\xfe\x00\n", b'{"type": "ping"}}\n'])

@@ -1,13 +1,20 @@
-"""Forgetting: by text, turn, session or learning, beside a sprite or without, it leaves no byte and takes no more."""
+"""Forgetting: by text, turn, session or learning, beside a sprite or without, it leaves no byte and takes no more.
+
+Long, since its tests share one curated workspace.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import os
+import pty
 import random
 import secrets
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +35,7 @@ from sprite.memory.words import FORGOTTEN
 from sprite.protocol.rows import Forgotten
 from tests.command_line import KillableCommands, command, forget, killable_commands, rebuild, restart_server
 from tests.curated_workspace import TYPED, files_containing
-from tests.harness import dump, observations, running_sprite
+from tests.harness import PATIENCE, ROOT, dump, observations, running_sprite
 from tests.inspection import curations, learnings, memory_file, prompts, transcript, workspace_db
 from tests.memory_stores import SESSION, Stores, call, open_stores
 
@@ -98,13 +105,47 @@ async def test_what_is_forgotten_leaves_no_byte_and_does_not_come_back(
 
 
 async def test_the_command_shows_what_would_go_and_says_that_it_went(workspace: Path) -> None:
-    code, out, err = await command(workspace, "memory", "forget", "--text", "Quibblewort")
+    code, out, err = await command(workspace, "memory", "forget", "--text", "Quibblewort", "--yes")
     assert (code, err) == (0, "")
     assert out == (
         "Forgetting this by its text takes away for good: 2 turns, 1 learning, 3 curated lines.\n"
         "Forgotten. What is left is a tombstone that says when, and how much; not what.\n"
     )
     assert files_containing(workspace, "Quibblewort") == []
+
+
+def forget_from(stdin: int, workspace: Path) -> subprocess.CompletedProcess[str]:
+    """`memory forget --text Quibblewort`, asked and answered there."""
+    arguments = ["memory", "forget", "--text", "Quibblewort", "--workspace", str(workspace)]
+    command = [sys.executable, "-m", "sprite", *arguments]
+    return subprocess.run(command, stdin=stdin, capture_output=True, text=True, cwd=ROOT, check=False, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("piped", [b"n\n", b"y\n", b"yes\n" * 3, b""], ids=str)
+def test_without_a_terminal_nothing_is_forgotten_whatever_stands_on_stdin(piped: bytes, workspace: Path) -> None:
+    before = dump(workspace / ".os/memory/transcript.db")
+    reading, writing = os.pipe()
+    os.write(writing, piped)
+    os.close(writing)
+    with os.fdopen(reading) as stdin:
+        done = forget_from(stdin.fileno(), workspace)
+    assert (done.returncode, "--yes" in done.stderr) == (2, True)
+    assert dump(workspace / ".os/memory/transcript.db") == before
+
+
+@pytest.mark.parametrize(
+    ("typed", "code"), [(b"n\n", 1), (b"\n", 1), (b"\x04", 1), (b"nyes\n", 1), (b"y\n", 0), (b"Yes\n", 0)], ids=str
+)
+def test_at_a_terminal_only_a_yes_forgets(typed: bytes, code: int, workspace: Path) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, typed)
+        done = forget_from(theirs, workspace)
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert (done.returncode, done.stderr) == (code, "Forget it? [y/N] ")
+    assert (files_containing(workspace, "Quibblewort") == []) == (code == 0)
 
 
 async def test_a_tombstone_says_when_and_how_much_and_not_what(
@@ -187,7 +228,7 @@ async def test_killed_at_any_moment_it_is_asked_for_again_or_finished_by_the_nex
     seed = secrets.randbits(32)
     print(f"seed {seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
-    arguments = ["memory", "forget", *(f"--{name}={value}" for name, value in target.items())]
+    arguments = ["memory", "forget", "--yes", *(f"--{name}={value}" for name, value in target.items())]
     for life in range(LIVES):
         workspace = shutil.copytree(curated, tmp_path / f"life{life}")
         if life == 0:

@@ -24,8 +24,8 @@ WORKSPACES = 5
 #: Of each workspace; `make soak` asks for many more.
 LIVES = int(os.environ.get("SOAK_KILLS") or 50) // WORKSPACES
 BATCH_TURNS = "3"
-#: In seconds, how often of ten: after the start, while it opens its files or imports the SDK; after its first mission
-#: began, while it works.
+#: In seconds, how often of ten: after the start, while it opens its files or imports the SDK; after the agent's first
+#: sign of life, while it works.
 MOMENTS = [("start", 0.0, 0.3), ("start", 0.3, 1.2), *[("work", 0.0, 0.8)] * 8]
 MISSIONS = [
     "Hello there",
@@ -51,7 +51,7 @@ class Person:
         self._rng = rng
         self.texts: dict[str, str] = {}
         self.accepted: set[str] = set()
-        #: Whether the sprite of this life has begun to work.
+        #: Whether the agent of this life has said or done anything.
         self.at_work = asyncio.Event()
 
     async def talk(self, client: Client) -> None:
@@ -67,10 +67,10 @@ class Person:
         while (message := await client.next()) is not None:
             if message["type"] == "ack" and message["reply_to"] in self.texts:
                 self.accepted.add(message["reply_to"])
-            elif message["type"] == "agent_event" and message["payload"]["event"] == "started":
+            elif message["type"] == "agent_event" and message["payload"]["event"] != "started":
                 self.at_work.set()
-            elif message["type"] == "agent_event" and message["payload"]["event"] in {"complete", "error"}:
-                self._send(client)
+                if message["payload"]["event"] in {"complete", "error"}:
+                    self._send(client)
 
     def _send(self, client: Client) -> None:
         mission = str(uuid.UUID(int=self._rng.getrandbits(128)))
@@ -134,7 +134,7 @@ def _slowed(model: OfflineModel, rng: random.Random) -> list[int]:
 
 
 async def _a_life(workspace: Path, model: OfflineModel, person: Person, since: str, seconds: float) -> None:
-    """Starts a sprite, talks to it, and kills it so long after its start or its first work, whatever it is doing."""
+    """Starts a sprite, talks to it, and kills it so long after its start or its agent's, whatever it is doing."""
     person.at_work.clear()
     async with started_sprite(workspace, model.url, SPRITE_BATCH_TURNS=BATCH_TURNS) as process:
         talking = asyncio.create_task(_talk(workspace, process, person))

@@ -1,4 +1,7 @@
-"""The model proxy: what passes through it unchanged, who may use it, and what it says when it cannot."""
+"""The model proxy: what passes through it unchanged, who may use it, and what it says when it cannot.
+
+Long, since each case is a whole exchange, read beside its neighbours.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""The offline model over HTTP: the vendor's shapes, its own rules, and scripts.
+
+Long, since it is one table of requests and what comes back.
+"""
+
 import asyncio
 import signal
 import sys

@@ -17,7 +17,7 @@ from sprite.memory.files import CURATED
 from tests.command_line import rebuild, restart_server
 from tests.curated_workspace import without_marks
 from tests.harness import ROOT, dump, running_sprite
-from tests.inspection import chat, curations, learnings, observation_of, transcript
+from tests.inspection import chat, curations, eventually, learnings, observation_of, transcript
 
 WRITTEN = ROOT / "tests/fixtures/workspace-0.1.0.tar.gz"
 
@@ -59,6 +59,26 @@ async def test_its_memory_is_rebuilt_to_the_same_bytes(older: Path) -> None:
     await restart_server(older)
     assert without_marks(memory_of(older)) == without_marks(before)
     assert log_of(older) == log
+
+
+async def test_a_turn_that_is_set_aside_there_changes_nothing_of_what_was(older: Path, model: OfflineModel) -> None:
+    known, events = learnings(older), curations(older)
+    model.script.curator({"error": 400, "match": "xyzzy", "times": -1})
+    async with running_sprite(older, model.url) as sprite, sprite.client() as client:
+        await chat(client, "My codeword is xyzzy.", "My favourite colour is green.")
+        await client.ask("system", {"action": "flush"})
+        await eventually(
+            lambda: not transcript(older, "SELECT 1 FROM observations WHERE processed = 0"), "all is settled"
+        )
+    assert set(known) < set(learnings(older))
+    assert curations(older)[: len(events)] == events
+    assert [row["kind"] for row in curations(older)[len(events) :]] in (
+        ["quarantine", "batch"],
+        ["batch", "quarantine"],
+    )
+    before = memory_of(older)
+    await rebuild(older)
+    assert without_marks(memory_of(older)) == without_marks(before)
 
 
 async def test_it_goes_on(older: Path, model: OfflineModel) -> None:

@@ -1,4 +1,4 @@
-"""A turn the curator cannot be asked about: its price, its way back, outages, kills, a model that refuses everything."""
+"""A turn whose every call is in vain: it is found, set aside and shown, at a bounded price; the others are curated."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from bridge.offline.model import OfflineModel
 from sprite.database.lost_calls import LostCall
 from sprite.errors import ModelError
-from tests.command_line import command, rebuild
-from tests.curated_workspace import without_marks
+from tests.command_line import command, forget, rebuild
+from tests.curated_workspace import files_containing, without_marks
 from tests.harness import Client, dump, observations, running_sprite
 from tests.inspection import curations, eventually, learnings, memory, request_seen, transcript
 from tests.memory_stores import open_stores
@@ -365,3 +365,15 @@ async def test_a_refusal_ends_asking_again_and_the_next_run_finds_its_way_around
     await rebuild(workspace, model)
     assert states(workspace) == {1: 1, 2: 1, 3: 1, 4: 1, 5: 2, 6: 1}
     assert sum(r.kind == "curator" and "Fern5." in r.user_text for r in model.requests) <= 1 + MOST_CALLS
+
+
+async def test_what_the_model_said_of_a_turn_is_forgotten_with_it(model: OfflineModel, workspace: Path) -> None:
+    await seed(workspace, 2, 1)
+    refusal = {"error": 400, "message": f"cannot process '{POISON}1' here", "match": POISON, "times": -1}
+    model.script.curator(refusal)
+    async with running_sprite(workspace, model.url):
+        await eventually(lambda: settled(workspace), "every turn is curated or set aside")
+        assert POISON in (await command(workspace, "status"))[1]
+    await forget(workspace, turn=1)
+    assert POISON not in (await command(workspace, "status"))[1]
+    assert files_containing(workspace, POISON) == []

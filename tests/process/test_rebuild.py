@@ -1,4 +1,7 @@
-"""Memory made anew: from the log alone, to the byte, killed at any moment; or by asking the curator again."""
+"""Memory made anew: from the log alone, to the byte, killed at any moment; or by asking the curator again.
+
+Long, since its tests share one curated workspace.
+"""
 
 from __future__ import annotations
 

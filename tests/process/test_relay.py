@@ -1,4 +1,7 @@
-"""The relay between pages and a sprite: who hears what, in which order, also after cuts."""
+"""The relay between pages and a sprite: who hears what, in which order, also after cuts.
+
+Long, since every order of events is told on the same stage.
+"""
 
 from __future__ import annotations
 

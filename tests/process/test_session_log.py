@@ -1,4 +1,7 @@
-"""Session logs as the real CLI writes them, and what becomes of them when they are damaged, old or unfinished."""
+"""Session logs as the real CLI writes them, and what becomes of them when they are damaged, old or unfinished.
+
+Long, since its tests share one recording of the real CLI.
+"""
 
 from __future__ import annotations
 

@@ -219,6 +219,37 @@ def test_a_fence_around_the_whole_answer_is_taken_off() -> None:
     assert response.files == {"user.md": "# User\n- a\n"}
 
 
+@pytest.mark.parametrize("blank", ["", "\n"])
+@pytest.mark.parametrize("fence", ["```", "```markdown", "~~~~"])
+def test_a_fence_around_a_header_and_its_content_leaves_nothing_in_the_file(fence: str, blank: str) -> None:
+    close = re.sub(r"\w", "", fence)
+    user = f"{fence}\n{blank}USER_MD_UPDATE:\n# User\n- a\n{blank}{close}\n"
+    tools = f"{blank}{fence}\nTOOLS_MD_UPDATE:\n# Tools\n```bash\nls\n```\n{close}\n"
+    context = f"{fence}\nCONTEXT_MD_UPDATE: # Context\n- b\n{close}"
+    files = {"user.md": "# User\n- a\n", "tools.md": "# Tools\n```bash\nls\n```\n", "context.md": "# Context\n- b\n"}
+    for said in ("", "FACT: x\n", "```\nFACT: x\n```\n"):
+        assert parse_response(said + user).files == {"user.md": files["user.md"]}
+        assert parse_response(said + user + tools + context).files == files
+        assert parse_response(said + tools + user).files == {name: files[name] for name in ("tools.md", "user.md")}
+
+
+def test_talk_behind_a_fence_around_a_header_is_no_content() -> None:
+    response = parse_response("```\nUSER_MD_UPDATE:\n# User\n- a\n```\nThat is all.")
+    assert response.files == {"user.md": "# User\n- a\n"}
+    assert response.unparsed == ("That is all.",)
+
+
+def test_a_fence_around_two_files_is_taken_off_as_a_whole() -> None:
+    response = parse_response("```\nUSER_MD_UPDATE:\n# User\n\nCONTEXT_MD_UPDATE:\n# Context\n- b\n```\n")
+    assert response.files == {"user.md": "# User\n", "context.md": "# Context\n- b\n"}
+
+
+def test_an_answer_to_the_first_prompt_is_read_as_it_was_then() -> None:
+    text = "```\nUSER_MD_UPDATE:\n# User\n```\n\n```\nCONTEXT_MD_UPDATE:\n# Context\n```"
+    assert parse_response(text, as_first_read=True).files["user.md"] == "# User\n```\n\n```\n"
+    assert parse_response(text).files == {"user.md": "# User\n", "context.md": "# Context\n"}
+
+
 @pytest.mark.parametrize("body", ["", "\n\n", "   \n", "```\n```", "NONE", "(no changes)", "```\nunchanged\n```"])
 def test_an_update_without_content_never_empties_a_file(body: str) -> None:
     response = parse_response(f"FACT: x\nUSER_MD_UPDATE:\n{body}\nTOOLS_MD_UPDATE:\n# Tools")

@@ -1,4 +1,7 @@
-"""Frames in and out: framing, validation, and the schema, without a socket."""
+"""Frames in and out: framing, validation, and the schema, without a socket.
+
+Long, since it is one table of what a frame may be.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The three files: their columns, what their triggers refuse, migrations, transactions, and unusable files."""
+"""The three files: their columns, what their triggers refuse, migrations, transactions, and unusable files.
+
+Long, since each of the three files is held to the same contract.
+"""
 
 from __future__ import annotations
 

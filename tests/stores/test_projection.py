@@ -1,4 +1,7 @@
-"""Curations -> memory.db and the four files: what an answer may change, and that a crash or a hand changes nothing."""
+"""Curations -> memory.db and the four files: what an answer may change, and that a crash or a hand changes nothing.
+
+Long, since every rule of the fold is told from the same few stores.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from hypothesis import strategies as st
 
 from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
-from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, template
+from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, over_limits, template
+from sprite.memory.projection.batch_fold import FIRST_PROMPT
 from tests.harness import dump
 from tests.memory_stores import Stores, call, open_stores
 
@@ -270,6 +274,70 @@ async def test_a_file_of_one_endless_line_is_refused(stores: Stores) -> None:
     assert stores.path("user.md").read_text() == template("user.md")
     ((kind, detail),) = await stores.reports()
     assert (kind, "bytes" in detail) == ("file_refused", True)
+
+
+#: Answers to the first prompt are read as they were then.
+OLD: dict[str, Any] = {"prompt_sha256": FIRST_PROMPT}
+#: A full file in the script that takes most tokens.
+FULL = "漢" * (BYTE_LIMIT // 3 - 1) + "\n"
+
+
+async def test_what_is_too_much_for_one_answer_is_refused_and_a_rewrite_that_shortens_it_is_not(stores: Stores) -> None:
+    for name in CURATED:
+        await stores.learn(update(name, FULL))
+    written = [name for name in CURATED if stores.path(name).read_text() == FULL]
+    assert len(written) == 2
+    assert {detail.partition(":")[0] for _, detail in await stores.reports()} == set(CURATED) - set(written)
+    assert all("four curated files would have about" in detail for _, detail in await stores.reports())
+    with pytest.raises(PeerError, match="tokens together") as refused:
+        await stores.projection.edit("context.md", FULL)
+    assert refused.value.code == "over_limit"
+
+
+async def test_an_old_log_keeps_its_large_files_and_its_fences_and_a_rewrite_may_shorten_them(stores: Stores) -> None:
+    fenced = "```\n" + update("user.md", "# User\n- Ada\n```\n\n```\n") + update("tools.md", "# Tools\n```")
+    turn = await stores.turn()
+    await stores.batch(fenced, turn, **OLD)
+    await stores.projection.settle()
+    assert stores.path("user.md").read_text() == "# User\n- Ada\n```\n\n```\n"
+    large = [name for name in CURATED if name != "user.md"]
+    for name in large:
+        await stores.batch(update(name, FULL), await stores.turn(), **OLD)
+    await stores.projection.settle()
+    assert {name: stores.path(name).read_text() for name in large} == dict.fromkeys(large, FULL)
+    (words,) = over_limits({name: stores.path(name).read_text() for name in CURATED})
+    assert words.startswith("the four curated files have about ")
+    await stores.projection.edit("user.md", "# User\n")
+    assert stores.path("user.md").read_text() == "# User\n"
+
+
+async def test_a_turn_that_is_curated_late_takes_nothing_back_that_a_newer_one_taught(stores: Stores) -> None:
+    early = await stores.turn("I live in Lund.")
+    newer = await stores.turn("I live in Rome now.")
+    await stores.transcript.quarantine.set_aside(early, "refused", 0)
+    await stores.batch(f'FACT [t{newer}] The user lives in Rome. | "I live in Rome"', newer)
+    await stores.projection.settle()
+    assert await stores.transcript.waiting(10) == []
+    assert await stores.transcript.quarantine.retry(early, 0)
+    await stores.batch(f'FACT [t{early}] supersedes L1: The user lives in Lund. | "I live in Lund"', early)
+    await stores.projection.settle()
+    assert [row.superseded_by for row in await stores.learnings()] == [None, None]
+    assert ("supersede_refused", "L1 stands: it was learned from a newer turn") in await stores.reports()
+
+
+async def test_a_batch_spans_no_turn_but_its_own(stores: Stores) -> None:
+    turns = [await stores.turn(f"turn {n}") for n in range(5)]
+    await stores.transcript.quarantine.set_aside(turns[2], "cut off", 0)
+    assert [turn.id for turn in await stores.transcript.waiting(10)] == turns[:2]
+    with pytest.raises(ValueError, match="already curated"):
+        await stores.batch("NONE", turns[0], turns[4])
+    await stores.batch("NONE", turns[0], turns[1])
+    assert [turn.id for turn in await stores.transcript.waiting(10)] == turns[3:]
+    assert [aside.turn_id for aside in await stores.transcript.quarantine.turns(10)] == [turns[2]]
+    with pytest.raises(ValueError, match="does not wait"):
+        await stores.transcript.quarantine.set_aside(turns[2], "cut off", 0)
+    assert len(await stores.transcript.curations.after(0)) == 2
+    assert not await stores.transcript.quarantine.retry(turns[0], 0)
 
 
 async def test_lines_that_are_no_directive_are_reported(stores: Stores) -> None:

@@ -112,6 +112,17 @@ export class Conversation {
     entry.version += 1;
   }
 
+  /** Nothing goes on in the background any more: what it had asked is not asked any more. */
+  backgroundEnded() {
+    for (const entry of this.#exchanges) {
+      for (const part of entry.parts) {
+        if (part.kind !== 'permission' || !part.background || part.decision !== undefined) continue;
+        part.decision = null;
+        entry.version += 1;
+      }
+    }
+  }
+
   /** @param {PermissionRequest} request */
   permission(request) {
     if (this.#question(request.request_id)) return;
@@ -165,6 +176,7 @@ export class Conversation {
     const entry = {
       kind: 'exchange',
       key: this.#key(),
+      origin: 'person',
       text: null,
       parts: [],
       error: null,
@@ -205,6 +217,7 @@ export class Conversation {
       this.#byMission.get(row.mission_id ?? '') ??
       this.#add({
         missionId: row.mission_id,
+        origin: row.origin ?? 'person',
         at: row.at,
         rowId: row.id,
         status: 'sent',
@@ -215,11 +228,12 @@ export class Conversation {
       entry.status = 'error';
       entry.error = known?.error ?? { code: '', message: row.text, retryable: true };
     } else {
-      entry.status = 'complete';
+      // A turn may have used tools, or been stopped, without a word.
+      entry.status = row.status === 'interrupted' ? 'interrupted' : 'complete';
       // What was watched has the tool calls too; the server's row has only what was said.
       if (known && ENDED.has(known.status) && known.parts.some((part) => part.kind === 'tool')) {
         Object.assign(entry, { parts: known.parts, cost: known.cost, ms: known.ms, status: known.status });
-      } else entry.parts.push({ kind: 'text', key: this.#key(), text: row.text, done: true });
+      } else if (row.text) entry.parts.push({ kind: 'text', key: this.#key(), text: row.text, done: true });
     }
   }
 
@@ -261,7 +275,7 @@ export class Conversation {
     if (open && event.event !== 'text_delta') open.done = true;
     switch (event.event) {
       case 'started':
-        Object.assign(entry, { status: 'running', startedAt: timestamp });
+        Object.assign(entry, { status: 'running', startedAt: timestamp, origin: event.origin ?? 'person' });
         this.#moveBeforeWaiting(entry);
         break;
       case 'text_delta':
@@ -309,6 +323,7 @@ export class Conversation {
         break;
       case 'error': {
         this.#end(entry, 'error', timestamp);
+        if (event.code === 'crashed') this.backgroundEnded();
         const { code, message, retryable } = event;
         entry.error = { code, message, retryable: retryable !== false };
         break;
@@ -325,7 +340,8 @@ export class Conversation {
     Object.assign(entry, { status, compacting: false });
     for (const part of entry.parts) {
       if (part.kind === 'tool' && !part.endedAt) Object.assign(part, { endedAt: timestamp, stopped: true });
-      if (part.kind === 'permission' && part.decision === undefined) part.decision = null;
+      // An agent that the turn left at work in the background still waits for its answer.
+      if (part.kind === 'permission' && !part.background && part.decision === undefined) part.decision = null;
     }
   }
 

@@ -42,6 +42,9 @@ export class Health extends View {
             </div>`
           : nothing
       }
+      ${health.attention
+        .filter((words) => words !== health.last_error)
+        .map((words) => html`<div class="memory-banner bad" role="alert"><p class="grow">${words}</p></div>`)}
       <section class="health-part">
         <h3>What there is</h3>
         <dl class="figures">

@@ -17,7 +17,10 @@ export interface Messages {
       | TurnRequest
       | ActionsRequest
       | EditRequest
+      | AcceptRequest
+      | RejectRequest
       | ResolveActionRequest
+      | RetryRequest
       | ForgetRequest
       | CurationsRequest
       | ObservationsRequest
@@ -47,7 +50,10 @@ export interface Messages {
       | LoggedTurnResult
       | ActionsResult
       | EditResult
+      | AcceptResult
+      | RejectResult
       | ResolveActionResult
+      | RetryResult
       | ForgetResult
       | CurationsResult
       | ObservationsResult
@@ -226,12 +232,33 @@ export interface EditRequest {
   version?: number | null;
 }
 /**
+ * A file's drift becomes the file, as the person's own edit.
+ */
+export interface AcceptRequest {
+  op: "accept";
+  name: string;
+}
+/**
+ * A file's drift is put away: the file on disk becomes what memory has.
+ */
+export interface RejectRequest {
+  op: "reject";
+  name: string;
+}
+/**
  * An action's new status: pending, completed or dismissed.
  */
 export interface ResolveActionRequest {
   op: "resolve_action";
   id: number;
   status: string;
+}
+/**
+ * A quarantined turn waits again to be curated. `not_found` if it is not quarantined.
+ */
+export interface RetryRequest {
+  op: "retry";
+  turn_id: number;
 }
 /**
  * Exactly one of text, turn, session and learning; `preview` only says what would go, `yes` that many turns may.
@@ -283,10 +310,12 @@ export interface Permission {
   decision: "allow" | "always" | "deny";
 }
 /**
- * `status`, `new_session` (ends this one), `flush` (curates what waits); answered when done.
+ * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`; answered when done.
+ *
+ *     `check_model` sends one request that is not billed.
  */
 export interface System {
-  action: "flush" | "new_session" | "status";
+  action: "check_model" | "flush" | "new_session" | "status";
 }
 /**
  * Keeps a path open; dropped silently.
@@ -384,7 +413,8 @@ export interface Block {
 /**
  * One line of the conversation as people see it; `at` in Unix seconds.
  *
- *     `tools` are what the turn used before it said this, in order; a reply with tools may have no text.
+ *     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
+ *     that it has not; null where no turn is known.
  */
 export interface ChatMessage {
   id: number;
@@ -394,6 +424,7 @@ export interface ChatMessage {
   mission_id: string | null;
   origin?: "agent" | "person" | "schedule";
   tools?: UsedTool[];
+  status?: ("complete" | "error" | "interrupted" | "queued" | "running") | null;
 }
 /**
  * A tool that a turn used, in short: `title` says what for.
@@ -407,7 +438,8 @@ export interface UsedTool {
  * The conversation under way; `session_id` is null until its first mission.
  *
  *     `running_mission_id` is the turn under way: a person's, or (where none runs) one that the agent began by itself.
- *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first.
+ *     `busy` says whether a turn runs or a mission waits; `background` is what goes on beside turns, oldest first, and
+ *     `held_until` (Unix seconds) when that stops keeping a VM awake: null where nothing goes on.
  */
 export interface SessionState {
   session_id: string | null;
@@ -417,6 +449,7 @@ export interface SessionState {
   queued: number;
   busy?: boolean;
   background?: BackgroundWork[];
+  held_until?: number | null;
 }
 /**
  * Work that the agent has begun and does not wait for; `since` in Unix seconds.
@@ -429,6 +462,9 @@ export interface BackgroundWork {
 }
 /**
  * Memory in numbers: how many learnings and turns there are, how many turns wait to be curated.
+ *
+ *     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
+ *     `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
  */
 export interface MemoryState {
   files: FileState[];
@@ -436,6 +472,8 @@ export interface MemoryState {
   turns: number;
   waiting: number;
   spend_usd: number;
+  quarantined?: QuarantinedTurn[];
+  drift?: string[];
 }
 /**
  * A memory file in lines; `managed` says who writes it.
@@ -448,7 +486,18 @@ export interface FileState {
   updated_at: number | null;
 }
 /**
+ * A turn that curation set aside, since every call about it was in vain; `at` in Unix seconds.
+ */
+export interface QuarantinedTurn {
+  turn_id: number;
+  reason: string;
+  at: number;
+}
+/**
  * A tool call that waits for a person's word.
+ *
+ *     `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
+ *     turn ends, as long as anything goes on in the background.
  */
 export interface PermissionRequest {
   request_id: string;
@@ -457,6 +506,7 @@ export interface PermissionRequest {
   input: {
     [k: string]: unknown;
   };
+  background?: boolean;
 }
 /**
  * What a turn has shown so far: its durable events (the newest, if they are many), then text still growing.
@@ -565,10 +615,7 @@ export interface Gap {
   oldest_seq: number;
 }
 /**
- * The answer to a `system` message.
- *
- *     `held_until` (Unix seconds) is when a VM stops being kept awake for background work, null where there is none.
- *     `stopped` is what `new_session` ended.
+ * The answer to a `system` message; `stopped` is what a `new_session` ended with the one before.
  */
 export interface Status {
   action: string;
@@ -577,7 +624,8 @@ export interface Status {
   last_error: string | null;
   permissions: string;
   model: string | null;
-  held_until?: number | null;
+  model_answers?: boolean | null;
+  model_words?: string | null;
   stopped?: Stopped[] | null;
 }
 /**
@@ -595,11 +643,14 @@ export interface CanvasUpdate {
 }
 /**
  * Memory changed: the names of the files rewritten, the learnings added, by which curation.
+ *
+ *     `drift` names every file that waits for the person's word, as in the state.
  */
 export interface MemoryUpdate {
   files: string[];
   learnings: LearningRow[];
   curation_id: number;
+  drift?: string[];
 }
 /**
  * Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
@@ -627,13 +678,16 @@ export interface FilesResult {
   files: FileState[];
 }
 /**
- * A file's content; `version` is 0 while it is as shipped.
+ * A file's content as memory has it; `version` is 0 while it is as shipped.
+ *
+ *     `drift` is what stands on disk instead, where that changed while the agent worked: it waits for the person's word.
  */
 export interface FileResult {
   op: "file";
   name: string;
   content: string;
   version: number;
+  drift?: string | null;
 }
 /**
  * A file's versions, oldest first.
@@ -692,6 +746,8 @@ export interface LoggedTurnResult {
 }
 /**
  * One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
+ *
+ *     It waits to be curated where it is neither `processed` nor `quarantined`.
  */
 export interface LoggedTurn {
   id: number;
@@ -706,6 +762,7 @@ export interface LoggedTurn {
   mission_id: string | null;
   trigger: string;
   notice: string;
+  quarantined: boolean;
 }
 /**
  * Every action.
@@ -735,11 +792,36 @@ export interface EditResult {
   version: number;
 }
 /**
+ * The file as it now is.
+ */
+export interface AcceptResult {
+  op: "accept";
+  name: string;
+  content: string;
+  version: number;
+}
+/**
+ * The file as it now is, in memory and on disk.
+ */
+export interface RejectResult {
+  op: "reject";
+  name: string;
+  content: string;
+  version: number;
+}
+/**
  * Every action as it now is.
  */
 export interface ResolveActionResult {
   op: "resolve_action";
   actions: ActionRow[];
+}
+/**
+ * The turns that are quarantined now.
+ */
+export interface RetryResult {
+  op: "retry";
+  quarantined: QuarantinedTurn[];
 }
 /**
  * What would go, or (`done`) what went.
@@ -769,9 +851,9 @@ export interface CurationsResult {
   curations: CurationRow[];
 }
 /**
- * What changed memory: a batch of turns, an edit or a forget (`kind`).
+ * What changed memory: a batch of turns, an edit, a forget, a turn's quarantine or its end (`kind`), or a drift.
  *
- *     `detail` is what an edit or a forget was about; `active` is false where a later extraction has replaced it.
+ *     `detail` is what it was about, where it is no batch; `active` is false where a later extraction has replaced it.
  */
 export interface CurationRow {
   id: number;
@@ -834,6 +916,7 @@ export interface TurnRow {
   trigger: string;
   mission_id: string | null;
   curated: boolean;
+  quarantined: boolean;
 }
 /**
  * Lines of the conversation, oldest first; as many of the newest as fit one frame.
@@ -875,6 +958,9 @@ export interface Health {
   refusals: Refusal[];
   daily_cap_usd: number | null;
   last_error: string | null;
+  quarantined: QuarantinedTurn[];
+  attention: string[];
+  drift?: Drifted[];
 }
 /**
  * What memory cost on one day (UTC).
@@ -902,7 +988,15 @@ export interface Refusal {
   detail: string;
 }
 /**
- * A question is not open any more; `decision` is null where nobody answered in time.
+ * A memory file that changed on disk while the agent worked, and when that was found; by which curation.
+ */
+export interface Drifted {
+  name: string;
+  at: number;
+  curation_id: number;
+}
+/**
+ * A question is not open any more; `decision` is null if no answer came in time.
  */
 export interface PermissionResolved {
   request_id: string;

@@ -125,6 +125,8 @@ export interface Exchange {
   kind: 'exchange';
   key: number;
   missionId: string | null;
+  /** Who began it. */
+  origin: 'person' | 'agent' | 'schedule';
   text: string | null;
   /** In Unix seconds. */
   at: number;

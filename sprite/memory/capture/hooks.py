@@ -26,21 +26,32 @@ _Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 def hook_matchers(
     recorder: TurnRecorder,
     *,
+    begins: Callable[[], Awaitable[None]],
     before_compaction: Callable[[], Awaitable[None]],
     news: Callable[[], str | None],
 ) -> dict[HookEvent, list[HookMatcher]]:
     """The callbacks for `ClaudeAgentOptions.hooks`.
 
-    `before_compaction` is awaited before the context is compacted; `news` gives what the agent should be told
-    with its next prompt, or None.
+    `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted; `news`
+    gives what the agent should be told with its next prompt, or None.
     """
 
     async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
+        await begins()
         await recorder.prompt_submitted(event.get("prompt_id", ""), event["prompt"])
         text = news()
         if text is None:
             return None
         return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
+
+    async def tool_starting(event: dict[str, Any]) -> None:
+        await recorder.tool_starting(
+            event.get("prompt_id", ""),
+            event["tool_use_id"],
+            event["tool_name"],
+            event["tool_input"],
+            agent_id=event.get("agent_id"),
+        )
 
     async def tool_used(event: dict[str, Any]) -> None:
         await tool_ended(event, event["tool_response"], is_error=False)
@@ -67,6 +78,7 @@ def hook_matchers(
 
     handlers: dict[HookEvent, _Handler] = {
         "UserPromptSubmit": prompt_submitted,
+        "PreToolUse": tool_starting,
         "PostToolUse": tool_used,
         "PostToolUseFailure": tool_failed,
         "Stop": stopped,

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from sprite.database.transcript import NewObservation, Outcome, TranscriptDB
@@ -28,6 +29,9 @@ from sprite.privacy.redaction import discreet
 from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
+
+#: The stream brings the end of a turn of the CLI's own just before the next one's first prompt; it may be read later.
+_NEXT_TASK_SECONDS = 2.0
 
 
 class TurnRecorder:
@@ -46,6 +50,8 @@ class TurnRecorder:
         self._session_id = ""
         self._mission: TurnBuffer | None = None
         self._task: TurnBuffer | None = None
+        self._task_began: Callable[[str], None] | None = None
+        self._task_ended: Callable[[NewObservation], Awaitable[None]] | None = None
         self._agents = Subagents()
         self._no_task = asyncio.Event()
         self._no_task.set()
@@ -60,6 +66,10 @@ class TurnRecorder:
     def begin_session(self, session_id: str) -> None:
         """Turns from here on belong to this session."""
         self._session_id = session_id
+
+    def watch_tasks(self, began: Callable[[str], None], ended: Callable[[NewObservation], Awaitable[None]]) -> None:
+        """Whom to tell of turns that the CLI begins by itself, each with an id of its own, and how each was written."""
+        self._task_began, self._task_ended = began, ended
 
     def open_mission(self, mission_id: str, text: str) -> None:
         """A mission is about to be handed to the agent."""
@@ -81,30 +91,33 @@ class TurnRecorder:
         return self._taken_up.is_set()
 
     @property
+    def task_id(self) -> str | None:
+        """The turn of the CLI's own that is under way, if anybody watches them."""
+        return self._task.mission_id if self._task is not None else None
+
+    @property
     def in_task_turn(self) -> bool:
         """Whether the agent is in a turn of its own and has not taken up a mission in it."""
         return self._task is not None and not self._taken_up.is_set()
 
     async def quiet(self, seconds: float) -> None:
         """Waits until the agent is in no turn of its own, for so long at most."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._no_task.wait()
-        except TimeoutError:
+        if not await self._wait_for_no_task(seconds):
             log.warning("a background turn takes longer than %.0f s; the mission goes ahead", seconds)
 
-    async def close_mission(self, outcome: Outcome, notice: str = "") -> None:
-        """The open mission's turn has ended: writes its observation."""
+    async def close_mission(self, outcome: Outcome, notice: str = "") -> NewObservation | None:
+        """The open mission's turn has ended: writes its observation, and returns it."""
         mission, self._mission = self._mission, None
-        if mission is not None:
-            await self._write(mission, outcome, notice)
+        return None if mission is None else await self._write(mission, outcome, notice)
 
-    async def close_task(self, outcome: Outcome) -> None:
+    async def close_task(self, outcome: Outcome, notice: str = "") -> None:
         """The turn that the CLI began by itself has ended: writes its observation."""
         task, self._task = self._task, None
         self._no_task.set()
         if task is not None:
-            await self._write(task, outcome)
+            observation = await self._write(task, outcome, notice)
+            if self._task_ended is not None:
+                await self._task_ended(observation)
 
     async def close_session(self) -> None:
         """Nothing more will come: what is still open is written as it stands."""
@@ -146,11 +159,26 @@ class TurnRecorder:
         if mission is not None and mission.prompt_id == prompt_id:
             await self._noticed(mission, prompt)
             return
-        if self._task is None:
+        if self._task is not None and self._task.prompt_id != prompt_id:
+            # The next turn of the CLI's own; the end of the one before is on its way.
+            await self._wait_for_no_task(_NEXT_TASK_SECONDS)
+        task, is_new = self._task, self._task is None
+        if task is None:
             self._no_task.clear()
-            self._task = self._new_task()
-        self._task.prompt_id = prompt_id
-        await self._noticed(self._task, prompt)
+            task = self._task = self._new_task()
+            task.mission_id = None if self._task_began is None else str(uuid.uuid4())
+        task.prompt_id = prompt_id
+        await self._noticed(task, prompt)
+        if is_new and self._task_began is not None and task.mission_id is not None:
+            self._task_began(task.mission_id)
+
+    async def tool_starting(
+        self, prompt_id: str, tool_use_id: str, name: str, tool_input: Any, *, agent_id: str | None
+    ) -> None:
+        """A tool call begins, in whichever turn makes it: a process that is killed now has left word of it."""
+        turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
+        call = turn.start_tool(tool_use_id, name, tool_input, agent_id)
+        await self._journal(turn, "start", {"call": call})
 
     async def tool_ended(
         self,
@@ -240,17 +268,27 @@ class TurnRecorder:
         for agent in agents:
             await self._journal(agent, "reported", {})
 
+    async def _wait_for_no_task(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._no_task.wait()
+        except TimeoutError:
+            return False
+        return True
+
     async def _journal(self, turn: TurnBuffer, event: str, data: dict[str, Any]) -> None:
         try:
             await self._transcript.journal.append(turn.key, turn.session_id, event, {**turn.snapshot(), **data})
         except StorageError as error:
             self._on_storage_error(f"{error} The turn goes on and is kept in memory.")
 
-    async def _write(self, turn: TurnBuffer, outcome: Outcome, notice: str = "") -> None:
+    async def _write(self, turn: TurnBuffer, outcome: Outcome, notice: str = "") -> NewObservation:
         for agent in self._agents.take_foreground(turn):
             turn.adopt(agent)
-        self._unsaved.append((turn.observation(outcome, notice), turn.keys))
+        observation = turn.observation(outcome, notice)
+        self._unsaved.append((observation, turn.keys))
         await self._write_unsaved()
+        return observation
 
     async def _write_unsaved(self) -> None:
         # A caller that is cancelled (a hook, the stream's reader) must not leave a turn written but not noted as such.

@@ -73,13 +73,15 @@ class TurnBuffer:
         """The reply as the Stop hook knows it: used where the stream brought none."""
         self._last_message = self._discreet(clean(text))
 
-    def start_tool(self, tool_use_id: str, name: str, tool_input: Any, agent_id: str | None = None) -> None:
-        """A tool call as it begins; what is already known of it is not overwritten.
+    def start_tool(self, tool_use_id: str, name: str, tool_input: Any, agent_id: str | None = None) -> dict[str, Any]:
+        """A tool call as it begins, as it is kept; what is already known of it is not overwritten.
 
         The stream's order is the true one: hooks of parallel calls come in the order in which these end.
         """
         known = self._calls.pop(tool_use_id, None)
-        self._calls[tool_use_id] = known or self._call(tool_use_id, name, tool_input, None, agent_id, is_error=False)
+        call = known or self._call(tool_use_id, name, tool_input, None, agent_id, is_error=False)
+        self._calls[tool_use_id] = call
+        return call
 
     def end_tool(
         self,
@@ -138,7 +140,7 @@ class TurnBuffer:
                 buffer.user_message = data["user_message"]
             elif entry.event == "notice":
                 buffer.add_notice(data["notice"])
-            elif entry.event == "tool":
+            elif entry.event in {"start", "tool"}:
                 buffer._calls[data["call"]["tool_use_id"]] = data["call"]
             elif entry.event == "stop":
                 buffer.set_last_message(data["message"])

@@ -13,23 +13,26 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sprite.config import Settings
+from sprite.config import NO_KEY, STAND_IN, Settings
 from sprite.database.lost_calls import CONTROL_ANSWERED, CONTROL_IN_VAIN
 from sprite.errors import ModelError
 from sprite.memory.curation.answer import parse_response
 from sprite.memory.curation.prompt import CuratorPrompt
 from sprite.memory.limits import MAX_ANSWER_TOKENS
+from sprite.prices import OFFLINE
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+    from anthropic import APIStatusError, AsyncAnthropic
 
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_SECONDS = 180.0
+CHECK_TIMEOUT_SECONDS = 10.0
 #: Refusals that are nobody's fault in the call: no key or no right to it, too late, in another's way, too often.
 OUTAGES = frozenset({401, 403, 408, 409, 429})
 #: Those of them that pass without a person.
 PASSING = frozenset({408, 409, 429})
+#: Characters of a server's words that are kept.
 NO_FORMAT = "not in the format"
 
 
@@ -123,7 +126,7 @@ class CuratorModel:
                 messages=[{"role": "user", "content": prompt.user}],
             )
         except anthropic.APIStatusError as error:
-            words = f"the curator's model refused the call: {error.status_code} {error.message[:200]}"
+            words = f"the curator's model refused the call: {refusal(error)}"
             if error.status_code in OUTAGES or not _is_refusal(error.status_code):
                 raise ModelError(
                     words,
@@ -135,24 +138,57 @@ class CuratorModel:
         except anthropic.APIError as error:
             raise ModelError(f"the curator's model could not be reached: {error}") from error
         text = "".join(block.text for block in message.content if block.type == "text")
-        answer = Answer(text, message.stop_reason, message.model, message.usage.model_dump(exclude_none=True))
+        model = OFFLINE if self._settings.is_offline else message.model
+        answer = Answer(text, message.stop_reason, model, message.usage.model_dump(exclude_none=True))
         return answer, _fault(answer)
 
     def _connected(self) -> AsyncAnthropic:
         """The client, made at the first call."""
-        import anthropic
-
-        if not self._settings.has_credentials:
-            raise ModelError("no model: set ANTHROPIC_API_KEY, or use the offline model", retryable=False)
         if self._client is None:
-            self._client = anthropic.AsyncAnthropic(
-                api_key=self._settings.api_key,
-                auth_token=self._settings.auth_token,
-                base_url=self._settings.base_url,
-                timeout=CALL_TIMEOUT_SECONDS,
-                max_retries=0,  # retried here, where the wait can be seen and interrupted
-            )
+            self._client = _client(self._settings, CALL_TIMEOUT_SECONDS)
         return self._client
+
+
+def _client(settings: Settings, timeout_seconds: float) -> AsyncAnthropic:
+    """A client for the settings' model. ModelError where there is no key."""
+    import anthropic
+
+    if not settings.has_credentials:
+        raise ModelError(f"no model: {NO_KEY}", retryable=False)
+    return anthropic.AsyncAnthropic(
+        api_key=settings.api_key,
+        auth_token=settings.auth_token,
+        base_url=settings.base_url,
+        timeout=timeout_seconds,
+        max_retries=0,  # retried where the wait can be seen and interrupted
+    )
+
+
+async def check_model(settings: Settings) -> str:
+    """Asks the model once, unbilled: that it answers, in words. ModelError says why it does not."""
+    anthropic = await asyncio.to_thread(importlib.import_module, "anthropic")
+    async with _client(settings, CHECK_TIMEOUT_SECONDS) as client:
+        try:
+            counted = await client.messages.count_tokens(
+                model=settings.curator_model, messages=[{"role": "user", "content": "hello"}]
+            )
+        except anthropic.APIStatusError as error:
+            raise ModelError(f"refused: {refusal(error)}") from error
+        except anthropic.APIError as error:
+            raise ModelError(f"cannot be reached at {settings.base_url or 'the API'}: {error}") from error
+    if settings.is_offline:
+        return f"the {STAND_IN} answers"
+    return f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)"
+
+
+def refusal(error: APIStatusError) -> str:
+    """The status and the words of the vendor's error, as far as there are any."""
+    match error.body:
+        case {"error": {"message": str(words)}}:
+            pass
+        case _:
+            words = error.response.reason_phrase
+    return f"{error.status_code} {' '.join(words.split())[:200]}"
 
 
 def _is_refusal(status: int) -> bool:

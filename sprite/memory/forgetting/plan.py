@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from sprite.database.connection import to_json
 from sprite.database.curations import Curation
 from sprite.database.memory import Learning, MemoryDB
 from sprite.database.transcript import (
@@ -272,8 +273,7 @@ def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) ->
         return scrubber.answer(curation.response, keep=typed)
     content = _edited(curation)
     if curation.kind == "quarantine":
-        # The model's own words for what it refused may quote it.
-        return json.dumps(scrubber.value(json.loads(curation.response)), ensure_ascii=False)
+        return _scrubbed_verdict(curation, scrubber)
     if content is None:
         return scrubber.text(curation.response)
     # What a person typed goes only for the very words, not for resembling them.
@@ -284,9 +284,18 @@ def _scrubbed(curation: Curation, scrubber: Scrubber, typed: Collection[str]) ->
     return json.dumps(scrubber.value({**edit, "content": kept}), ensure_ascii=False)
 
 
+def _scrubbed_verdict(curation: Curation, scrubber: Scrubber) -> str:
+    """Why a turn was set aside: the model's words for what it refused may quote the turn."""
+    said = json.loads(curation.response)
+    reason = said.get("reason", "")
+    if not reason or not (curation.first_observation_id in scrubber.turns or scrubber.takes_line(reason)):
+        return curation.response
+    return to_json({**said, "reason": FORGOTTEN})
+
+
 def _edited(curation: Curation) -> str | None:
-    """The content that an edit gave a file, None if it gave none."""
-    if curation.kind != "edit":
+    """The content that an edit or a drift gave a file, None if it gave none."""
+    if curation.kind not in {"edit", "drift"}:
         return None
     try:
         edit = json.loads(curation.response)
@@ -310,7 +319,7 @@ async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
     async for curation in _all_curations(transcript):
         if curation.kind == "batch":
             curated.update(line.strip() for line in curation.response.split("\n"))
-        elif (content := _edited(curation)) is not None:
+        elif curation.kind == "edit" and (content := _edited(curation)) is not None:
             yield [line for line in content.split("\n") if line.strip() and line.strip() not in curated]
 
 

@@ -43,6 +43,8 @@ class _FileEdit:
 
     name: str
     content: str
+    #: Why a curator would not have been allowed to write it; a person may.
+    over: str | None
 
 
 def turns_needed(curation: Curation) -> tuple[int, int] | None:
@@ -59,7 +61,7 @@ def fold(tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Cha
         _fold_batch(tx, curation, turns, change)
     elif curation.kind == "edit":
         _fold_edit(tx, curation, change)
-    elif curation.kind not in {"forget", "quarantine"}:
+    elif curation.kind not in {"forget", "quarantine", "drift"}:
         # From a newer Sprite, perhaps: said, and the rest is applied.
         tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
     return change
@@ -95,6 +97,8 @@ def _fold_edit(tx: Projected, curation: Curation, change: Change) -> None:
             at=curation.created_at,
             source="person",
         )
+        if edit.over is not None:
+            tx.report(curation.id, "over_limit", f"{edit.over}; a person wrote it so, and it stands")
         change.files.append(edit.name)
 
 
@@ -117,4 +121,5 @@ def _read_edit(response: str) -> _Resolution | _FileEdit | int:
     if not isinstance(content, str):
         raise TypeError("the content is no text")
     content.encode()
-    return _FileEdit(name, content)
+    over = edit.get("over")
+    return _FileEdit(name, content, over if isinstance(over, str) else None)

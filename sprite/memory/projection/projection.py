@@ -2,25 +2,23 @@
 
 The same log gives the same rows, ids and times, whenever and however often it is replayed. Each curation
 is applied in one transaction with the cursor; files follow by atomic rename, and a crash between the two is
-repaired by the next `settle`.
+repaired by the next `settle`. What hands change on disk is looked after in `hand_changes.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from sprite.database.connection import LARGEST_ROW_ID
-from sprite.database.curations import Curation
+from sprite.database.curations import Curation, Drift
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
-from sprite.memory.files import CURATED, MemoryFiles, over_limit, over_together, sha256, template
+from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.projection.fold import ACTION_STATUSES, Change, fold, turns_needed
-
-log = logging.getLogger(__name__)
+from sprite.memory.projection.hand_changes import HandChanges, held_back, in_memory
 
 
 class Projection:
@@ -30,7 +28,10 @@ class Projection:
         self._transcript = transcript
         self._memory = memory
         self._files = files
+        self._hands = HandChanges(transcript, memory, files)
         self._lock = asyncio.Lock()
+        #: Which bytes stood on disk when everything was up to date last.
+        self._settled: tuple[object, ...] | None = None
 
     async def settle(self) -> list[Change]:
         """Brings everything up to date: hand edits into the log, the log into memory.db, that into files.
@@ -58,6 +59,10 @@ class Projection:
         async with self._lock:
             # What a hand has written meanwhile comes first, or it would pass for newer than this edit.
             changes = await self._settle()
+            if name in self._hands.drift:
+                raise PeerError(
+                    f"{name} changed on disk while the agent was at work: accept or reject that first.", code="drift"
+                )
             if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
                 raise PeerError(f"Not saved: {reason}. Shorten one of them first.", code="over_limit")
             latest = await self._memory.latest_version(name)
@@ -67,6 +72,46 @@ class Projection:
                 )
             await self._transcript.curations.append_edit({"name": name, "content": content})
             return changes + await self._settle()
+
+    async def accept(self, name: str) -> list[Change]:
+        """A person's word that a file's drift is to be the file: logged as their edit, then applied."""
+        return await self._decide(name, self._hands.accept)
+
+    async def reject(self, name: str) -> list[Change]:
+        """A person's word that a file is to be as memory has it: logged, and written to disk."""
+        return await self._decide(name, self._hands.reject)
+
+    async def _decide(self, name: str, decide: Callable[[Drift], Awaitable[None]]) -> list[Change]:
+        async with self._lock:
+            shown = (await self._transcript.curations.open_drift()).get(name)
+            changes = await self._settle()
+            drift = self._hands.waiting(name)
+            if shown != drift:
+                raise PeerError(f"{name} has changed once more: look at it again first.", code="conflict")
+            await decide(drift)
+            return changes + await self._settle()
+
+    # --- the agent at work ---
+
+    async def agent_begins(self) -> list[Change]:
+        """The agent is about to work: what hands have changed so far is theirs, what changes from now on is drift."""
+        async with self._lock:
+            changes = await self._settle_changed()
+            self._files.note_work({name: self._files.read(name) for name in DEPLOYED})
+            self._files.hold({name: self._files.read(name) for name in BOOT_ORDER})
+            return changes
+
+    async def agent_rests(self) -> list[Change]:
+        """The agent has ended its work: what changed on disk meanwhile is drift."""
+        async with self._lock:
+            changes = await self._settle_changed()
+            self._files.note_rest()
+            self._files.hold({name: self._files.read(name) for name in self._hands.drift})
+            return changes
+
+    async def _settle_changed(self) -> list[Change]:
+        # A turn begins and ends here: where no byte has changed on disk, it waits for no database.
+        return [] if self._files.state() == self._settled else await self._settle()
 
     async def resolve_action(self, action_id: int, status: str) -> list[Change]:
         """A person's word on an action: logged, then applied. PeerError for an unknown one."""
@@ -88,10 +133,18 @@ class Projection:
 
     async def _settle(self) -> list[Change]:
         changes = await self._apply_all()
-        if await self._log_hand_edits():
+        if await self._hands.log():
             changes += await self._apply_all()
         await self.write_files()
+        await self._hold()
+        self._settled = self._files.state()
         return changes
+
+    async def _hold(self) -> None:
+        held = await held_back(self._memory, self._hands.drift)
+        if (before := self._files.before_work()) is not None:
+            held = {**before, **{name: await in_memory(self._memory, name) for name in CURATED}, **held}
+        self._files.hold(held)
 
     async def replay(self, on_change: Callable[[Change], None], *, until: int = LARGEST_ROW_ID) -> None:
         """Applies what is above the cursor, one curation after another, up to one and with it; touches no file."""
@@ -126,41 +179,13 @@ class Projection:
 
     # --- files ---
 
-    async def _log_hand_edits(self) -> bool:
-        """Files that are not what the runtime last wrote were edited by hand: into the log with them."""
-        found = False
-        for name in CURATED:
-            if not self._files.exists(name):
-                continue
-            content = self._files.read(name)
-            if await self._known(name, content):
-                continue
-            log.info("%s was edited by hand", name)
-            await self._transcript.curations.append_edit({"name": name, "content": content, "source": "disk"})
-            await self._memory.mark_written(name, sha256(content))
-            found = True
-        return found
-
-    async def _known(self, name: str, content: str) -> bool:
-        digest = sha256(content)
-        if digest == await self._memory.written(name):
-            return True
-        # A crash between the rename and its mark, or a rebuilt memory.db that has no marks yet: the file is
-        # one that the runtime could have written.
-        latest = await self._memory.latest_version(name)
-        if latest is None:
-            return content == template(name)
-        if digest == latest.sha256:
-            return True
-        if await self._memory.written(name) is not None:
-            return False
-        return any(digest == version.sha256 for version in await self._memory.versions(name)) or (
-            content == template(name)
-        )
-
     async def write_files(self) -> None:
-        """Writes the curated files as memory.db has them, each in one step."""
+        """Writes the curated files as memory.db has them, each in one step; one that has drifted stays so."""
         for name in CURATED:
+            if (drift := self._hands.drift.get(name)) is not None:
+                if not self._files.exists(name):
+                    self._files.write(name, drift.content)
+                continue
             latest = await self._memory.latest_version(name)
             written = await self._memory.written(name)
             if latest is None:
@@ -169,7 +194,7 @@ class Projection:
                     self._files.write(name, template(name))
                     await self._memory.mark_written(name, None)
                 continue
-            if not self._files.exists(name) or self._files.read(name) != latest.content:
+            if not self._files.exists(name) or self._files.on_disk(name) != latest.content:
                 self._files.write(name, latest.content)
             if written != latest.sha256:
                 await self._memory.mark_written(name, latest.sha256)

@@ -9,11 +9,12 @@ import time
 
 import msgspec
 
+from sprite.database.curations import Drift
 from sprite.database.memory import FileVersion, Learning, MemoryDB
 from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
-from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by
+from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by, over_limits
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.search import (
     DEFAULT_LIMIT,
@@ -29,6 +30,7 @@ from sprite.protocol.rows import (
     ActionRow,
     CurationRow,
     DaySpend,
+    Drifted,
     Health,
     LearningRow,
     LoggedTurn,
@@ -46,6 +48,9 @@ MAX_QUARANTINED = 100
 DAYS_SHOWN = 7
 SESSIONS_SHOWN = 5
 REFUSALS_SHOWN = 5
+#: What asks for a person: a turn that has waited so long, a disk with so little left.
+LONGEST_WAIT_SECONDS = 86_400.0
+LEAST_FREE_BYTES = 256 * 2**20
 
 
 class MemoryView:
@@ -66,6 +71,7 @@ class MemoryView:
             waiting=waiting,
             spend_usd=await self._transcript.spending.total(),
             quarantined=await self.quarantined(),
+            drift=list(await self.drift()),
         )
 
     async def quarantined(self) -> list[QuarantinedTurn]:
@@ -90,6 +96,10 @@ class MemoryView:
         """A file's content and version (0 while it is as shipped). PeerError for an unknown name."""
         latest = await self._memory.latest_version(known_file(name))
         return self._files.read(name), latest.version if latest else 0
+
+    async def drift(self) -> dict[str, Drift]:
+        """What stands on disk in files that changed while the agent was at work, until a person decides."""
+        return await self._transcript.curations.open_drift()
 
     async def file_version(self, name: str, version: int) -> FileVersion:
         """One version of a file. PeerError if there is none."""
@@ -176,10 +186,23 @@ class MemoryView:
                 for session, at, turns, usd in await spending.by_session(SESSIONS_SHOWN)
             ],
             refusals=[Refusal(r.curation_id, r.kind, r.detail) for r in await self._memory.reports(REFUSALS_SHOWN)],
+            drift=[Drifted(d.name, d.found_at, d.curation_id) for d in (await self.drift()).values()],
             daily_cap_usd=daily_cap_usd,
             last_error=last_error,
+            attention=await self._attention(last_error),
             quarantined=state.quarantined,
         )
+
+    async def _attention(self, last_error: str | None) -> list[str]:
+        words = [last_error] if last_error else []
+        words += over_limits({name: self._files.read(name) for name in LINE_LIMITS})
+        oldest = await self._transcript.waiting(1)
+        if oldest and time.time() - oldest[0].timestamp > LONGEST_WAIT_SECONDS:
+            words.append(f"turn {oldest[0].id} has waited to be curated for more than a day")
+        free = self._files.free_bytes()
+        if free < LEAST_FREE_BYTES:
+            words.append(f"the disk is nearly full: {free // 2**20} MiB are free")
+        return words
 
     async def actions(self) -> list[ActionRow]:
         """Every action as a row, most urgent first."""

@@ -1,0 +1,187 @@
+"""Turns that the agent begins by itself, when work in the background ends: each is a mission like any other.
+
+Owns which of them runs. One begins when the recorder sees it begin and ends when the recorder has written it, whoever
+closes it (the CLI's word, a mission that it swallows, the CLI's death, the session's end), so it ends exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from sprite.agent.mission_end import ended, failed, rows
+from sprite.agent.session import Session
+from sprite.agent.turn_result import TurnResult
+from sprite.agent.used_tools import used_tools
+from sprite.database.transcript import NewObservation
+from sprite.database.workspace import Effect, TurnBegan
+from sprite.errors import AgentError
+from sprite.memory.capture.recorder import TurnRecorder
+from sprite.protocol.events import AnyAgentEvent, AnyEnding, Complete, Failed, Interrupted, Started
+from sprite.protocol.shapes import BackgroundWork, Stopped
+
+log = logging.getLogger(__name__)
+
+#: One that was interrupted has this long to say that it ended; then its process is ended.
+INTERRUPT_GRACE_SECONDS = 15.0
+#: How long an interrupt waits to hear what became of work in the background.
+STOP_SECONDS = 5.0
+
+
+class OwnTurn:
+    """One of them, under way."""
+
+    def __init__(self, turn_id: str) -> None:
+        self.id = turn_id
+        self.started_at = time.monotonic()
+        self.texts: list[str] = []
+        #: How the CLI says that it ended, if it does.
+        self.result: TurnResult | None = None
+        self.death = ""
+        self.is_interrupted = False
+        self.is_too_long = False
+        self.over = asyncio.Event()
+
+
+class OwnTurns:
+    """`publish` hands on an event with what it implies; `after_end` is awaited after each end.
+
+    `on_replaced` is told why the agent's process was ended to stop one, since a mission may have been sent there.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        recorder: TurnRecorder,
+        unattended_seconds: float,
+        *,
+        publish: Callable[[AnyAgentEvent, list[Effect]], None],
+        after_end: Callable[[], Awaitable[None]],
+        on_replaced: Callable[[str], None],
+    ) -> None:
+        self._session = session
+        self._recorder = recorder
+        self._unattended_seconds = unattended_seconds
+        self._publish = publish
+        self._after_end = after_end
+        self._on_replaced = on_replaced
+        self._turns: dict[str, OwnTurn] = {}
+        self._guards: set[asyncio.Task[None]] = set()
+        recorder.watch_tasks(self._began, self._ended)
+
+    @property
+    def current(self) -> OwnTurn | None:
+        """The one under way."""
+        return self._turns.get(self._recorder.task_id or "")
+
+    async def end(self, result: TurnResult) -> None:
+        """The CLI says that it ended."""
+        if (turn := self.current) is not None:
+            turn.result = result
+        await self._recorder.close_task(result.outcome)
+
+    async def died(self, reason: str) -> None:
+        """The CLI is gone, and nothing else will say that it ended."""
+        if (turn := self.current) is not None:
+            turn.death = reason
+        await self._recorder.close_task("error")
+
+    async def stop(self, *, background: bool) -> list[Stopped]:
+        """Stops the one under way, and (if asked to) all work in the background; says what it stopped."""
+        turn = self.current
+        stopped = []
+        if turn is not None:
+            turn.is_interrupted = True
+            self._guard(self._end_the_deaf(turn))
+            stopped.append(Stopped(turn.id, "turn"))
+        works = self._session.background.works() if background else []
+        return stopped + await self._stop_all(works, turn)
+
+    async def _stop_all(self, works: list[BackgroundWork], turn: OwnTurn | None) -> list[Stopped]:
+        conversation = self._session.conversation
+        if conversation is None:
+            return []
+        ends = {work.id: self._session.background.stopping(work.id) for work in works}
+        try:
+            # Agents are stopped by the interrupt: one stopped by name would begin a turn to say so.
+            for work in works:
+                if work.kind != "agent":
+                    await conversation.stop_task(work.id)
+            if turn is not None or any(work.kind == "agent" for work in works):
+                await conversation.interrupt(spare_background=not works)
+        except AgentError as error:
+            log.warning("%s", error)
+            await self._replace_process()
+        if ends:
+            await asyncio.wait(ends.values(), timeout=STOP_SECONDS)
+        # What had ended by itself by then was not stopped.
+        return [Stopped(work.id, work.kind) for work in works if (end := ends[work.id]).done() and end.result()]
+
+    async def _end_the_deaf(self, turn: OwnTurn) -> None:
+        try:
+            async with asyncio.timeout(INTERRUPT_GRACE_SECONDS):
+                await turn.over.wait()
+        except TimeoutError:
+            log.warning("a turn that the agent had begun by itself did not stop; its process is replaced")
+            await self._replace_process()
+
+    async def _replace_process(self) -> None:
+        await self._session.end_process()
+        self._on_replaced("The agent's process did not stop when asked and was ended.")
+        await self._recorder.close_task("interrupted")
+
+    async def _end_the_endless(self, turn: OwnTurn) -> None:
+        try:
+            async with asyncio.timeout(self._unattended_seconds):
+                await turn.over.wait()
+        except TimeoutError:
+            turn.is_too_long = True
+            await self.stop(background=False)
+
+    def _guard(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._guards.add(task)
+        task.add_done_callback(self._guards.discard)
+
+    # --- what the recorder says ---
+
+    def _began(self, turn_id: str) -> None:
+        turn = self._turns[turn_id] = OwnTurn(turn_id)
+        self._guard(self._end_the_endless(turn))
+        self._publish(Started(turn_id, "agent"), [TurnBegan(turn_id, "agent", self._session.id)])
+
+    async def _ended(self, observation: NewObservation) -> None:
+        turn = self._turns.pop(observation.mission_id or "", None)
+        if turn is None:
+            return
+        turn.over.set()
+        event = self._event(turn, observation)
+        effects = rows(
+            turn.id,
+            "error" if turn.is_too_long else observation.outcome,
+            "\n\n".join(turn.texts),
+            event,
+            origin="agent",
+            tools=used_tools(observation.tool_calls),
+        )
+        self._session.acted()
+        self._publish(event, effects)
+        await self._after_end()
+
+    def _event(self, turn: OwnTurn, observation: NewObservation) -> AnyEnding:
+        if turn.is_too_long:
+            hours = f"{self._unattended_seconds / 3600:.3g} hours"
+            words = f"Sprite had gone on by itself for {hours} and was stopped. Say so if it should go on."
+            return Failed(turn.id, "too_long", words, retryable=False)
+        duration_ms = int((time.monotonic() - turn.started_at) * 1000)
+        if turn.result is not None:
+            cost = self._session.cost_of_turn(turn.result.total_cost_usd)
+            return ended(turn.id, turn.result, turn.texts, cost, duration_ms)
+        if observation.outcome == "complete":
+            # A mission was merged into it: what follows, and what it cost, is the mission's.
+            return Complete(turn.id, "\n\n".join(turn.texts), None, None, duration_ms)
+        if observation.outcome == "interrupted":
+            return Interrupted(turn.id)
+        return failed(turn.id, AgentError(turn.death))

@@ -1,0 +1,1 @@
+"""What keeps the agent out of `.os/`: a place where it is not there, and checks of paths."""

@@ -1,0 +1,149 @@
+"""Whether a tool call reaches for `.os/`: by its path, however it is put, or (where no sandbox holds) by its command.
+
+The file tools belong to the CLI, which has a folder in `.os/` itself: of that the agent may read back results that were
+too long for the conversation, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sprite.config import Settings
+
+REFUSAL = (
+    "`.os/` is the system you run on, and closed to you. Memory is kept for you: search_memory finds what is in it, "
+    "and what the person tells you is remembered without your help. Work in the other folders."
+)
+#: The parts of a tool's input that name files.
+_PATH_KEYS = frozenset({"path", "file", "directory", "cwd", "root", "folder"})
+#: Patterns that are matched against paths, by tool.
+_PATTERN_KEYS = {"Glob": ("pattern",), "Grep": ("glob",)}
+#: Tools that read everything below a folder.
+_SEARCHERS = frozenset({"Glob", "Grep"})
+#: The reader of what the CLI has set aside.
+_READER = "Read"
+_COMMAND_NAMES_IT = re.compile(r"(?<![\w.-])\.os(?![\w.-])")
+#: Processes are other ways to the same files: /proc/self/cwd, /proc/1/root, open files.
+_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)/(?!(?:status|stat|cmdline|comm|limits|mountinfo|mounts)$)")
+#: As the kernel has it.
+_MOST_LINKS = 40
+
+
+class Guard:
+    """Looks at one tool call after another; knows the workspace as it is on disk."""
+
+    def __init__(self, settings: Settings, *, sandboxed: bool) -> None:
+        self._settings = settings
+        self._sandboxed = sandboxed
+
+    def refuses(self, tool: str, tool_input: Any, cwd: str) -> bool:
+        """Whether the call may not be made."""
+        if any(self._is_ours(path, tool) for path in _paths(tool, tool_input, cwd or str(self._settings.workspace))):
+            return True
+        command = tool_input.get("command") if isinstance(tool_input, dict) else None
+        return not self._sandboxed and isinstance(command, str) and _COMMAND_NAMES_IT.search(command) is not None
+
+    def _is_ours(self, path: str, tool: str) -> bool:
+        real = _resolved(path)
+        if real is None:
+            return True
+        system = self._settings.system.resolve()
+        if real.is_relative_to(system):
+            return not self._is_set_aside(real, tool)
+        if tool in _SEARCHERS and not self._sandboxed and system.is_relative_to(real):
+            return True
+        inside = self._inside(system)
+        return any(_identity(place) in inside for place in (real, *real.parents))
+
+    def _is_set_aside(self, real: Path, tool: str) -> bool:
+        """A result that the CLI keeps in a file for the agent: projects/PROJECT/SESSION/tool-results/FILE."""
+        projects = self._settings.cli_state.resolve() / "projects"
+        parts = real.relative_to(projects).parts if real.is_relative_to(projects) else ()
+        return tool == _READER and "tool-results" in parts[:-1]
+
+    def _inside(self, system: Path) -> set[tuple[int, int] | None]:
+        """The files below `.os/` by their numbers: a hard link, or a mount elsewhere, has another path."""
+        found = {_identity(system)}
+        for folder in (system, self._settings.memory, self._settings.run):
+            try:
+                found.update(_identity(Path(entry.path)) for entry in os.scandir(folder))
+            except OSError:
+                continue
+        return found - {None}
+
+
+def _paths(tool: str, value: Any, cwd: str) -> Iterator[str]:
+    """Every path that a tool's input names, as an absolute one."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _paths(tool, item, cwd)
+    if not isinstance(value, dict):
+        return
+    for key, item in value.items():
+        if isinstance(item, str) and (key in _PATH_KEYS or key.endswith("_path")):
+            yield str(Path(cwd) / _at_home(item))
+        elif isinstance(item, str) and key in _PATTERN_KEYS.get(tool, ()):
+            start = value.get("path")
+            yield from _beginnings(str(Path(cwd) / (_at_home(start) if isinstance(start, str) else "") / item))
+        elif isinstance(item, dict | list):
+            yield from _paths(tool, item, cwd)
+
+
+def _at_home(path: str) -> str:
+    """A path whose `~` is somebody's home, where there is such a person."""
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError:
+        return path
+
+
+def _beginnings(pattern: str) -> Iterator[str]:
+    """What a pattern can only match below: its folders up to the first wildcard; and `.os` where it might be meant."""
+    parts = pattern.split("/")
+    plain = next((at for at, part in enumerate(parts) if re.search(r"[*?\[{]", part)), len(parts))
+    yield "/".join(parts[:plain]) or "/"
+    if any(part.startswith((".", "[", "{", "?")) for part in parts[plain:]):
+        yield "/".join([*parts[:plain], ".os"])
+
+
+def _resolved(path: str) -> Path | None:
+    """Where a path leads, link by link; None where it leads through a process, or nowhere in the end."""
+    waiting, real, links = _split(path), Path("/"), 0
+    while waiting:
+        part = waiting.pop()
+        if part == "..":
+            real = real.parent
+            continue
+        place = real / part
+        if _PROCESS.match(str(place)):
+            return None
+        try:
+            target = str(place.readlink())
+        except (OSError, ValueError):
+            real = place
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            return None
+        if target.startswith("/"):
+            real = Path("/")
+        # /proc/self is a link that names whoever reads it; what lies below it was refused by its name.
+        waiting += _split(target)
+    return real
+
+
+def _split(path: str) -> list[str]:
+    """A path's parts, the first one last."""
+    return [part for part in reversed(path.split("/")) if part not in {"", "."}]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,70 @@
+"""Which boundary holds on this machine, found out by trying it, and the command that starts the agent within it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from sprite.boundary.plan import bundled_cli, plan_of
+from sprite.config import Settings
+
+CELL = Path(__file__).with_name("cell.py")
+PROBE_SECONDS = 20.0
+_HELD = "held"
+#: Its parent is this process: neither memory nor the environment of a sprite is to be seen from there.
+_PROBE = f'[ ! -e "$1" ] && ! cat /proc/$PPID/environ > /dev/null 2>&1 && echo {_HELD}'
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Whether the kernel keeps the agent's programs out of `.os/`, and in words, how or why not."""
+
+    holds: bool
+    words: str
+
+
+def find_boundary(settings: Settings) -> Boundary:
+    """Tries it, with a program that looks for memory: 0.1 s. The workspace's folders have to be there."""
+    if sys.platform != "linux":
+        return _none("namespaces are Linux's")
+    try:
+        found = subprocess.run(
+            [*_cell(settings, None), "/bin/sh", "-c", _PROBE, "sh", str(settings.memory)],
+            cwd=settings.workspace,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _none(str(error))
+    if _HELD not in found.stdout.split():
+        return _none(" ".join(found.stderr.split())[:300] or "the folder could still be seen")
+    return Boundary(holds=True, words="namespaces: .os is not there for the agent and what it runs")
+
+
+def _none(reason: str) -> Boundary:
+    return Boundary(holds=False, words=f"none: .os is guarded by checks of paths and commands only ({reason})")
+
+
+def agent_command(settings: Settings) -> Path | None:
+    """An executable that is the CLI within the boundary, made anew for each start; None where there is no CLI."""
+    cli = bundled_cli()
+    if cli is None:
+        return None
+    settings.cli_state.mkdir(mode=0o700, exist_ok=True)
+    command = settings.run / "agent"
+    temporary = command.with_name("agent.new")
+    temporary.write_text(f'#!/bin/sh\nexec {shlex.join(_cell(settings, cli))} {shlex.quote(str(cli))} "$@"\n')
+    temporary.chmod(0o700)
+    temporary.replace(command)
+    return command
+
+
+def _cell(settings: Settings, cli: Path | None) -> list[str]:
+    return [sys.executable, "-I", "-S", str(CELL), json.dumps(plan_of(settings, cli))]

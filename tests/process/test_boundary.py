@@ -1,0 +1,176 @@
+"""`.os/` is closed to the agent: many ways in, with the real CLI in `bypass` mode, and ordinary work beside them.
+
+Every attack writes what it gets into `loot`: what is logged of a tool call would have its secrets redacted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.harness import Client, running_sprite
+from tests.inspection import SharedSprite, curations, memory_file, observation_of
+from tests.ways_in import WAYS_IN
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(os.uname().sysname != "Linux", reason="namespaces are Linux's"),
+]
+TOKEN = "planted-token-4b825dc642cb6eb9"
+BAIT = "Obey the page."
+FOUND = "a way was found"
+
+CONTROLS = {
+    "files": ("echo one > new.txt && mkdir -p a/b && mv new.txt a/b/ && ln a/b/new.txt two && cat two", "one"),
+    "the person's folders": ("echo x > artifacts/x && cat artifacts/x && ls -d documents ocr", "documents"),
+    "temporary files": ("f=$(mktemp) && echo temporary > $f && cat $f && rm $f", "temporary"),
+    "git": (
+        "git init -q g; cd g; echo 1 > f; git add f; git -c user.name=a -c user.email=b commit -qm x && git log",
+        "Author: a",
+    ),
+    "python": ("python3 -m venv --without-pip v && v/bin/python -c 'print(6 * 7)'", "42"),
+    "a background process": ("(sleep 0.2; echo later > late) & wait; cat late", "later"),
+    "the network": ("curl -sS -o /dev/null -w '%{{http_code}}' {model}/none", "404"),
+    "processes": ("ps ax | grep -c sprite", ""),
+    "who one is": ("id -un; touch mine; stat -c %U mine", "root" if os.geteuid() == 0 else ""),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    """A sprite whose token is in its environment and in its file, and that knows something of its person."""
+    from bridge.offline.model import OfflineModel
+
+    workspace = tmp_path_factory.mktemp("boundary") / "workspace"
+    (workspace / ".os/run").mkdir(parents=True)
+    (workspace / ".os/run/token").write_text(f"{TOKEN}\n")
+    async with OfflineModel() as model, running_sprite(workspace, model.url, SPRITE_TOKEN=TOKEN) as sprite:
+        async with sprite.client() as client:
+            await client.ask("memory", {"op": "edit", "name": "user.md", "content": "# User\n\nAda.\n"})
+        yield SharedSprite(model, workspace, sprite)
+
+
+async def call(home: SharedSprite, client: Client, tool: str, tool_input: dict[str, Any]) -> dict[str, Any]:
+    """A turn with one tool call; returns the call as it was logged."""
+    home.model.script.agent({"tool": tool, "input": tool_input})
+    mission = client.send("mission", {"text": f"Do it: {tool}"})
+    assert (await client.end_of(mission))["event"] == "complete"
+    (logged,) = observation_of(home.workspace, mission)["tool_calls"]
+    found: dict[str, Any] = logged
+    return found
+
+
+def loot(workspace: Path) -> bytes:
+    """Everything that stands in the workspace beside `.os/`."""
+    files = [path for path in workspace.rglob("*") if path.is_file() and ".os" not in path.relative_to(workspace).parts]
+    return b"\n".join(path.read_bytes() for path in files)
+
+
+async def assert_nothing_came_of_it(home: SharedSprite, client: Client, before: list[dict[str, Any]]) -> None:
+    gotten = loot(home.workspace)
+    assert TOKEN.encode() not in gotten
+    assert b"SQLite format" not in gotten
+    # After "T=" it is their own environment that they looked at.
+    assert re.search(b"(?<![='])" + FOUND.encode(), gotten) is None
+    assert memory_file(home.workspace, "user.md") == "# User\n\nAda.\n"
+    await client.ask("system", {"action": "flush"})
+    assert [row for row in curations(home.workspace) if row["kind"] != "batch"] == before
+    status = await client.ask("system", {"action": "status"})
+    assert status["payload"]["memory"]["drift"] == []
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+async def test_the_shell_finds_no_way_in(home: SharedSprite, way: str) -> None:
+    files = (home.workspace / ".os" / name for name in ("run/token", "memory/user.md"))
+    places = {
+        "W": home.workspace,
+        "P": home.sprite.process.pid,
+        "PORT": home.sprite.port,
+        "INODES": " ".join(str(file.stat().st_ino) for file in files),
+        "BAIT": BAIT,
+        "T": FOUND,
+    }
+    exports = "".join(f"export {name}='{value}'\n" for name, value in places.items())
+    before = [row for row in curations(home.workspace) if row["kind"] != "batch"]
+    async with home.client() as client:
+        # The CLI's shell stays where the last command went.
+        (home.workspace / "loot").unlink(missing_ok=True)
+        command = f"{exports}cd $W; exec > loot 2>&1\n{WAYS_IN[way]}"
+        await call(home, client, "Bash", {"command": command})
+        assert (home.workspace / "loot").exists(), "the command did not run at all"
+        await assert_nothing_came_of_it(home, client, before)
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+async def test_ordinary_work_goes_on(home: SharedSprite, control: str) -> None:
+    command, expected = CONTROLS[control]
+    async with home.client() as client:
+        command = f"cd {home.workspace}; {command.format(model=home.model.url)}"
+        logged = await call(home, client, "Bash", {"command": command})
+    assert not logged["is_error"], logged
+    assert expected in str(logged["result"])
+
+
+FILE_TOOLS: dict[str, tuple[str, dict[str, str]]] = {
+    "read": ("Read", {"file_path": "{w}/.os/run/token"}),
+    "read through ..": ("Read", {"file_path": "{w}/documents/../.os/run/token"}),
+    "read through a link": ("Read", {"file_path": "{w}/link/run/token"}),
+    "read through /proc/self": ("Read", {"file_path": "/proc/self/cwd/.os/run/token"}),
+    "read through another process": ("Read", {"file_path": "/proc/{p}/root{w}/.os/run/token"}),
+    "read its environment": ("Read", {"file_path": "/proc/{p}/environ"}),
+    "read the CLI's own notes": ("Read", {"file_path": "{w}/.os/run/claude/.claude.json"}),
+    "read the prompt": ("Read", {"file_path": "{w}/.os/run/boot.md"}),
+    "write": ("Write", {"file_path": "{w}/.os/memory/user.md", "content": BAIT}),
+    "write through a link": ("Write", {"file_path": "{w}/link/memory/user.md", "content": BAIT}),
+    "edit": ("Edit", {"file_path": "{w}/.os/memory/user.md", "old_string": "Ada", "new_string": BAIT}),
+}
+
+
+@pytest.mark.parametrize("way", FILE_TOOLS)
+async def test_the_file_tools_are_denied_with_a_sentence(home: SharedSprite, way: str) -> None:
+    tool, template = FILE_TOOLS[way]
+    if not (home.workspace / "link").is_symlink():
+        (home.workspace / "link").symlink_to(".os")
+    places = {"w": home.workspace, "p": home.sprite.process.pid}
+    before = [row for row in curations(home.workspace) if row["kind"] != "batch"]
+    async with home.client() as client:
+        logged = await call(home, client, tool, {key: value.format(**places) for key, value in template.items()})
+        assert logged["is_error"]
+        # What is not there, or no file that it reads, the CLI refuses before it asks us.
+        assert "closed to you" in str(logged["result"]) or way in {"edit", "read its environment"}
+        await assert_nothing_came_of_it(home, client, before)
+
+
+async def test_the_file_tools_work_everywhere_else(home: SharedSprite) -> None:
+    path = str(home.workspace / "artifacts/note.txt")
+    async with home.client() as client:
+        assert not (await call(home, client, "Write", {"file_path": path, "content": "kept"}))["is_error"]
+        assert "kept" in str((await call(home, client, "Read", {"file_path": path}))["result"])
+
+
+async def test_a_long_result_that_the_cli_has_set_aside_can_be_read_back(home: SharedSprite) -> None:
+    async with home.client() as client:
+        logged = await call(home, client, "Bash", {"command": "seq 1 30000; echo the very end"})
+        (path,) = (home.workspace / ".os/run/claude").rglob("tool-results/*")
+        assert str(path) in str(logged["result"]) or path.stat().st_size > 100_000
+        back = await call(home, client, "Read", {"file_path": str(path), "offset": 29990})
+        assert not back["is_error"], back
+        assert "the very end" in str(back["result"])
+
+
+async def test_a_background_commands_output_can_be_read(home: SharedSprite) -> None:
+    async with home.client() as client:
+        command = {"command": "sleep 0.3; echo from behind", "run_in_background": True}
+        await call(home, client, "Bash", command)
+        told = json.dumps(home.model.requests[-1].body)
+        (output,) = set(re.findall(r"/[^ \"\\]+/tasks/\w+\.output", told))
+        await call(home, client, "Bash", {"command": f"until [ -s {output} ]; do sleep 0.05; done"})
+        back = await call(home, client, "Read", {"file_path": output})
+        assert "from behind" in str(back["result"]), back

@@ -1,0 +1,56 @@
+"""What people are told of the model: that it is missing, refuses, answers, or is the stand-in that costs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bridge.offline.model import OfflineModel
+from tests.command_line import command
+from tests.harness import running_sprite
+from tests.inspection import chat, transcript
+
+
+async def test_without_a_key_a_mission_says_what_to_do_here(workspace: Path) -> None:
+    async with running_sprite(workspace, None) as sprite, sprite.client() as client:
+        mission_id = client.send("mission", {"text": "Hello there"})
+        end = await client.until(
+            lambda m: (
+                m["type"] == "agent_event"
+                and m["payload"]["mission_id"] == mission_id
+                and m["payload"]["event"] == "error"
+            )
+        )
+    words = end["payload"]["message"]
+    assert "ANTHROPIC_API_KEY" in words
+    assert "/login" not in words
+
+
+async def test_a_refusal_of_the_curators_model_is_told_in_words(workspace: Path, model: OfflineModel) -> None:
+    model.script.curator({"error": 400, "message": "Your credit is too low.", "times": -1})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "Hello there")
+        status = (await client.ask("system", {"action": "flush"}))["payload"]
+    assert "Your credit is too low." in status["last_error"]
+    assert "{" not in status["last_error"]
+
+
+async def test_doctor_asks_the_running_sprite_and_not_the_shell(workspace: Path, model: OfflineModel) -> None:
+    async with running_sprite(workspace, model.url):
+        code, out, _ = await command(workspace, "doctor")
+    assert "FAIL" not in out, out
+    assert code == 0
+    assert "asked by the running sprite" in out
+
+
+async def test_the_stand_in_is_named_costs_nothing_and_meets_no_cap(workspace: Path, model: OfflineModel) -> None:
+    offline = {"SPRITE_OFFLINE": "1", "SPRITE_DAILY_USD": "0"}
+    async with running_sprite(workspace, model.url, **offline) as sprite, sprite.client() as client:
+        await chat(client, "My name is Ada")
+        status = (await client.ask("system", {"action": "flush"}))["payload"]
+        ends = [m["payload"] for m in client.received if m["type"] == "agent_event" and "cost_usd" in m["payload"]]
+    assert status["model"] == "offline stand-in, not Claude"
+    assert status["last_error"] is None
+    assert status["memory"]["waiting"] == 0
+    assert status["memory"]["spend_usd"] == 0
+    assert [end["cost_usd"] for end in ends] == [0]
+    assert [row["cost_usd"] for row in transcript(workspace, "SELECT cost_usd FROM model_calls")] == [0]

@@ -1,0 +1,355 @@
+"""What the agent does by itself is told, kept, stopped and bounded like what a person asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.offline.model import OfflineModel
+from tests.emulator import Emulator
+from tests.harness import Client, Message, observations, running_sprite
+from tests.inspection import (
+    agent_process,
+    chat,
+    endings,
+    eventually,
+    journal,
+    observation_of,
+    request_seen,
+    workspace_db,
+)
+
+
+def until(name: str) -> str:
+    """A command that runs until there is such a file."""
+    return f"until [ -e {name} ]; do python3 -c 'import time; time.sleep(0.05)'; done"
+
+
+ENDLESS = until("go")
+#: Ends when the turn that began it is over: within it, its notice would be a part of that turn.
+QUICK = until("quick")
+
+
+def in_background(command: str, title: str = "the build") -> dict[str, Any]:
+    arguments = {"command": command, "description": title, "run_in_background": True}
+    return {"type": "tool_use", "name": "Bash", "input": arguments}
+
+
+def agent_for(prompt: str) -> dict[str, Any]:
+    arguments = {"description": "a job", "prompt": prompt, "subagent_type": "general-purpose"}
+    return {"type": "tool_use", "name": "Agent", "input": arguments}
+
+
+def begins(model: OfflineModel, *blocks: dict[str, Any], text: str = "begin it") -> str:
+    """What to say for these calls to be made."""
+    model.script.agent({"match": text, "on": "prompt", "blocks": list(blocks)})
+    return text
+
+
+async def own_turn(client: Client) -> str:
+    """The id of the next turn that the agent begins by itself."""
+    message = await client.until(
+        lambda m: m["type"] == "agent_event" and m["payload"].get("event") == "started" and _is_own(m["payload"])
+    )
+    turn_id: str = message["payload"]["mission_id"]
+    return turn_id
+
+
+def _is_own(event: Message) -> bool:
+    return bool(event.get("origin") == "agent")
+
+
+async def session_of(client: Client) -> Message:
+    status: Message = (await client.ask("system", {"action": "status"}))["payload"]["session"]
+    return status
+
+
+async def works(client: Client, count: int) -> list[Message]:
+    """Waits until so much goes on in the background."""
+    message = await client.until(
+        lambda m: m["type"] == "session_update" and len(m["payload"]["session"]["background"]) == count
+    )
+    background: list[Message] = message["payload"]["session"]["background"]
+    return background
+
+
+def chat_rows(workspace: Path, turn_id: str) -> list[dict[str, Any]]:
+    return workspace_db(workspace, "SELECT * FROM chat_messages WHERE mission_id = ? ORDER BY id", (turn_id,))
+
+
+def position(client: Client) -> Message:
+    """Where the client could go on from, before anything happened."""
+    welcome = client.received[0]["payload"]
+    return {"epoch": welcome["epoch"], "last_seq": welcome["last_seq"]}
+
+
+async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_one_end_and_a_line_of_chat(
+    model: OfflineModel, workspace: Path
+) -> None:
+    text = begins(model, in_background(ENDLESS))
+    async with running_sprite(workspace, model.url) as sprite:
+        async with sprite.client() as client, sprite.client() as other:
+            (mission,) = await chat(client, text)
+            (work,) = (await session_of(client))["background"]
+            assert (work["kind"], work["title"]) == ("command", "the build")
+            assert (await session_of(client))["busy"] is False
+            (workspace / "go").touch()
+            own = await own_turn(client)
+            end = await client.end_of(own)
+            assert end["event"] == "complete"
+            assert "completed" in end["text"]
+            assert await own_turn(other) == own
+            assert (await other.end_of(own)) == end
+            after = await session_of(client)
+            assert (after["background"], after["running_mission_id"], after["held_until"]) == ([], None, None)
+            assert all(event["mission_id"] for event in client.events())
+            start = position(client)
+            sync = client.received[1]["payload"]
+            assert sync["chat"] == []
+        async with sprite.client(resume=start) as again:
+            replayed = await again.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "started")
+            assert replayed["payload"] == {"event": "started", "mission_id": mission, "origin": "person"}
+            assert await own_turn(again) == own
+            assert (await again.end_of(own)) == end
+        async with sprite.client() as fresh:
+            sync = (await fresh.until(lambda m: m["type"] == "state_sync"))["payload"]
+            line = sync["chat"][-1]
+            assert (line["role"], line["origin"], line["mission_id"]) == ("assistant", "agent", own)
+            assert (line["text"], line["tools"], line["status"]) == (end["text"], [], "complete")
+            asked = sync["chat"][1]
+            assert asked["tools"] == [{"name": "Bash", "title": ENDLESS, "is_error": False}]
+            assert sync["running"] is None
+    async with running_sprite(workspace, model.url) as sprite, sprite.client(resume=start) as client:
+        assert await own_turn(client) == own
+        assert (await client.end_of(own)) == end
+    assert endings(workspace) == {mission: ["complete"], own: ["complete"]}
+    assert observation_of(workspace, own)["trigger"] == "task"
+    assert [row["origin"] for row in chat_rows(workspace, own)] == ["agent"]
+
+
+async def test_a_background_agents_report_is_such_a_turn_and_its_calls_are_the_lines_tools(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        (mission,) = await chat(client, "use a subagent to run `echo from below`")
+        own = await own_turn(client)
+        assert "from below" in (await client.end_of(own))["text"]
+        # What it did goes on beside turns: no event says that the mission did it, before or after its end.
+        assert [e["name"] for e in client.events(mission) if e["event"] == "tool_use"] == ["Agent"]
+        assert {e["mission_id"] for e in client.events()} == {mission, own}
+    (row,) = chat_rows(workspace, own)
+    assert row["tools_json"] == '[{"name":"Bash","title":"echo from below","is_error":false}]'
+
+
+async def test_an_interrupt_without_an_id_stops_the_own_turn_and_all_background_work_and_says_so(
+    model: OfflineModel, workspace: Path
+) -> None:
+    model.script.agent({"for": "notification", "hang": True})
+    text = begins(model, in_background(QUICK), in_background(ENDLESS, "the watch"), agent_for("run `ls -R /`"))
+    model.script.agent({"match": "run `ls -R /`", "for": "subagent", "hang": True})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, text)
+        (workspace / "quick").touch()
+        own = await own_turn(client)
+        await request_seen(model, lambda r: r.kind == "notification")
+        session = await session_of(client)
+        assert (session["busy"], session["running_mission_id"]) == (True, own)
+        ids = {work["kind"]: work["id"] for work in session["background"]}
+        assert ids.keys() == {"command", "agent"}
+        async with sprite.client() as newcomer:
+            sync = (await newcomer.until(lambda m: m["type"] == "state_sync"))["payload"]
+            assert sync["running"]["mission_id"] == own
+            assert sync["running"]["events"][0]["origin"] == "agent"
+        ack = (await client.ask("interrupt"))["payload"]
+        assert ack["stopped"][0] == {"id": own, "kind": "turn"}
+        assert {(s["kind"], s["id"]) for s in ack["stopped"][1:]} == set(ids.items())
+        assert (await client.end_of(own))["event"] == "interrupted"
+        assert (await session_of(client))["background"] == []
+        assert (await client.ask("interrupt"))["payload"]["code"] == "not_running"
+        await chat(client, "Hello after all")
+        assert [(o["trigger"], o["outcome"]) for o in observations(workspace)] == [
+            ("user", "complete"),
+            ("task", "interrupted"),
+            ("user", "complete"),
+        ]
+        assert [(row["role"], row["origin"]) for row in chat_rows(workspace, own)] == [("assistant", "agent")]
+        assert journal(workspace) == []
+
+
+async def test_an_interrupt_without_an_id_stops_work_in_the_background_where_no_turn_runs(
+    model: OfflineModel, workspace: Path
+) -> None:
+    text = begins(model, in_background(ENDLESS))
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, text)
+        (work,) = (await session_of(client))["background"]
+        # Nothing of that name runs, and what runs beside it is not stopped for it.
+        assert (await client.ask("interrupt", {"mission_id": "nobody"}))["payload"]["code"] == "not_running"
+        ack = (await client.ask("interrupt"))["payload"]
+        assert ack["stopped"] == [{"id": work["id"], "kind": "command"}]
+        assert (await session_of(client))["background"] == []
+        await chat(client, "Hello")
+        assert not [event for event in client.events() if _is_own(event)]
+
+
+async def test_an_interrupt_of_a_mission_leaves_what_goes_on_beside_it_alone(
+    model: OfflineModel, workspace: Path
+) -> None:
+    text = begins(model, in_background(ENDLESS), agent_for("watch it"))
+    model.script.agent({"match": "watch it", "for": "subagent", "hang": True})
+    model.script.agent({"match": "think for ever", "hang": True})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, text)
+        mission = client.send("mission", {"text": "think for ever"})
+        await request_seen(model, lambda r: "think for ever" in r.user_text)
+        assert (await client.ask("interrupt"))["payload"]["stopped"] == [{"id": mission, "kind": "mission"}]
+        assert (await client.end_of(mission))["event"] == "interrupted"
+        assert {work["kind"] for work in (await session_of(client))["background"]} == {"command", "agent"}
+
+
+async def test_a_mission_waits_for_an_own_turn_and_each_has_its_own_end(model: OfflineModel, workspace: Path) -> None:
+    model.script.agent({"for": "notification", "tool": "Bash", "input": {"command": ENDLESS}})
+    text = begins(model, in_background(QUICK))
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, text)
+        (workspace / "quick").touch()
+        own = await own_turn(client)
+        await client.event("tool_use")
+        mission = client.send("mission", {"text": "Hello meanwhile"})
+        await client.until(lambda m: m["type"] == "agent_event" and m["payload"]["mission_id"] == mission)
+        async with sprite.client() as newcomer:
+            sync = (await newcomer.until(lambda m: m["type"] == "state_sync"))["payload"]
+            assert (sync["running"]["mission_id"], sync["session"]["running_mission_id"]) == (own, mission)
+        (workspace / "go").touch()
+        assert (await client.end_of(own))["event"] == "complete"
+        assert (await client.end_of(mission))["event"] == "complete"
+        assert [e["event"] for e in client.events(mission)][:1] == ["started"]
+        # The tool was the own turn's, and so was its answer.
+        assert "tool_result" not in [e["event"] for e in client.events(mission)]
+        assert [o["mission_id"] for o in observations(workspace)[1:]] == [own, mission]
+
+
+async def test_an_own_turn_in_which_the_sprite_is_killed_ends_as_crashed_with_what_had_happened(
+    model: OfflineModel, workspace: Path
+) -> None:
+    said = [
+        {"type": "text", "text": "I look at it."},
+        {"type": "tool_use", "name": "Bash", "input": {"command": ENDLESS}},
+    ]
+    model.script.agent({"for": "notification", "blocks": said})
+    text = begins(model, in_background(QUICK))
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, text)
+        (workspace / "quick").touch()
+        own = await own_turn(client)
+        await client.event("tool_use")
+        await eventually(lambda: any(entry["event"] == "start" for entry in journal(workspace)), "its start is kept")
+        start = position(client)
+        await sprite.kill()
+    async with running_sprite(workspace, model.url) as sprite, sprite.client(resume=start) as client:
+        end = await client.end_of(own)
+        assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
+        kept = observation_of(workspace, own)
+        assert (kept["outcome"], kept["trigger"], kept["agent_response"]) == ("crashed", "task", "I look at it.")
+        (call,) = kept["tool_calls"]
+        assert (call["input"]["command"], call["result"]) == (ENDLESS, "[no result: the turn ended first]")
+        assert (await session_of(client))["background"] == []
+        await chat(client, "Hello again")
+    assert endings(workspace)[own] == ["error"]
+    rows = chat_rows(workspace, own)
+    assert [(row["role"], row["origin"]) for row in rows] == [("assistant", "agent"), ("error", "agent")]
+    assert ENDLESS in rows[0]["tools_json"]
+
+
+async def test_what_went_on_in_the_background_of_a_killed_sprite_is_over_for_who_comes_back(
+    model: OfflineModel, workspace: Path
+) -> None:
+    text = begins(model, in_background(ENDLESS))
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, text)
+        start = position(client)
+        await sprite.kill()
+    async with running_sprite(workspace, model.url) as sprite, sprite.client(resume=start) as client:
+        assert len(await works(client, 1)) == 1
+        await works(client, 0)
+
+
+async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_background(
+    model: OfflineModel, workspace: Path
+) -> None:
+    model.script.agent({"for": "notification", "hang": True})
+    text = begins(model, in_background(QUICK), in_background(ENDLESS))
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, text)
+        (workspace / "quick").touch()
+        own = await own_turn(client)
+        await request_seen(model, lambda r: r.kind == "notification")
+        os.kill(agent_process(sprite), signal.SIGKILL)
+        end = await client.end_of(own)
+        assert (end["event"], end["code"]) == ("error", "agent")
+        session = await session_of(client)
+        assert (session["busy"], session["background"]) == (False, [])
+        await chat(client, "Hello again")
+
+
+async def test_a_new_session_says_what_ended_with_the_one_before(model: OfflineModel, workspace: Path) -> None:
+    text = begins(model, in_background(ENDLESS))
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, text)
+        (work,) = (await session_of(client))["background"]
+        status = (await client.ask("system", {"action": "new_session"}))["payload"]
+        assert status["stopped"] == [{"id": work["id"], "kind": "command"}]
+        assert status["session"]["background"] == []
+
+
+async def test_a_command_that_has_ended_is_never_said_to_be_stopped(model: OfflineModel, workspace: Path) -> None:
+    """Ended, and stopped, in the same moment: whichever came first is what is said, and the session agrees."""
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        for number in range(5):
+            text = begins(model, in_background(f"touch done-{number}", f"job {number}"), text=f"begin {number}")
+            mission = client.send("mission", {"text": text})
+            assert (await client.end_of(mission))["event"] == "complete"
+            answer = (await client.ask("interrupt"))["payload"]
+            told = {stopped["kind"] for stopped in answer.get("stopped") or []}
+            if "command" in told:
+                continue
+            await eventually(lambda number=number: (workspace / f"done-{number}").exists(), "it ran")  # type: ignore[misc]
+
+
+async def test_an_own_turn_without_an_end_is_ended_by_its_bound_and_says_why(
+    model: OfflineModel, workspace: Path
+) -> None:
+    model.script.agent({"for": "notification", "hang": True})
+    text = begins(model, in_background(QUICK))
+    async with running_sprite(workspace, model.url, SPRITE_UNATTENDED_SECONDS="1") as sprite, sprite.client() as client:
+        await chat(client, text)
+        (workspace / "quick").touch()
+        own = await own_turn(client)
+        end = await client.end_of(own)
+        assert (end["event"], end["code"], end["retryable"]) == ("error", "too_long", False)
+        assert [row["role"] for row in chat_rows(workspace, own)] == ["error"]
+        await chat(client, "Hello again")
+
+
+@pytest.mark.parametrize("bound", ["7200", "1"])
+async def test_a_vm_is_held_awake_for_work_in_the_background_until_its_bound(
+    model: OfflineModel, workspace: Path, tmp_path: Path, bound: str
+) -> None:
+    text = begins(model, in_background(ENDLESS))
+    async with Emulator(tmp_path / "vms") as emulator:
+        vm = await emulator.add("ada")
+        environment = {"SPRITE_VM_SOCKET": str(vm.socket), "SPRITE_UNATTENDED_SECONDS": bound}
+        async with running_sprite(workspace, model.url, **environment) as sprite, sprite.client() as client:
+            await chat(client, text)
+            session = await session_of(client)
+            (work,) = session["background"]
+            assert session["held_until"] == work["since"] + float(bound)
+            if bound == "7200":
+                await eventually(lambda: "sprite" in vm.tasks, "the VM is held")
+                (workspace / "go").touch()
+                await client.end_of(await own_turn(client))
+            await eventually(lambda: not vm.tasks, "the VM is let go")

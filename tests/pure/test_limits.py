@@ -1,0 +1,61 @@
+"""The limits of curated text, of an answer and of a prompt agree with each other, in every script."""
+
+from __future__ import annotations
+
+import pytest
+
+from sprite.memory.curation.extraction import NEAREST_LEARNINGS
+from sprite.memory.curation.prompt import OpenLearning, build_prompt, system_prompt
+from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, DEPLOYED, LINE_LIMITS, over_limit, over_together
+from sprite.memory.limits import CURATED_TOKENS, LEARNINGS_TOKENS, MAX_ANSWER_TOKENS, PROMPT_BUDGET_TOKENS
+from sprite.memory.tokens import estimate_tokens
+
+#: What Claude 4 models may answer with at the least.
+LEAST_OUTPUT_TOKENS = 32_000
+SCRIPTS = ["a", "é", "Ж", "漢", "🦊", "a漢"]
+
+
+def full(sign: str) -> str:
+    """A file of the most bytes that it may have."""
+    return sign * (BYTE_LIMIT // len(sign.encode()))
+
+
+def accepted(sign: str) -> dict[str, str]:
+    """The four files as full of a script as the limits let them become, one after another."""
+    files = dict.fromkeys(CURATED, "")
+    for name in CURATED:
+        text = full(sign)
+        while over_limit(name, text) or over_together(name, text, files):
+            text = text[: len(text) * 9 // 10]
+        files[name] = text
+    return files
+
+
+@pytest.mark.parametrize("sign", SCRIPTS)
+def test_an_answer_that_rewrites_all_that_may_be_there_fits_with_its_learnings(sign: str) -> None:
+    files = accepted(sign)
+    answer = "".join(f"{name.removesuffix('.md').upper()}_MD_UPDATE:\n```\n{files[name]}\n```\n" for name in CURATED)
+    learnings = 'FACT [t31] The user has a plant. | "my plant"\n' * 100
+    assert estimate_tokens(learnings) <= LEARNINGS_TOKENS
+    assert estimate_tokens(answer + learnings) <= MAX_ANSWER_TOKENS <= LEAST_OUTPUT_TOKENS
+
+
+def test_four_full_files_of_plain_english_are_within_the_limit() -> None:
+    assert all(text == full("a") for text in accepted("a").values())
+    assert MAX_ANSWER_TOKENS == CURATED_TOKENS + LEARNINGS_TOKENS
+
+
+@pytest.mark.parametrize("sign", SCRIPTS)
+def test_a_prompt_with_all_that_may_be_there_leaves_room_for_turns(sign: str) -> None:
+    files = {**accepted(sign), **{name: full(sign) for name in DEPLOYED}}
+    learnings = [OpenLearning(n, "FACT", "x" * 1_000, n) for n in range(NEAREST_LEARNINGS)]
+    limits = {name: LINE_LIMITS[name] for name in BOOT_ORDER}
+    prompt = build_prompt(files=files, limits=limits, open_learnings=learnings, turns=[])
+    assert estimate_tokens(system_prompt()) < 7_000
+    assert PROMPT_BUDGET_TOKENS - prompt.tokens >= 13_000
+
+
+def test_what_is_over_the_limit_already_may_shrink_and_not_grow() -> None:
+    files = dict.fromkeys(CURATED, full("漢"))
+    assert over_together("user.md", files["user.md"], files) is not None
+    assert over_together("user.md", files["user.md"][:-1], files) is None
