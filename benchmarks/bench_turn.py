@@ -21,10 +21,14 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher, R
 from benchmarks.report import below, ratio
 from sprite.database.transcript import open_transcript
 from sprite.memory.capture.recorder import TurnRecorder
-from tests.harness import ROOT, Client, running_sprite, sprite_environment
+from tests.harness import ROOT, Client, SpriteProcess, running_sprite, sprite_environment
+from tests.inspection import children
 
 TURNS = 120
 WARM_UP = 10
+SESSIONS = 12
+#: How long the agent that was started ahead must do nothing to count as ready.
+REST_SECONDS = 0.5
 HOOK_EVENTS = ("UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop", "PreCompact")
 KINDS = {"plain turn": "hello there", "Bash turn": "run `true`"}
 
@@ -57,6 +61,8 @@ async def bare_client(url: str, folder: Path) -> AsyncIterator[ClaudeSDKClient]:
         cwd=folder,
         permission_mode="bypassPermissions",
         setting_sources=[],
+        # As for us: what a person sees while it is said costs the same on both sides.
+        include_partial_messages=True,
         system_prompt={"type": "file", "path": str(prompt)},
         hooks={event: [HookMatcher(hooks=[nothing])] for event in HOOK_EVENTS},  # type: ignore[misc]
         env={
@@ -112,6 +118,44 @@ async def turns(url: str, folder: Path) -> None:
             ratio(f"{name}, whole server / bare client", served, alone, 1.10)
 
 
+async def first_word(client: Client, text: str) -> float:
+    """Milliseconds from the mission to its first text; returns when it has ended."""
+    started = time.perf_counter()
+    mission_id = client.send("mission", {"text": text})
+    await client.event("text_delta")
+    elapsed = (time.perf_counter() - started) * 1000
+    await client.end_of(mission_id)
+    return elapsed
+
+
+async def at_rest(sprite: SpriteProcess) -> None:
+    """Waits until the agent's process is there and has nothing to do, as when a person writes the first message."""
+    before = -1
+    while (now := sum(cpu_ticks(pid) for pid in children(sprite.process.pid))) != before or now == 0:
+        before = now
+        await asyncio.sleep(REST_SECONDS)
+
+
+def cpu_ticks(process_id: int) -> int:
+    """The processor time that a process has used."""
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+async def first_words(url: str, folder: Path) -> None:
+    """The first text of a session's first mission against that of a later one: the agent is started ahead."""
+    workspace = folder / "sessions"
+    workspace.mkdir()
+    first, later = [], []
+    async with running_sprite(workspace, url, SPRITE_BATCH_TURNS="1000000") as sprite, sprite.client() as client:
+        for _ in range(SESSIONS):
+            await client.ask("system", {"action": "new_session"})
+            await at_rest(sprite)
+            first.append(await first_word(client, "hello there"))
+            later += [await first_word(client, "hello there") for _ in range(WARM_UP)][1:]
+    ratio("first text of a session / of a later turn", first, later, 3.0)
+
+
 async def hooks(folder: Path) -> None:
     """Each callback's work, its journal row included, on a real log."""
     async with open_transcript(folder / "transcript.db") as transcript:
@@ -164,6 +208,7 @@ async def main() -> None:
         folder = Path(name)
         async with stand_in() as url:
             await turns(url, folder)
+            await first_words(url, folder)
         await hooks(folder)
         await flush_beside(folder)
 

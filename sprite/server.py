@@ -124,7 +124,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
         )
 
-        listener = await stack.enter_async_context(_listening(settings, token, feed, gateway))
+        listener = await stack.enter_async_context(_listening(settings, token, feed, gateway, runtime.expect_mission))
         host, port = listener.sockets[0].getsockname()[:2]
         stack.enter_context(_address_file(settings.address_file, f"{host}:{port}"))
         on_listening(host, port)
@@ -135,6 +135,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         if await processor.leftovers():
             processor.request()
+        runtime.expect_mission()
         await stack.enter_async_context(
             owned_task(runtime.run(), name="runtime", on_death=stop.set, finish=runtime.stop)
         )
@@ -257,7 +258,9 @@ class _Announcer:
 
 
 @asynccontextmanager
-async def _listening(settings: Settings, token: str, feed: Feed, gateway: Gateway) -> AsyncIterator[asyncio.Server]:
+async def _listening(
+    settings: Settings, token: str, feed: Feed, gateway: Gateway, on_welcome: Callable[[], None]
+) -> AsyncIterator[asyncio.Server]:
     connections = TaskSet()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -266,7 +269,13 @@ async def _listening(settings: Settings, token: str, feed: Feed, gateway: Gatewa
             writer.close()
             return
         connection = Connection(
-            reader, writer, token=token, feed=feed, snapshot=gateway.snapshot, handle=gateway.handle
+            reader,
+            writer,
+            token=token,
+            feed=feed,
+            snapshot=gateway.snapshot,
+            handle=gateway.handle,
+            on_welcome=on_welcome,
         )
         connections.start(connection.serve(), "connection")
 

@@ -34,6 +34,7 @@ class Inbox:
     def __init__(self) -> None:
         self._items: deque[StoredMission | Errand] = deque()
         self._arrived = asyncio.Event()
+        self._when_idle: Callable[[], Awaitable[None]] | None = None
         self._taken_back: set[str] = set()
         self._closed = False
 
@@ -65,6 +66,11 @@ class Inbox:
         value: _T = await errand.done
         return value
 
+    def when_idle(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Has something done once nothing waits, instead of what was to be done then; it counts as nothing waiting."""
+        self._when_idle = work
+        self._arrived.set()
+
     def take_back(self, mission_id: str) -> bool:
         """Marks a waiting mission: it ends as interrupted when its turn comes. False if it does not wait."""
         if mission_id not in self.queued():
@@ -82,6 +88,9 @@ class Inbox:
     async def next(self) -> StoredMission | Errand | None:
         """Waits for the next item and takes it out; None once the inbox is closed, whatever still waits."""
         while not self._items and not self._closed:
+            if self._when_idle is not None:
+                work, self._when_idle = self._when_idle, None
+                return Errand(work, asyncio.get_running_loop().create_future())
             self._arrived.clear()
             await self._arrived.wait()
         return None if self._closed else self._items.popleft()

@@ -52,6 +52,8 @@ class Session:
         self._cli_cost_usd = 0.0
         self._last_active = 0.0
         self._compacted = False
+        #: Whether the conversation was begun ahead of its first mission, which has not come yet.
+        self._is_spare = False
         self.id: str | None = None
         self.started_at: float | None = None
         self.turns = 0
@@ -132,8 +134,28 @@ class Session:
 
     async def connected(self, listener: Listener) -> Conversation:
         """The conversation, begun or (after its process died) resumed. AgentError says why there is none."""
-        if self.conversation is not None and self.conversation.alive:
-            return self.conversation
+        conversation = await self._up_to_date() or await self._connect(listener)
+        self._is_spare = False
+        return conversation
+
+    async def warm_up(self, listener: Listener) -> None:
+        """Begins the conversation ahead of the mission that will need it. AgentError as for `connected`."""
+        if self._settings.has_credentials and await self._up_to_date() is None:
+            await self._connect(listener)
+            self._is_spare = True
+
+    async def cool_down(self) -> None:
+        """Ends a conversation that was begun ahead and that no mission has come to use."""
+        if self._is_spare:
+            await self.end_process()
+
+    async def _up_to_date(self) -> Conversation | None:
+        """The conversation, if it lives and (before its first mission) knows memory as it is by now."""
+        if self.conversation is None or not self.conversation.alive:
+            return None
+        return None if self._is_spare and await self._boot_prompt.has_changed() else self.conversation
+
+    async def _connect(self, listener: Listener) -> Conversation:
         await self.end_process()
         # What an agent that did not stop had begun by itself ends with it.
         await self._recorder.close_task("interrupted")
@@ -155,6 +177,7 @@ class Session:
     async def end_process(self) -> None:
         """Ends the agent's process, and what goes on in the background with it; the session can be gone on with."""
         conversation, self.conversation = self.conversation, None
+        self._is_spare = False
         if conversation is not None:
             await conversation.close()
         self.background.clear()

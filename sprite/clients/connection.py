@@ -69,6 +69,7 @@ class Connection:
         feed: Feed,
         snapshot: Snapshot,
         handle: Handle,
+        on_welcome: Callable[[], None],
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -76,6 +77,7 @@ class Connection:
         self._feed = feed
         self._snapshot = snapshot
         self._handle = handle
+        self._on_welcome = on_welcome
         self._decoder = FrameDecoder(MAX_AUTH_FRAME_BYTES)
         self._outbox = Outbox(MAX_OUTBOX_BYTES, self._cut_off)
         self._outbox_changed = asyncio.Event()
@@ -186,6 +188,7 @@ class Connection:
             )
         self._decoder.raise_limit(MAX_FRAME_BYTES)
         await self._welcome(auth.resume)
+        self._on_welcome()
 
     async def _first_frame(self) -> Auth:
         async for frame in self._frames():

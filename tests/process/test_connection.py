@@ -758,7 +758,9 @@ async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterat
             task = asyncio.current_task()
             assert task is not None
             served[str(len(served))] = task
-            await Connection(reader, writer, token="t", feed=feed, snapshot=snapshot, handle=handle).serve()
+            await Connection(
+                reader, writer, token="t", feed=feed, snapshot=snapshot, handle=handle, on_welcome=lambda: None
+            ).serve()
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         try:

@@ -43,16 +43,22 @@ class BootPrompt:
         self._memory = memory
         self._transcript = transcript
         self._told: dict[str, str] = {}
+        self._written = ""
 
     async def write(self, path: Path) -> None:
         """Writes the prompt of a new session to a file of its own, readable by the owner only."""
         text = await self.text()
+        self._written = sha256(text)
         try:
             path.touch(mode=0o600)
             path.chmod(0o600)
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise StorageError(f"The boot prompt could not be written ({error.strerror}).") from error
+
+    async def has_changed(self) -> bool:
+        """Whether a prompt written now would differ from the one that was written last."""
+        return sha256(await self.text()) != self._written
 
     async def text(self) -> str:
         """Soul, rules, tools, user, files, context, skills, open actions, then the turns not curated yet."""
