@@ -20,6 +20,7 @@ DEFAULT_BATCH_TURNS = 25
 DEFAULT_PORT = 8765
 #: Long enough for a build or a night's download, short enough that a machine nobody looks at comes to rest.
 DEFAULT_UNATTENDED_SECONDS = 2 * 3600
+DEFAULT_SPARE_SECONDS = 600
 #: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
@@ -47,6 +48,8 @@ class Settings:
     is_offline: bool = False
     #: How long a turn that the agent begins by itself may take, and work in the background keeps a VM awake.
     unattended_seconds: int = DEFAULT_UNATTENDED_SECONDS
+    #: How long an agent's process that was started ahead waits for its first message; 0 starts none ahead.
+    spare_seconds: int = DEFAULT_SPARE_SECONDS
     #: The API of the VM around us, where there is one.
     vm_socket: Path = VM_SOCKET
 
@@ -144,6 +147,7 @@ def from_environment(
         daily_usd=_dollars("SPRITE_DAILY_USD"),
         is_offline=os.environ.get("SPRITE_OFFLINE") == "1",
         unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
+        spare_seconds=_whole("SPRITE_SPARE_SECONDS", DEFAULT_SPARE_SECONDS, least=0),
         vm_socket=_vm_socket(),
     )
 
@@ -162,12 +166,12 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _whole(name: str, default: int) -> int:
+def _whole(name: str, default: int, *, least: int = 1) -> int:
     text = os.environ.get(name)
     if not text:
         return default
-    if not text.isdecimal() or int(text) < 1:
-        raise OperatorError(f"{name} must be a whole number above 0, not {text!r}.")
+    if not text.isdecimal() or int(text) < least:
+        raise OperatorError(f"{name} must be a whole number{' above 0' if least else ''}, not {text!r}.")
     return int(text)
 
 

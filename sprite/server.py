@@ -118,6 +118,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         runtime = AgentRuntime(
             *(transcript, workspace, feed, recorder, processor, session, desk, confidences),
             settings.unattended_seconds,
+            settings.spare_seconds,
         )
         await runtime.restore()
         gateway = Gateway(

@@ -6,7 +6,6 @@ observation is in the log before anyone is told. Knows no sockets and no SQL.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -18,6 +17,7 @@ from sprite.agent.mission_end import failed, left_open, rows
 from sprite.agent.own_turns import OwnTurns
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.session import Session
+from sprite.agent.spare import Spare
 from sprite.agent.text_stream import TextStream
 from sprite.agent.turn import Turn
 from sprite.agent.turn_result import TurnResult
@@ -41,8 +41,6 @@ SESSION_FLUSH_SECONDS = 30.0
 #: Under the CLI's own timeout for hooks (60 s), which would otherwise abandon the callback.
 COMPACTION_FLUSH_SECONDS = 45.0
 SHUTDOWN_FLUSH_SECONDS = 20.0
-#: A CLI that was started ahead, and that nobody has come to use, is ended after so long.
-SPARE_SECONDS = 600.0
 
 
 class AgentRuntime:
@@ -59,6 +57,7 @@ class AgentRuntime:
         desk: PermissionDesk,
         confidences: Confidences,
         unattended_seconds: float,
+        spare_seconds: float,
     ) -> None:
         self._transcript = transcript
         self._workspace = workspace
@@ -71,7 +70,7 @@ class AgentRuntime:
         self._inbox = Inbox()
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
-        self._cooling: asyncio.TimerHandle | None = None
+        self._spare = Spare(self._inbox, session, self, spare_seconds, make_way=self._end_rested)
         self._unattended_seconds = unattended_seconds
         self._own = OwnTurns(
             *(session, recorder, unattended_seconds),
@@ -145,7 +144,7 @@ class AgentRuntime:
             return stopped
 
         stopped = await self._inbox.in_turn(end)
-        self.expect_mission()
+        self._spare.expect_mission()
         return stopped
 
     async def at_rest(self, work: Callable[[], Awaitable[_T]]) -> _T:
@@ -159,11 +158,11 @@ class AgentRuntime:
         try:
             return await self._inbox.in_turn(rest)
         finally:
-            self.expect_mission()
+            self._spare.expect_mission()
 
     def expect_mission(self) -> None:
-        """Starts the agent ahead of a mission that may come, once nothing else waits; returns at once."""
-        self._inbox.when_idle(self._warm_up)
+        """Somebody came who may send one: see Spare."""
+        self._spare.expect_mission()
 
     async def interrupt(self, mission_id: str | None) -> list[Stopped]:
         """Stops the named turn, or takes back the named mission that waits; without a name, see the protocol.
@@ -248,19 +247,10 @@ class AgentRuntime:
         if not errand.done.done():
             errand.done.set_result(value)
 
-    async def _warm_up(self) -> None:
-        try:
-            if self._session.has_rested and self._own.current is None and not self.background.works():
-                await self._end_session(SESSION_FLUSH_SECONDS)
-            await self._session.warm_up(self)
-        except SpriteError as error:
-            # The mission for which it is tried again says so to somebody.
-            log.info("the agent cannot be started ahead: %s", error)
-            return
-        if self._cooling is not None:
-            self._cooling.cancel()
-        loop, cool_down = asyncio.get_running_loop(), self._session.cool_down
-        self._cooling = loop.call_later(SPARE_SECONDS, self._inbox.when_idle, cool_down)
+    async def _end_rested(self) -> None:
+        """Ends a session that has rested; what the agent does by itself belongs to it, and keeps it."""
+        if self._session.has_rested and self._own.current is None and not self.background.works():
+            await self._end_session(SESSION_FLUSH_SECONDS)
 
     async def _end_session(self, flush_seconds: float) -> None:
         await self._session.close()

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 from bridge.offline.model import OfflineModel
-from tests.harness import Client, SpriteProcess, observations, rows, running_sprite
+from tests.harness import Client, SpriteProcess, observations, rows
+from tests.harness import running_sprite as _running_sprite
 from tests.inspection import agent_process, chat, children, endings, eventually, prompts
+
+running_sprite = partial(_running_sprite, SPRITE_SPARE_SECONDS="600")
+
+
+def agents(sprite: SpriteProcess) -> list[int]:
+    """The agent's processes; the sprite has short-lived ones beside."""
+    found = []
+    for pid in children(sprite.process.pid):
+        with contextlib.suppress(OSError):
+            if b"stream-json" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 async def spare(sprite: SpriteProcess) -> int:
-    """The process that was started ahead, once it is there and has said so by taking its place."""
-    await eventually(lambda: len(children(sprite.process.pid)) == 1, "an agent is started ahead")
-    return agent_process(sprite)
+    """The process that was started ahead, once it is there."""
+    await eventually(lambda: len(agents(sprite)) == 1, "an agent is started ahead")
+    return agents(sprite)[0]
 
 
 async def state(client: Client) -> dict[str, object]:
@@ -114,3 +130,22 @@ async def test_a_sprite_that_is_stopped_while_it_starts_one_ends_with_it(model: 
         ahead = await spare(sprite)
         assert await sprite.stop() == 0
     assert not Path(f"/proc/{ahead}").exists()
+
+
+async def test_one_that_no_message_needs_is_ended_after_its_time(model: OfflineModel, workspace: Path) -> None:
+    async with _running_sprite(workspace, model.url, SPRITE_SPARE_SECONDS="1") as sprite, sprite.client() as client:
+        ahead = await spare(sprite)
+        await eventually(lambda: not Path(f"/proc/{ahead}").exists(), "the spare is ended")
+        await chat(client, "Hello")
+        used = agent_process(sprite)
+        async with sprite.client() as other:
+            await asyncio.sleep(1.5)
+            # One that has had a mission is a session's, and stays.
+            await chat(other, "Hello again")
+        assert agent_process(sprite) == used
+
+
+async def test_it_can_be_turned_off(model: OfflineModel, workspace: Path) -> None:
+    async with _running_sprite(workspace, model.url, SPRITE_SPARE_SECONDS="0") as sprite, sprite.client() as client:
+        assert (await client.ask("heartbeat"))["payload"] == {"status": "done"}
+        assert agents(sprite) == []
