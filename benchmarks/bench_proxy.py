@@ -177,7 +177,7 @@ async def serve_upstream() -> None:
 
 async def serve_proxy(upstream: str) -> None:
     """The proxy as the bridge runs it, until stdin ends; prints its address and a token, then what the ledger says."""
-    logs.set_up()
+    logs.set_up(Path(os.devnull))
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         settings = Settings(data=Path(folder))

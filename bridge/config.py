@@ -70,6 +70,11 @@ class Settings:
         return self.data / "run"
 
     @property
+    def log_file(self) -> Path:
+        """What the bridge does, where it is run by a person in a terminal."""
+        return self.run / "bridge.log"
+
+    @property
     def workspaces(self) -> Path:
         """One folder for each local sprite."""
         return self.data / "workspaces"

@@ -72,7 +72,10 @@ class LocalEndpoint(_Endpoint):
 
     async def _start(self) -> None:
         from bridge.app import running
+        from bridge.observing import logs
 
+        # The terminal belongs to the conversation.
+        logs.set_up_silently(self._settings.log_file)
         try:
             await self._stack.enter_async_context(running(self._settings, self._on_death))
         except FolderTakenError as error:

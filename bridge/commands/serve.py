@@ -49,9 +49,10 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves until a signal; the exit status."""
-    logs.set_up()
     try:
-        asyncio.run(_serve(settings_of(arguments)))
+        settings = settings_of(arguments)
+        logs.set_up(settings.log_file)
+        asyncio.run(_serve(settings))
     except OperatorError as error:
         sys.stderr.write(f"bridge: {error}\n")
         return BAD_USAGE
@@ -97,6 +98,8 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
         lines.append("The model is the built-in offline stand-in, not Claude. Set ANTHROPIC_API_KEY for Claude.")
     if bridge.login_token is not None:
         lines.append("Open that address in your browser: it logs you in, once. Ctrl-C stops the bridge.")
+    if sys.stderr.isatty():
+        lines.append(f"What it does is logged in {settings.log_file}.")
     try:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What the bridge writes to stderr: one JSON object a line, or a readable line where a person watches.
+"""What the bridge logs: one JSON object a line, on stderr or, where a person watches that, in a file.
 
 Ids, names, states and durations; never content, tokens, addresses' queries, nor the words of an exception, which
 may hold any of them: of an exception its type and the places it passed are written.
@@ -10,6 +10,7 @@ import logging
 import sys
 import traceback
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import msgspec
@@ -27,16 +28,40 @@ FIELDS = (
     "model",
     "count",
 )
+#: The file and the one before it: some weeks of a person's own bridge.
+_FILE_BYTES = 2 * 1024 * 1024
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def set_up() -> None:
-    """Our own lines from INFO up (to a terminal: WARNING), those of libraries from WARNING up."""
-    handler = logging.StreamHandler(sys.stderr)
-    watched = sys.stderr.isatty()
-    handler.setFormatter(PlainLines() if watched else JsonLines())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger("bridge").setLevel(logging.WARNING if watched else logging.INFO)
+def set_up(file: Path) -> None:
+    """Our own lines from INFO up, those of libraries from WARNING up.
+
+    On a terminal nothing but warnings is shown, in readable lines, and the whole goes to the file.
+    """
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    handlers[0].setFormatter(JsonLines())
+    if sys.stderr.isatty():
+        handlers[0].setFormatter(PlainLines())
+        handlers[0].setLevel(logging.WARNING)
+        handlers.append(_in_file(file))
+    _use(handlers)
+
+
+def set_up_silently(file: Path) -> None:
+    """The same, for a program that owns the terminal: everything goes to the file."""
+    _use([_in_file(file)])
+
+
+def _in_file(file: Path) -> logging.Handler:
+    """Opens the file with its first line: its folder is made by the bridge that comes to own it."""
+    handler = RotatingFileHandler(file, maxBytes=_FILE_BYTES, backupCount=1, encoding="utf-8", delay=True)
+    handler.setFormatter(JsonLines())
+    return handler
+
+
+def _use(handlers: list[logging.Handler]) -> None:
+    logging.basicConfig(handlers=handlers, level=logging.WARNING, force=True)
+    logging.getLogger("bridge").setLevel(logging.INFO)
     # Uncaught exceptions would be printed with their message.
     sys.excepthook = lambda *uncaught: logging.getLogger("bridge").critical("a fault of ours", exc_info=uncaught)
 

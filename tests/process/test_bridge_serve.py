@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import pty
 import signal
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -51,6 +54,37 @@ async def test_a_stop_in_the_middle_of_a_turn_stores_the_turn(tmp_path: Path) ->
             assert await page.closed() == 1001
         assert await bridge.ended() == 0
     assert [row["outcome"] for row in observations(bridge.workspace)] == ["interrupted"]
+
+
+async def test_in_a_terminal_words_are_for_the_person_and_the_log_is_a_file(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    bridge = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bridge", "serve", "--port", "0", "--data", str(tmp_path / "data")),
+        cwd=ROOT,
+        env=bridge_environment(),
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            seen = ""
+            while "logged in" not in seen:
+                seen += (await asyncio.to_thread(os.read, ours, 4096)).decode()
+            assert seen.startswith("bridge listening on http://127.0.0.1:")
+            bridge.send_signal(signal.SIGINT)
+            assert await bridge.wait() == 0
+    finally:
+        if bridge.returncode is None:
+            bridge.kill()
+            await bridge.wait()
+        os.close(ours)
+    file = tmp_path / "data/run/bridge.log"
+    assert str(file) in "".join(seen.split("\r\n"))
+    assert [line["message"].split()[0] for line in map(json.loads, file.read_text().splitlines())] == [
+        "listening",
+        "stopping",
+    ]
 
 
 async def test_make_run_prints_the_address_of_the_page_and_ends_with_ctrl_c(tmp_path: Path) -> None:
