@@ -20,6 +20,7 @@ from sprite.config import Settings
 from sprite.database.transcript import read_transcript
 from sprite.errors import DatabaseUnusableError, SpriteError
 from sprite.memory.curation.model import check_model
+from sprite.memory.files import MemoryFiles
 from sprite.memory.last_error import last_error
 
 OLDEST_PYTHON = (3, 11)
@@ -49,6 +50,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
         _sandbox,
     ]
     findings = [check(settings) for check in checks]
+    findings.append(_rules(settings))
     findings.append(await _drift(settings))
     if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
         findings += await _memory(settings)
@@ -178,6 +180,15 @@ async def _drift(settings: Settings) -> Finding:
         # Nothing is broken, and an update of the sprite does not have to wait for it.
         return Finding("memory files", ok=True, words=words)
     return Finding("memory files", ok=True, words="as memory has them, or as edited by you")
+
+
+def _rules(settings: Settings) -> Finding:
+    edited = MemoryFiles(settings.memory).edited()
+    if not edited:
+        return Finding("agent rules", ok=True, words="soul.md and os.md are the ones that came with Sprite")
+    are = "was changed by hand and stays" if len(edited) == 1 else "were changed by hand and stay"
+    words = f"{' and '.join(edited)} {are} as changed; what is removed comes back in this version's words"
+    return Finding("agent rules", ok=True, words=words)
 
 
 def _sandbox(settings: Settings) -> Finding:

@@ -37,6 +37,13 @@ CURATED: Final = ("tools.md", "user.md", "files.md", "context.md")
 LARGEST_FILE_BYTES: Final = 256 * 1024
 #: Stands in the folder while the agent works, and after it was killed at that.
 AT_WORK: Final = ".agent-at-work"
+#: Stands in the folder: the hash of each deployed file as it was shipped last.
+SHIPPED: Final = ".shipped.json"
+#: The same of versions that kept no such note.
+SHIPPED_BEFORE: Final = {
+    "soul.md": {"f0ebc380372d1ce582fbc140266aa3550ae21e11efcefe198a26a2c07cd17ed0"},
+    "os.md": {"b53a873c7f92abbdad753781bfbb46749a2a612631f6471db5cf79f7655ad8fe"},
+}
 #: As they stand in the boot prompt: what changes least comes first, so that prompt caching reaches far.
 BOOT_ORDER: Final = (*DEPLOYED, *CURATED)
 
@@ -103,13 +110,40 @@ class MemoryFiles:
         self._held: dict[str, str] = {}
 
     def ensure(self) -> None:
-        """Makes what the deployer left out; what exists is never overwritten.
+        """Brings soul.md and os.md to this version, as an update of a VM does; one that a hand changed stays.
 
         A curated file that is missing comes from memory: made here from its template, it would pass for a hand's edit.
         """
+        shipped = self._shipped()
         for name in DEPLOYED:
-            if not (self._folder / name).exists():
-                self.write(name, template(name))
+            # What a turn that was cut off may have changed is looked into first; the next start sees to it.
+            if self.exists(name) and (name in self.edited() or (self._folder / AT_WORK).exists()):
+                continue
+            content = template(name)
+            if not self.exists(name) or self.on_disk(name) != content:
+                self.write(name, content)
+            if shipped.get(name) != sha256(content):
+                shipped[name] = sha256(content)
+                self.write(SHIPPED, json.dumps(shipped))
+
+    def edited(self) -> list[str]:
+        """The deployed files that a hand changed: they are not replaced by newer ones."""
+        shipped = self._shipped()
+        return [
+            name
+            for name in DEPLOYED
+            if self.exists(name)
+            and (content := self.on_disk(name)) != template(name)
+            and sha256(content) not in {shipped.get(name), *SHIPPED_BEFORE[name]}
+        ]
+
+    def _shipped(self) -> dict[str, str]:
+        try:
+            noted = json.loads((self._folder / SHIPPED).read_bytes())
+        except (OSError, ValueError):
+            # Without a note every change passes for a person's, which keeps it.
+            return {}
+        return {name: digest for name, digest in noted.items() if name in DEPLOYED} if isinstance(noted, dict) else {}
 
     def read(self, name: str) -> str:
         """A file's content as memory has it: what is held for it, else what stands on disk."""

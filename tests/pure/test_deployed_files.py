@@ -1,0 +1,63 @@
+"""soul.md and os.md follow the code, unless a hand changed them."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from sprite.memory.files import AT_WORK, DEPLOYED, SHIPPED, MemoryFiles, sha256, template
+from tests.harness import ROOT
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> MemoryFiles:
+    return MemoryFiles(tmp_path)
+
+
+def test_what_is_missing_is_made_and_what_was_shipped_earlier_is_replaced(files: MemoryFiles, tmp_path: Path) -> None:
+    files.ensure()
+    assert [files.read(name) for name in DEPLOYED] == [template(name) for name in DEPLOYED]
+    # As another version would have left it.
+    (tmp_path / "os.md").write_text("# OS of another day\n")
+    (tmp_path / SHIPPED).write_text(json.dumps({"os.md": sha256("# OS of another day\n")}))
+    assert files.edited() == []
+    files.ensure()
+    assert files.read("os.md") == template("os.md")
+
+
+def test_a_workspace_from_before_there_was_a_note_gets_the_new_one(files: MemoryFiles, tmp_path: Path) -> None:
+    with tarfile.open(ROOT / "tests/fixtures/workspace-0.1.0.tar.gz") as archive:
+        for name in DEPLOYED:
+            member = archive.extractfile(f".os/memory/{name}")
+            assert member is not None
+            (tmp_path / name).write_bytes(member.read())
+    assert files.read("os.md") != template("os.md")
+    files.ensure()
+    assert [files.read(name) for name in DEPLOYED] == [template(name) for name in DEPLOYED]
+
+
+@pytest.mark.parametrize("note", [None, "", "[]", '{"soul.md": 1}', '{"soul.md": "' + "0" * 64 + '"}'])
+def test_what_a_hand_changed_stays_and_is_said(files: MemoryFiles, tmp_path: Path, note: str | None) -> None:
+    files.ensure()
+    (tmp_path / "soul.md").write_text("# Soul\n\nBe brief.\n")
+    if note is not None:
+        (tmp_path / SHIPPED).write_text(note)
+    files.ensure()
+    assert files.read("soul.md") == "# Soul\n\nBe brief.\n"
+    assert files.edited() == ["soul.md"]
+    (tmp_path / "soul.md").unlink()
+    files.ensure()
+    assert files.edited() == []
+
+
+def test_what_a_turn_that_was_cut_off_may_have_changed_is_left_for_the_check(
+    files: MemoryFiles, tmp_path: Path
+) -> None:
+    (tmp_path / "os.md").write_text("older\n")
+    (tmp_path / SHIPPED).write_text(json.dumps({"os.md": sha256("older\n")}))
+    (tmp_path / AT_WORK).write_text("{}")
+    files.ensure()
+    assert files.read("os.md") == "older\n"
