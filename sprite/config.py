@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from sprite.errors import OperatorError
 
 PermissionMode = Literal["ask", "bypass"]
+#: All of the network; the package index; or nothing but the bridge. A VM's host sees to it, not this program.
+Egress = Literal["open", "packages", "bridge"]
+_EGRESS: tuple[Egress, ...] = get_args(Egress)
 
 #: The newest Haiku that `anthropic` 2.11 lists.
 DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
@@ -50,6 +53,8 @@ class Settings:
     unattended_seconds: int = DEFAULT_UNATTENDED_SECONDS
     #: How long an agent's process that was started ahead waits for its first message; 0 starts none ahead.
     spare_seconds: int = DEFAULT_SPARE_SECONDS
+    #: What of the network an operator left open.
+    egress: Egress = "open"
     #: The API of the VM around us, where there is one.
     vm_socket: Path = VM_SOCKET
 
@@ -148,8 +153,17 @@ def from_environment(
         is_offline=os.environ.get("SPRITE_OFFLINE") == "1",
         unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
         spare_seconds=_whole("SPRITE_SPARE_SECONDS", DEFAULT_SPARE_SECONDS, least=0),
+        egress=_egress(),
         vm_socket=_vm_socket(),
     )
+
+
+def _egress() -> Egress:
+    text = os.environ.get("SPRITE_EGRESS") or "open"
+    for known in _EGRESS:
+        if text == known:
+            return known
+    raise OperatorError(f"SPRITE_EGRESS must be open, packages or bridge, not {text!r}.")
 
 
 def inside_vm() -> bool:

@@ -112,7 +112,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 confidences.text,
             ),
         )
-        boot_prompt = BootPrompt(files, memory, transcript, settings.skills)
+        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress)
         background = Background(confidences.text)
         session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background)
         runtime = AgentRuntime(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sprite.config import Egress
 from sprite.memory.files import CURATED, template
 from sprite.memory.recall.boot_prompt import (
     RECENT_TURNS_TOKENS,
@@ -64,6 +65,15 @@ async def test_a_new_workspace_gets_the_files_as_shipped_and_no_empty_parts(boot
     assert list(files(prompt)) == list(CURATED)
     assert part(prompt, "open_actions") is None
     assert part(prompt, "recent_turns") is None
+
+
+@pytest.mark.parametrize(("egress", "words"), [("packages", "reaches the package index"), ("bridge", "no packages")])
+async def test_a_network_that_is_closed_is_said_with_the_rules(
+    stores: Stores, boot_prompt: BootPrompt, tmp_path: Path, egress: Egress, words: str
+) -> None:
+    closed = await BootPrompt(stores.files, stores.memory, stores.transcript, tmp_path / "skills", egress).text()
+    assert words in closed[: closed.index("<memory_file")]
+    assert "The network here" not in await boot_prompt.text()
 
 
 async def test_the_same_memory_gives_the_same_prompt(stores: Stores, boot_prompt: BootPrompt) -> None:
