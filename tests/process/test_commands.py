@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -22,7 +23,7 @@ from sprite.memory.last_error import note_error
 from sprite.protocol.frames import json_schema
 from tests.command_line import command
 from tests.curated_workspace import TYPED
-from tests.harness import running_sprite
+from tests.harness import PATIENCE, ROOT, running_sprite
 from tests.inspection import curations, memory_file
 from tests.memory_stores import open_stores
 
@@ -417,3 +418,25 @@ async def test_a_turn_that_has_waited_for_a_day_asks_for_a_person(tmp_path: Path
         await stores.turn("Hello there", at=time.time() - 86_500)
     shown = (await command(tmp_path, "status"))[1]
     assert "attention   turn 1 has waited to be curated for more than a day\n" in shown
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+async def test_a_disk_that_is_nearly_full_asks_for_a_person(tmp_path: Path) -> None:
+    folder = tmp_path / ".os/memory"
+    folder.mkdir(parents=True)
+    async with open_stores(folder) as stores:
+        await stores.projection.settle()
+        await stores.turn("Hello there")
+    # A small disk around the workspace, that this process alone sees.
+    on_a_small_disk = (
+        'cp -a "$1" "$1.kept" && mount -t tmpfs -o size=64m none "$1" && cp -a "$1.kept/." "$1" && '
+        'exec "$2" -m sprite status --workspace "$1"'
+    )
+    within = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", on_a_small_disk, "sh")
+    status = await asyncio.create_subprocess_exec(
+        *(*within, str(tmp_path), sys.executable), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(PATIENCE):
+        shown = (await status.communicate())[0].decode()
+    assert ": needs attention\n" in shown
+    assert re.search(r"attention   the disk is nearly full: [0-9]+ MiB are free\n", shown)
