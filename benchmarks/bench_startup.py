@@ -17,12 +17,12 @@ IDLE_MIB = 120
 
 
 def imports_ms() -> list[float]:
-    """How long the two SDKs alone take to import, for comparison."""
+    """How long the SDK alone takes to import, for comparison."""
     samples = []
     for _ in range(3):
         started = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-c", "import claude_agent_sdk, anthropic"],
+            [sys.executable, "-c", "import claude_agent_sdk"],
             check=True,
             env=sprite_environment(None),
             cwd=ROOT,
@@ -45,7 +45,7 @@ async def main() -> None:
                     await client.ask("system", {"action": "status"})
                 idle.append(await settled_mib(sprite.process.pid))
     below("start to an authenticated client", accepting, 500)
-    print(f"      (importing the SDKs alone takes {min(imports_ms()):.0f} ms)")
+    print(f"      (importing the SDK alone takes {min(imports_ms()):.0f} ms)")
     line("idle memory without a session", f"{max(idle):.0f} MiB", f"< {IDLE_MIB} MiB", ok=max(idle) < IDLE_MIB)
 
 
@@ -56,7 +56,7 @@ def resident_mib(process_id: int) -> float:
 
 
 async def settled_mib(process_id: int) -> float:
-    """Resident memory once it has stopped growing: the SDKs are imported beside the listener."""
+    """Resident memory once it has stopped growing: the SDK is imported beside the listener."""
     before = 0.0
     while (now := resident_mib(process_id)) - before > 1:
         before = now

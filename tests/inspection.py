@@ -114,6 +114,14 @@ def agent_process(sprite: SpriteProcess) -> int:
     return pid
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is more than an entry that nobody has collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class SharedSprite:
     """A sprite that a file's tests share, each with a client and missions of its own: starting one takes seconds."""

@@ -31,6 +31,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import HookEvent
 
 from sprite import __version__
+from sprite.agent.orphans import end_commands
 from sprite.agent.parent_death import wrapped
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError
@@ -161,6 +162,7 @@ class Conversation:
         with suppress(Exception):
             # Whatever the SDK says about a process that we have just ended is no news.
             await disconnecting
+        await end_commands(self._settings.cli_state)
         await self._tasks.close()
         await self._on_end()
 
@@ -179,6 +181,7 @@ class Conversation:
             self.alive = False
             await self._on_end()
             if not self._closing:
+                await end_commands(self._settings.cli_state)
                 await self._on_death(f"The agent's process has died: {reason}")
 
     def _last_words(self, error: BaseException) -> str:

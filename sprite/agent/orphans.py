@@ -1,7 +1,7 @@
-"""Ending what a killed sprite left behind: its CLI goes on with the turn, unseen and unrecorded.
+"""Ending what would go on unseen and unrecorded: the CLI of a killed sprite, and the commands of a CLI that is gone.
 
-Two CLIs in one conversation would write over each other. Needs Linux's /proc, as on the VM; on other systems
-an orphan lives until its turn ends.
+Two CLIs in one conversation would write over each other, and of a command in the background people were told that it
+ended with its session. Needs Linux's /proc, as on the VM; on other systems an orphan lives until its work ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,11 @@ log = logging.getLogger(__name__)
 
 PROC = Path("/proc")
 CLI_NAME = "claude"
+#: Where the CLI, in its state, keeps what a shell of its reads first.
+SNAPSHOTS = "shell-snapshots"
 #: What the CLI was running may tidy up after itself for so long (a killed shell leaves its lock files behind).
 GRACE_SECONDS = 2.0
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,10 @@ class _Process:
 
 
 def end_orphans(config_dir: Path) -> None:
-    """Ends every CLI that keeps its state in `config_dir`, and what it is running.
+    """Ends every CLI that keeps its state in `config_dir`, and what it was running.
 
     Only the owner of the workspace's lock may call this: then no such CLI can be anybody's. A program that the
-    agent has detached from its CLI is no child of it, and stays.
+    agent has detached from its shell is no child of it, and stays.
     """
     processes = list(_processes())
     orphans = [process for process in processes if _is_cli_of(process.pid, config_dir)]
@@ -45,20 +48,37 @@ def end_orphans(config_dir: Path) -> None:
         log.warning("process %d, the agent's of an earlier sprite, is still there and is ended", orphan.pid)
         # At once, or it would go on with its turn when what it runs has ended.
         _send(orphan, signal.SIGKILL)
-    for child in below:
-        _send(child, signal.SIGTERM)
-    if below:
-        asyncio.get_running_loop().call_later(GRACE_SECONDS, _end_the_deaf, below)
+    left = {*below, *_commands(config_dir, processes)}
+    for process in left:
+        _send(process, signal.SIGTERM)
+    if left:
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, _end_the_deaf, left)
 
 
-def _end_the_deaf(processes: list[_Process]) -> None:
+async def end_commands(config_dir: Path) -> None:
+    """Ends what a CLI that is gone was running: politely, then by force. Only where no such CLI runs any more."""
+    processes = await asyncio.to_thread(lambda: list(_processes()))
+    left = set(_commands(config_dir, processes))
+    for process in left:
+        _send(process, signal.SIGTERM)
+    ends = asyncio.get_running_loop().time() + GRACE_SECONDS
+    while any(_is_there(process) for process in left) and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110
+        await asyncio.sleep(_POLL_SECONDS)
+    _end_the_deaf(left)
+
+
+def _end_the_deaf(processes: Iterable[_Process]) -> None:
     for process in processes:
         _send(process, signal.SIGKILL)
 
 
-def _send(process: _Process, number: signal.Signals) -> None:
+def _is_there(process: _Process) -> bool:
     found = _read(process.pid)
-    if found is not None and found.started == process.started:
+    return found is not None and found.started == process.started
+
+
+def _send(process: _Process, number: signal.Signals) -> None:
+    if _is_there(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, number)
 
@@ -76,7 +96,8 @@ def _read(pid: int) -> _Process | None:
         fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return _Process(pid, int(fields[1]), int(fields[19]))
+    # One that has ended and that its parent has not collected is gone.
+    return None if fields[0] == b"Z" else _Process(pid, int(fields[1]), int(fields[19]))
 
 
 def _is_cli_of(pid: int, config_dir: Path) -> bool:
@@ -89,6 +110,16 @@ def _is_cli_of(pid: int, config_dir: Path) -> bool:
     except OSError:
         return False
     return b"CLAUDE_CONFIG_DIR=" + os.fsencode(config_dir) in environment
+
+
+def _commands(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:
+    """The shells in which a CLI runs commands, known by the file of theirs that each reads first, and what they run."""
+    snapshots = os.fsencode(config_dir / SNAPSHOTS) + b"/"
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if snapshots in (PROC / str(process.pid) / "cmdline").read_bytes():
+                yield process
+                yield from _below(process, processes)
 
 
 def _below(process: _Process, processes: list[_Process]) -> Iterator[_Process]:

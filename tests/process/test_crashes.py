@@ -20,6 +20,7 @@ from tests.inspection import (
     observation_of,
     prompts,
     request_seen,
+    runs,
     workspace_db,
 )
 
@@ -152,12 +153,12 @@ async def test_what_a_killed_sprites_agent_was_running_does_not_go_on_after_the_
         await sprite.kill()
     assert any(Path(f"/proc/{pid}").exists() for pid in family)
     async with running_sprite(workspace, model.url):
-        await eventually(lambda: not any(_runs(pid) for pid in family), "the orphans are gone")
+        await eventually(lambda: not any(runs(pid) for pid in family), "the orphans are gone")
     assert not (workspace / "survived").exists()
 
 
 @pytest.mark.parametrize("when", ["in mid-tool", "in mid-answer", "at rest", "with a command in the background"])
-async def test_the_agent_of_a_killed_sprite_ends_with_it_and_takes_along_what_it_runs(
+async def test_the_agent_of_a_killed_sprite_ends_with_it_and_takes_along_what_itruns(
     model: OfflineModel, workspace: Path, when: str
 ) -> None:
     background = {"command": "sleep 600", "run_in_background": True}
@@ -180,7 +181,7 @@ async def test_the_agent_of_a_killed_sprite_ends_with_it_and_takes_along_what_it
         family = descendants(sprite.process.pid)
         assert family
         await sprite.kill()
-        await eventually(lambda: not any(_runs(pid) for pid in family), "the agent has ended")
+        await eventually(lambda: not any(runs(pid) for pid in family), "the agent has ended")
 
 
 async def test_queued_missions_survive_a_kill_and_run_in_their_order_and_no_id_runs_twice(
@@ -230,11 +231,3 @@ def _said_and_done(command: str) -> list[dict[str, object]]:
 
 def _last_seq(client: Client) -> int:
     return max((m["seq"] for m in client.received if "seq" in m), default=0)
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process is more than an entry that nobody has collected."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -15,11 +15,13 @@ from tests.harness import Client, Message, observations, running_sprite
 from tests.inspection import (
     agent_process,
     chat,
+    descendants,
     endings,
     eventually,
     journal,
     observation_of,
     request_seen,
+    runs,
     workspace_db,
 )
 
@@ -288,8 +290,11 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
         (workspace / "quick").touch()
         own = await own_turn(client)
         await request_seen(model, lambda r: r.kind == "notification")
+        commands = descendants(agent_process(sprite))
+        assert commands
         os.kill(agent_process(sprite), signal.SIGKILL)
         end = await client.end_of(own)
+        assert not any(runs(command) for command in commands)
         assert (end["event"], end["code"]) == ("error", "agent")
         session = await session_of(client)
         assert (session["busy"], session["background"]) == (False, [])
@@ -301,7 +306,10 @@ async def test_a_new_session_says_what_ended_with_the_one_before(model: OfflineM
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, text)
         (work,) = (await session_of(client))["background"]
+        commands = descendants(agent_process(sprite))
+        assert commands
         status = (await client.ask("system", {"action": "new_session"}))["payload"]
+        assert not any(runs(command) for command in commands)
         assert status["stopped"] == [{"id": work["id"], "kind": "command"}]
         assert status["session"]["background"] == []
 

@@ -312,7 +312,7 @@ def test_only_the_settings_read_the_environment() -> None:
 
 def test_what_must_answer_at_once_does_not_wait_for_the_sdks() -> None:
     """The listener is up before the SDKs (1.1 s) are imported: nothing it needs may import them at its start."""
-    heavy = ("claude_agent_sdk", "anthropic", "mcp")
+    heavy = ("claude_agent_sdk", "httpx2", "mcp")
     reached, waiting = set(), ["sprite.server", "sprite.__main__"]
     while waiting:
         name = waiting.pop()

@@ -1,28 +1,24 @@
 """The curator's model: one stateless call, its faults told apart, its answer looked at before it is believed.
 
 An outage is nobody's fault here and says nothing of the turns; a call in vain is told to `on_lost`, each of them.
-Knows the vendor's client; knows neither the log nor memory.
+Knows the vendor's API; knows neither the log nor memory.
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sprite.config import NO_KEY, STAND_IN, Settings
 from sprite.database.lost_calls import CONTROL_ANSWERED, CONTROL_IN_VAIN
 from sprite.errors import ModelError
 from sprite.memory.curation.answer import parse_response
+from sprite.memory.curation.messages_api import MessagesApi, RefusedCallError
 from sprite.memory.curation.prompt import CuratorPrompt
 from sprite.memory.limits import MAX_ANSWER_TOKENS
 from sprite.prices import OFFLINE
-
-if TYPE_CHECKING:
-    from anthropic import APIStatusError, AsyncAnthropic
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +28,6 @@ CHECK_TIMEOUT_SECONDS = 10.0
 OUTAGES = frozenset({401, 403, 408, 409, 429})
 #: Those of them that pass without a person.
 PASSING = frozenset({408, 409, 429})
-#: Characters of a server's words that are kept.
 NO_FORMAT = "not in the format"
 
 
@@ -82,12 +77,11 @@ class CuratorModel:
     def __init__(self, settings: Settings, on_lost: Callable[[Answer, str, Asked | None], Awaitable[None]]) -> None:
         self._settings = settings
         self._on_lost = on_lost
-        self._client: AsyncAnthropic | None = None
+        self._api = MessagesApi(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
 
     async def close(self) -> None:
-        """Ends the client, if there ever was one."""
-        if self._client is not None:
-            await self._client.close()
+        """Closes its connections, if there ever were any."""
+        await self._api.close()
 
     async def ask(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
         """An answer worth logging. VainError if there is none, another ModelError for an outage."""
@@ -116,79 +110,51 @@ class CuratorModel:
         return answer
 
     async def _call(self, prompt: CuratorPrompt) -> tuple[Answer, Fault | None]:
-        # In a thread: the first time, importing it takes most of a second, and the agent must not wait for that.
-        anthropic = await asyncio.to_thread(importlib.import_module, "anthropic")
+        _check_key(self._settings)
         try:
-            message = await self._connected().messages.create(
+            message = await self._api.create(
                 model=self._settings.curator_model,
                 max_tokens=MAX_ANSWER_TOKENS,
-                system=[{"type": "text", "text": prompt.system, "cache_control": {"type": "ephemeral"}}],
-                messages=[{"role": "user", "content": prompt.user}],
+                system=prompt.system,
+                user=prompt.user,
             )
-        except anthropic.APIStatusError as error:
-            words = f"the curator's model refused the call: {refusal(error)}"
-            if error.status_code in OUTAGES or not _is_refusal(error.status_code):
+        except RefusedCallError as error:
+            words = f"the curator's model refused the call: {error}"
+            if error.status in OUTAGES or not _is_refusal(error.status):
                 raise ModelError(
                     words,
-                    retryable=error.status_code in PASSING or not _is_refusal(error.status_code),
-                    retry_after=_seconds(error.response.headers.get("retry-after")),
+                    retryable=error.status in PASSING or not _is_refusal(error.status),
+                    retry_after=error.retry_after,
                 ) from error
             refused = Answer("", None, self._settings.curator_model, {})
-            return refused, Fault(f"refused with {error.status_code}", words, RefusedError)
-        except anthropic.APIError as error:
+            return refused, Fault(f"refused with {error.status}", words, RefusedError)
+        except ModelError as error:
             raise ModelError(f"the curator's model could not be reached: {error}") from error
         text = "".join(block.text for block in message.content if block.type == "text")
         model = OFFLINE if self._settings.is_offline else message.model
-        answer = Answer(text, message.stop_reason, model, message.usage.model_dump(exclude_none=True))
+        usage = {name: value for name, value in message.usage.items() if value is not None}
+        answer = Answer(text, message.stop_reason, model, usage)
         return answer, _fault(answer)
 
-    def _connected(self) -> AsyncAnthropic:
-        """The client, made at the first call."""
-        if self._client is None:
-            self._client = _client(self._settings, CALL_TIMEOUT_SECONDS)
-        return self._client
 
-
-def _client(settings: Settings, timeout_seconds: float) -> AsyncAnthropic:
-    """A client for the settings' model. ModelError where there is no key."""
-    import anthropic
-
+def _check_key(settings: Settings) -> None:
     if not settings.has_credentials:
         raise ModelError(f"no model: {NO_KEY}", retryable=False)
-    return anthropic.AsyncAnthropic(
-        api_key=settings.api_key,
-        auth_token=settings.auth_token,
-        base_url=settings.base_url,
-        timeout=timeout_seconds,
-        max_retries=0,  # retried where the wait can be seen and interrupted
-    )
 
 
 async def check_model(settings: Settings) -> str:
     """Asks the model once, unbilled: that it answers, in words. ModelError says why it does not."""
-    anthropic = await asyncio.to_thread(importlib.import_module, "anthropic")
-    async with _client(settings, CHECK_TIMEOUT_SECONDS) as client:
+    _check_key(settings)
+    async with MessagesApi(settings, timeout_seconds=CHECK_TIMEOUT_SECONDS) as api:
         try:
-            counted = await client.messages.count_tokens(
-                model=settings.curator_model, messages=[{"role": "user", "content": "hello"}]
-            )
-        except anthropic.APIStatusError as error:
-            raise ModelError(f"refused: {refusal(error)}") from error
-        except anthropic.APIError as error:
+            counted = await api.count_tokens(model=settings.curator_model, user="hello")
+        except RefusedCallError as error:
+            raise ModelError(f"refused: {error}") from error
+        except ModelError as error:
             raise ModelError(f"cannot be reached at {settings.base_url or 'the API'}: {error}") from error
     if settings.is_offline:
         return f"the {STAND_IN} answers"
     return f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)"
-
-
-def refusal(error: APIStatusError) -> str:
-    """The status and the words of the vendor's error, as far as there are any."""
-    match error.body:
-        case {"error": {"message": str(words)}}:
-            pass
-        case _:
-            words = error.response.reason_phrase
-    return f"{error.status_code} {' '.join(words.split())[:200]}"
 
 
 def _is_refusal(status: int) -> bool:
@@ -203,10 +169,3 @@ def _fault(answer: Answer) -> Fault | None:
     if not answer.text.strip():
         return Fault("empty", "the curator's answer was empty")
     return None
-
-
-def _seconds(header: str | None) -> float | None:
-    try:
-        return max(0.0, float(header)) if header else None
-    except ValueError:
-        return None

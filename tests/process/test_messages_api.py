@@ -1,0 +1,154 @@
+"""The curator's HTTP client against servers that answer well, wrongly, too much, too late, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from sprite.config import Settings
+from sprite.errors import ModelError
+from sprite.memory.curation.messages_api import MAX_BODY_BYTES, Message, MessagesApi, RefusedCallError
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+MESSAGE = {
+    "id": "msg_1",
+    "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "FACT"}],
+    "model": "claude-haiku",
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 3, "output_tokens": 1, "service_tier": None},
+}
+
+
+@asynccontextmanager
+async def served(handler: Handler) -> AsyncIterator[str]:
+    app = web.Application(client_max_size=2**26)
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def settings(base_url: str, **more: Any) -> Settings:
+    return Settings(Path("/nowhere"), base_url=base_url, **({"api_key": "key"} | more))
+
+
+async def create(at: Settings, timeout_seconds: float = 30.0) -> Message:
+    async with MessagesApi(at, timeout_seconds=timeout_seconds) as api:
+        return await api.create(model="haiku", max_tokens=5, system="Sort it.", user="Turn 1")
+
+
+async def test_a_request_is_the_vendors_and_its_answer_is_read() -> None:
+    seen: list[tuple[str, dict[str, str], Any]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.append((request.path, {k.lower(): v for k, v in request.headers.items()}, await request.json()))
+        return web.json_response(MESSAGE if request.path.endswith("messages") else {"input_tokens": 7})
+
+    async with served(answer) as url:
+        message = await create(settings(f"{url}/below/", auth_token="token"))
+        async with MessagesApi(settings(url, api_key=None, auth_token="token"), timeout_seconds=30) as api:
+            assert (await api.count_tokens(model="haiku", user="hello")).input_tokens == 7
+    assert [(block.type, block.text) for block in message.content] == [("thinking", ""), ("text", "FACT")]
+    assert (message.model, message.stop_reason, message.usage["input_tokens"]) == ("claude-haiku", "end_turn", 3)
+    (path, headers, body), (counted, token_only, _) = seen
+    assert (path, counted) == ("/below/v1/messages", "/v1/messages/count_tokens")
+    assert (headers["x-api-key"], headers["authorization"]) == ("key", "Bearer token")
+    assert (headers["anthropic-version"], "x-api-key" in token_only) == ("2023-06-01", False)
+    assert body["system"] == [{"type": "text", "text": "Sort it.", "cache_control": {"type": "ephemeral"}}]
+    assert (body["messages"], body["max_tokens"]) == ([{"role": "user", "content": "Turn 1"}], 5)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "words", "retry_after"),
+    [
+        (429, json.dumps({"error": {"message": "Slow \n down"}}), {"retry-after": "2.5"}, "429 Slow down", 2.5),
+        (400, json.dumps({"error": {"message": "x" * 900}}), {"retry-after": "soon"}, "400 " + "x" * 200, None),
+        (529, "<html>", {}, "529", None),
+        (502, '{"error": "plain"}', {}, "502 Bad Gateway", None),
+        (401, '{"error": {"message": 4}}', {}, "401 Unauthorized", None),
+    ],
+)
+async def test_an_error_status_is_told_with_the_vendors_words(
+    status: int, body: str, headers: dict[str, str], words: str, retry_after: float | None
+) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text=body, headers=headers)
+
+    async with served(answer) as url:
+        with pytest.raises(RefusedCallError) as caught:
+            await create(settings(url))
+    assert (caught.value.status, str(caught.value).strip(), caught.value.retry_after) == (status, words, retry_after)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"[]", b"\xff\xfe", b"null", b'{"content": "text", "model": "m", "usage": {}}', b"{" * 9999],
+)
+async def test_what_is_no_message_is_an_outage_in_words(body: bytes) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body)
+
+    async with served(answer) as url:
+        with pytest.raises(ModelError, match="no Messages API") as caught:
+            await create(settings(url))
+    assert not isinstance(caught.value, RefusedCallError)
+
+
+async def test_a_redirect_takes_the_key_nowhere() -> None:
+    elsewhere: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.startswith("/there"):
+            elsewhere.append(request.path)
+        return web.Response(status=307, headers={"location": "/there"})
+
+    async with served(answer) as url:
+        with pytest.raises(RefusedCallError, match="307"):
+            await create(settings(url))
+    assert elsewhere == []
+
+
+async def test_an_answer_without_end_is_cut_off_at_a_size_and_at_a_time() -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        chunk, pause = (b" " * 2**20, 0.0) if request.path.startswith("/large") else (b" ", 0.05)
+        while True:
+            await response.write(chunk)
+            await asyncio.sleep(pause)
+
+    async with served(endless) as url:
+        with pytest.raises(ModelError, match=f"more than {MAX_BODY_BYTES // 2**20} MiB"):
+            await create(settings(f"{url}/large"))
+        # Every byte comes in time, and the whole does not.
+        with pytest.raises(ModelError, match="no whole answer in 1 seconds"):
+            await create(settings(f"{url}/slow"), timeout_seconds=1.0)
+
+
+async def test_nobody_there_and_a_connection_that_breaks_are_outages() -> None:
+    async def broken(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-length": "100"})
+        await response.prepare(request)
+        await response.write(b"{")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with served(broken) as url:
+        with pytest.raises(ModelError):
+            await create(settings(url))
+    for nowhere in ("http://127.0.0.1:9", "http://", "nonsense", "ftp://127.0.0.1", "http://[::1"):
+        with pytest.raises(ModelError):
+            await create(settings(nowhere))
