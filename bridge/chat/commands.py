@@ -111,7 +111,10 @@ class Commands:
         return True
 
     async def _new(self, _rest: str) -> bool:
-        if await self._ask(System(action="new_session"), "ending the session", _MODEL_SECONDS) is not None:
+        ended = await self._ask(System(action="new_session"), "ending the session", _MODEL_SECONDS)
+        if ended is not None:
+            if isinstance(ended, Status) and ended.stopped:
+                await self._conversation.tell_stopped(ended.stopped)
             text = "A new session begins with your next message. What was said is remembered."
             await self._screen.show(drawing.note(text))
         return True

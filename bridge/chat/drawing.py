@@ -104,6 +104,11 @@ def began(origin: Origin) -> Text:
     return note(f"▸ {_BEGAN[origin]}")
 
 
+def interrupted() -> Text:
+    """Draws the end of a turn that was stopped."""
+    return Text("■ stopped", style="yellow")
+
+
 def stopped(what: list[str]) -> Text:
     """Draws what a stop ended in the background."""
     return line(("■ stopped in the background: ", "yellow"), (", ".join(one_line(each) for each in what), "dim"))

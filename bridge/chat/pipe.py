@@ -74,9 +74,6 @@ class Pipe:
                 await conversation.until(lambda: not conversation.link_text)
                 if not await commands.run(line):
                     return
-            elif conversation.questions and (decision := DECISIONS.get(line.strip().lower())) is not None:
-                # Of what goes on in the background: no message waits for it.
-                await conversation.answer(decision)
             elif text := line.strip():
                 mission_id = await conversation.say(text)
                 if mission_id is not None:
