@@ -28,6 +28,7 @@ from tests.relay_stage import Street, stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from prompt_toolkit.input import PipeInput
 
@@ -150,12 +151,14 @@ async def in_a_pipe(sync: StateSync | None = None) -> AsyncIterator[Chat]:
 
 
 @asynccontextmanager
-async def in_a_terminal(sync: StateSync | None = None) -> AsyncIterator[Chat]:
+async def in_a_terminal(
+    sync: StateSync | None = None, *, history: Path | None = None, editor: str = "vi"
+) -> AsyncIterator[Chat]:
     out = Watched()
     with create_pipe_input() as keys:
         output = Vt100_Output(out, lambda: Size(rows=40, columns=100), term="xterm")
         with create_app_session(input=keys, output=output):
-            screen = Terminal(source=keys, output=output)
+            screen = Terminal(history, editor=editor, source=keys, output=output)
             async with _chat(screen, out, keys, sync or state_sync()) as chat:
                 await chat.until_seen("Welcome")
                 yield chat

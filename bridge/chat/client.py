@@ -126,7 +126,8 @@ class _Ends:
 def _terminal(place: Here | Elsewhere) -> Terminal:
     from bridge.chat.terminal import Terminal
 
-    return Terminal(_history(place))
+    chosen = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+    return Terminal(_history(place), editor=next(filter(None, chosen), "vi"))
 
 
 def _history(place: Here | Elsewhere) -> Path | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from bridge.chat import drawing
 from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
-from bridge.chat.turn import Turns
+from bridge.chat.turn import Turns, under_way
 from bridge.chat.untrusted import one_line
 from sprite.protocol.events import AgentEvent, Ending, Started
 from sprite.protocol.frames import RelayedMessage
@@ -33,11 +33,12 @@ from sprite.protocol.messages import (
     PermissionRequest,
     PermissionResolved,
     SessionUpdate,
+    StackUpdate,
     StateSync,
     Status,
     System,
 )
-from sprite.protocol.shapes import Card
+from sprite.protocol.shapes import Card, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from sprite.protocol.shapes import BackgroundWork, ChatMessage, MemoryState, Origin, SessionState, Stopped
+    from sprite.protocol.shapes import BackgroundWork, ChatMessage, MemoryState, SessionState, Stopped
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {
@@ -73,6 +74,9 @@ class Conversation:
 
     def __init__(self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType]) -> None:
         self.cards: dict[str, Card] = {}
+        self.stacks: dict[str, Stack] = {}
+        #: The files that wait for the person's word.
+        self.drift: list[str] = []
         self.questions: deque[PermissionRequest] = deque()
         #: What a command waits for, in a word; empty while none does.
         self.busy_with = ""
@@ -240,8 +244,12 @@ class Conversation:
             case CanvasUpdate():
                 await self._canvas(event)
             case MemoryUpdate():
-                await self._screen.line(drawing.remembered(event))
+                if event.files or event.learnings or event.drift == self.drift:
+                    await self._screen.line(drawing.remembered(event))
+                await self._note_drift(event.drift)
                 self._refresh()
+            case StackUpdate(stack_id, name, archived):
+                self.stacks[stack_id] = Stack(stack_id, name, archived)
             case PermissionRequest(request_id=request_id):
                 await self._keep_questions([*(q for q in self.questions if q.request_id != request_id), event])
             case PermissionResolved(request_id=request_id):
@@ -309,7 +317,9 @@ class Conversation:
     async def _sync(self, sync: StateSync) -> None:
         self._count(sync.session, sync.memory)
         self.cards = {card.card_id: card for card in sync.cards if not card.archived}
-        self._turns.set_running(_under_way(sync))
+        self.stacks = {stack.stack_id: stack for stack in sync.stacks}
+        await self._note_drift(sync.memory.drift)
+        self._turns.set_running(under_way(sync))
         self._lost_question |= self.asked not in {None, *(question.request_id for question in sync.permissions)}
         await self._keep_questions(sync.permissions)
         if self.synced:
@@ -327,13 +337,13 @@ class Conversation:
     def _note_shown(self, sync: StateSync) -> None:
         turns = {message.mission_id for message in sync.chat if message.mission_id is not None}
         self._said |= turns
-        self._ended |= turns.difference(_under_way(sync), sync.queued)
+        self._ended |= turns.difference(under_way(sync), sync.queued)
 
     async def _settle(self, sync: StateSync) -> None:
         """After a gap: shows what was missed of turns that have ended meanwhile, and what was said elsewhere."""
         if sync.running is not None:
             await self._turns.catch_up(sync.running.events)
-        under_way = {*_under_way(sync), *sync.queued}
+        going_on = {*under_way(sync), *sync.queued}
         last = {message.mission_id: message.id for message in sync.chat}
         for message in sync.chat:
             turn = message.mission_id
@@ -342,11 +352,11 @@ class Conversation:
             if message.role == "user":
                 if turn not in self._said:
                     await self._screen.show(drawing.said(message.text))
-            elif turn not in under_way:
+            elif turn not in going_on:
                 if message.origin != "person" and turn not in self._said:
                     await self._screen.line(drawing.began(message.origin))
                 await self._missed(message)
-            if turn not in under_way and message.id == last[turn] and message.status == "interrupted":
+            if turn not in going_on and message.id == last[turn] and message.status == "interrupted":
                 await self._screen.line(drawing.interrupted())
         self._note_shown(sync)
         for turn in self._ended & self._outstanding.keys():
@@ -359,6 +369,11 @@ class Conversation:
             await self._screen.show(drawing.problem(message.text))
         elif message.text:
             await self._turns.show_missed(message.mission_id, message.text)
+
+    async def _note_drift(self, names: list[str]) -> None:
+        if new := [name for name in names if name not in self.drift]:
+            await self._screen.line(drawing.drifted(new))
+        self.drift = names
 
     def _count(self, session: SessionState, memory: MemoryState) -> None:
         self._count_session(session)
@@ -374,15 +389,3 @@ class Conversation:
         """Asks for the numbers of the state line, where that can be done."""
         if self._link.is_ready:
             self._refreshing.add(self._link.post(System(action="status")))
-
-
-def _under_way(sync: StateSync) -> dict[str, Origin]:
-    """The turns of a state, the one that runs last: the session names a mission that may still wait for it."""
-    turns: dict[str, Origin] = {}
-    if (named := sync.session.running_mission_id) is not None:
-        turns[named] = "person"
-    if sync.running is not None:
-        begun = [event.origin for event in sync.running.events if isinstance(event, Started)]
-        turns.pop(sync.running.mission_id, None)
-        turns[sync.running.mission_id] = begun[0] if begun else "person"
-    return turns

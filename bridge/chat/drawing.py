@@ -133,6 +133,14 @@ def remembered(update: MemoryUpdate) -> Text:
     return line(("✎ ", "magenta"), (" · ".join(parts) or "memory looked through, nothing new", "dim"))
 
 
+def drifted(names: list[str]) -> Text:
+    """Draws that files wait for the person's word."""
+    who = ", ".join(one_line(name) for name in names)
+    return line(
+        ("! ", "bold yellow"), (f"{who} changed while the agent worked: /drift shows it, and takes your word", "")
+    )
+
+
 def history(chat: list[ChatMessage]) -> Group | None:
     """Draws the last few messages of the conversation so far, shortened."""
     newest = chat[-_HISTORY_MESSAGES:]

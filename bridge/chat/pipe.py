@@ -18,8 +18,11 @@ from rich.console import Console, Group
 
 from bridge.chat import drawing
 from bridge.chat.conversation import DECISIONS
+from bridge.chat.screen import NobodyHereError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import RenderableType
     from rich.text import Text
 
@@ -62,6 +65,17 @@ class Pipe:
             self._space("reply")
             self._out.write("".join(f"{piece}\n" for piece in pieces))
             self._out.flush()
+
+    async def ask(self, question: str) -> str:
+        """Nobody can be asked."""
+        raise NobodyHereError(question)
+
+    async def edit(self, path: Path) -> int:
+        """Nobody can edit."""
+        raise NobodyHereError(str(path))
+
+    def forget(self, text: str) -> None:
+        """Nothing that was read is kept."""
 
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
         """Sends line after line, each when the one before has been answered."""

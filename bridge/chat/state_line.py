@@ -37,6 +37,8 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     parts = ["idle", counted(turns, "turn")]
     if waiting:
         parts.append(f"{waiting} waiting to be remembered")
+    if drift := len(conversation.drift):
+        parts.append(f"{counted(drift, 'file')} {'waits' if drift == 1 else 'wait'} for your word (/drift)")
     return " · ".join(parts)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from bridge.chat.screen import Screen
     from sprite.protocol.events import AgentEvent
+    from sprite.protocol.messages import StateSync
     from sprite.protocol.shapes import Origin
 
 
@@ -39,6 +40,18 @@ class Turn:
     origin: Origin = "person"
     doing: str = ""
     has_text: bool = False
+
+
+def under_way(sync: StateSync) -> dict[str, Origin]:
+    """The turns of a state, the one that runs last: the session names a mission that may still wait for it."""
+    turns: dict[str, Origin] = {}
+    if (named := sync.session.running_mission_id) is not None:
+        turns[named] = "person"
+    if sync.running is not None:
+        begun = [event.origin for event in sync.running.events if isinstance(event, Started)]
+        turns.pop(sync.running.mission_id, None)
+        turns[sync.running.mission_id] = begun[0] if begun else "person"
+    return turns
 
 
 class Turns:
