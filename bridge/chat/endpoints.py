@@ -60,6 +60,8 @@ class LocalEndpoint(_Endpoint):
         self._may_start = True
         #: The bridge that was started here, while it runs.
         self._own = AsyncExitStack()
+        #: It is asked to give way from the moment it answers, which is a little before it has started.
+        self._changing = asyncio.Lock()
         self._giving_way: asyncio.Task[None] | None = None
         #: Whether the bridge in use was started here, and so ends here.
         self.is_ours = False
@@ -89,27 +91,28 @@ class LocalEndpoint(_Endpoint):
     async def _start(self) -> None:
         from bridge.app import running
 
-        try:
-            await self._own.enter_async_context(running(self._settings, self._on_death, self._give_way))
-        except FolderTakenError as error:
-            # One that is just starting, or just stopping: the next attempt knows.
-            raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
-        except OperatorError as error:
-            raise BridgeUnreachableError(str(error), for_good=True) from error
-        self._stack.push_async_callback(self._end_own)
-        self.is_ours = True
-        self._may_start = False
+        async with self._changing:
+            try:
+                await self._own.enter_async_context(running(self._settings, self._on_death, self._give_way))
+            except FolderTakenError as error:
+                # One that is just starting, or just stopping: the next attempt knows.
+                raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
+            except OperatorError as error:
+                raise BridgeUnreachableError(str(error), for_good=True) from error
+            self._stack.push_async_callback(self._end_own)
+            self.is_ours = True
+            self._may_start = False
 
     def _give_way(self) -> None:
         if self._giving_way is None:
-            self.is_ours = False
             self._giving_way = asyncio.create_task(self._hand_over(), name="chat-gives-way")
 
     async def _hand_over(self) -> None:
-        try:
-            await self._tell("A bridge starts on this data: this one ends, and the conversation goes on there.")
-        finally:
+        async with self._changing:
+            self.is_ours = False
             await self._own.aclose()
+        # Told afterwards: a screen that an editor has waits for the editor, and the one that serves must not.
+        await self._tell("This terminal's own bridge has given way to one that serves: the conversation goes on there.")
 
     async def _end_own(self) -> None:
         await (self._giving_way or self._own.aclose())

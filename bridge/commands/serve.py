@@ -92,8 +92,8 @@ async def _take_over(settings: Settings, stop: asyncio.Event) -> None:
     try:
         async with control_session(settings.run) as session:
             await ask(session, "POST", "/give-way")
-    except ControlError as error:
-        log.info("the folder is taken, and not given up: %s", error)
+    except ControlError:
+        # It serves, too, or is no bridge that answers: who has the folder is said in a moment.
         return
     deadline = time.monotonic() + _GIVING_WAY_SECONDS
     while data_folder.is_taken(settings) and not stop.is_set() and time.monotonic() < deadline:
