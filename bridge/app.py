@@ -70,11 +70,13 @@ def login_link(url: str, token: str) -> str:
 
 
 @asynccontextmanager
-async def running(settings: Settings, on_death: Callable[[], None]) -> AsyncIterator[Bridge]:
+async def running(
+    settings: Settings, on_death: Callable[[], None], give_way: Callable[[], None] | None = None
+) -> AsyncIterator[Bridge]:
     """A bridge while the block runs. OperatorError when it cannot be, FolderTakenError where another one is.
 
     `on_death` is called when a task died without which there is no bridge: the block has to end, and TaskDiedError is
-    raised then.
+    raised then. `give_way` is called when a bridge that serves wants the folder: the block ends soon.
     """
     raise_file_limit()
     async with AsyncExitStack() as stack:
@@ -115,6 +117,7 @@ async def running(settings: Settings, on_death: Callable[[], None]) -> AsyncIter
             Overview(people, host, relay.snapshot, ledger.spend),
             tokens.revoke,
             lambda token: login_link(settings.public_url or url, token),
+            give_way,
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
         application = web.Application(middlewares=[edge.middleware()], client_max_size=MAX_BODY_BYTES)

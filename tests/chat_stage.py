@@ -21,14 +21,14 @@ from bridge.chat.conversation import Conversation
 from bridge.chat.pipe import Pipe
 from bridge.chat.terminal import Terminal
 from sprite.protocol.events import AnyAgentEvent
-from sprite.protocol.messages import (
-    Ack,
-)
+from sprite.protocol.messages import Ack, Gap
 from tests.chat_stand_in import StandIn, Visitor, state_sync
+from tests.harness import PATIENCE
 from tests.relay_stage import Street, stage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from prompt_toolkit.input import PipeInput
 
@@ -77,10 +77,24 @@ class Chat:
         return self._out.getvalue()
 
     async def until_seen(self, words: str) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while words not in self.seen:
                 self._out.written.clear()
                 await self._out.written.wait()
+
+    async def until(self, condition: Callable[[Conversation], bool]) -> None:
+        """Waits until the conversation is so."""
+        async with asyncio.timeout(PATIENCE):
+            await self.conversation.until(lambda: condition(self.conversation))
+
+    async def reconnected(self, sync: StateSync, *, epoch: str = "e1") -> None:
+        """The connection breaks, and what happened meanwhile is not kept: the state says how things stand."""
+        self.visitor.cut()
+        self.visitor = await self.sprite.visitor()
+        self._seq = 50
+        await self.visitor.welcome(epoch=epoch, last_seq=self._seq)
+        await self.visitor.send(Gap(oldest_seq=40))
+        await self.visitor.send(sync)
 
     async def event(self, kind: Any, mission_id: str | None, **fields: Any) -> None:
         self._seq += 1
@@ -137,12 +151,14 @@ async def in_a_pipe(sync: StateSync | None = None) -> AsyncIterator[Chat]:
 
 
 @asynccontextmanager
-async def in_a_terminal(sync: StateSync | None = None) -> AsyncIterator[Chat]:
+async def in_a_terminal(
+    sync: StateSync | None = None, *, history: Path | None = None, editor: str = "vi"
+) -> AsyncIterator[Chat]:
     out = Watched()
     with create_pipe_input() as keys:
         output = Vt100_Output(out, lambda: Size(rows=40, columns=100), term="xterm")
         with create_app_session(input=keys, output=output):
-            screen = Terminal(source=keys, output=output)
+            screen = Terminal(history, editor=editor, source=keys, output=output)
             async with _chat(screen, out, keys, sync or state_sync()) as chat:
                 await chat.until_seen("Welcome")
                 yield chat

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
@@ -71,17 +72,21 @@ class BridgeLink:
     """`async with BridgeLink(connect) as link:` then `async for message in link:`.
 
     Iterating yields every message that is not the answer to an `ask`, `link` among them, also where the bridge itself
-    is away; it raises BridgeUnreachableError when there is no hope.
+    is away; it raises BridgeUnreachableError when there is no hope, or when the bridge was away for longer than
+    `patience_seconds` (None: no limit).
     """
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, *, patience_seconds: float | None = None) -> None:
         self._connect = connect
+        self._patience_seconds = patience_seconds
         self._items: asyncio.Queue[RelayedMessage | Exception] = asyncio.Queue(_QUEUE_LENGTH)
         self._outbox: asyncio.Queue[bytes] | None = None
         self._unanswered: dict[str, bytes] = {}
         self._asked: dict[str, asyncio.Future[RelayedMessage]] = {}
         self._position = Position()
         self._attempts = 0
+        #: Since when there is no bridge, in seconds of the monotonic clock.
+        self._lost_at: float | None = None
         self._task: asyncio.Task[None] | None = None
         #: Whether what is posted now reaches the sprite at once.
         self.is_ready = False
@@ -143,6 +148,7 @@ class BridgeLink:
 
     async def _stay_connected(self) -> None:
         while True:
+            self._lost_at = self._lost_at or time.monotonic()
             try:
                 await self._one_connection()
             except (BridgeUnreachableError, FatalPeerError, aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -150,8 +156,17 @@ class BridgeLink:
                 hopeless = isinstance(error, BridgeUnreachableError) and error.for_good
                 if hopeless or (self._position.epoch is None and self._attempts >= _ATTEMPTS_AT_A_STRANGER):
                     raise BridgeUnreachableError(_describe(error), for_good=True) from error
+                self._lose_patience(error)
                 await self._say(LinkState("unavailable", _describe(error)))
             await asyncio.sleep(_wait_seconds(self._attempts))
+
+    def _lose_patience(self, error: Exception) -> None:
+        if self._patience_seconds is None or self._lost_at is None:
+            return
+        away = time.monotonic() - self._lost_at
+        if away >= self._patience_seconds:
+            problem = f"The bridge has been away for {away:.0f} seconds. What was sent may still have been taken."
+            raise BridgeUnreachableError(problem, for_good=True) from error
 
     async def _one_connection(self) -> None:
         async with asyncio.timeout(_CONNECT_SECONDS):
@@ -181,6 +196,7 @@ class BridgeLink:
             if frame.type is not aiohttp.WSMsgType.TEXT:
                 continue
             self._attempts = 0
+            self._lost_at = None
             try:
                 message = decode_relayed(frame.data.encode())
             except FatalPeerError:

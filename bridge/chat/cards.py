@@ -6,6 +6,7 @@ invented, is said to be there rather than left out.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,12 +18,13 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from bridge.chat.counted import counted
 from bridge.chat.untrusted import clean, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sprite.protocol.shapes import Block
+    from sprite.protocol.shapes import Block, Card, Stack
 
 _GAUGE_CELLS = 24
 _PERCENT = 100
@@ -102,6 +104,21 @@ def draw_card(title: str, blocks: list[Block], *, subtitle: str = "") -> Panel:
         padding=(0, 1),
         expand=False,
     )
+
+
+def stacks_table(stacks: list[Stack], cards: list[Card]) -> RenderableType:
+    """Draws the stacks by number, with how many cards each has on the canvas."""
+    if not stacks:
+        return Text("No stacks yet: /stacks new NAME makes one.", style="dim")
+    counts = Counter(card.stack_id for card in cards)
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    drawn.add_column(style="cyan", justify="right", no_wrap=True)
+    drawn.add_column()
+    drawn.add_column(style="dim", no_wrap=True)
+    for number, stack in enumerate(stacks, 1):
+        about = "archived" if stack.archived else counted(counts[stack.stack_id], "card")
+        drawn.add_row(Text(str(number)), Text(one_line(stack.name)), Text(about))
+    return drawn
 
 
 def draw_block(block: Block) -> RenderableType:

@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from bridge.chat.screen import Screen
     from bridge.chat.terminal import Terminal
     from bridge.config import Settings
 
+#: How long a pipe waits for a bridge that went away: there is no person to end the wait.
+_PATIENCE_SECONDS = 30.0
 _FAILED = 1
 _SIGNALLED = 128
 
@@ -57,8 +60,9 @@ async def hold(place: Here | Elsewhere) -> int:
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
     try:
-        async with _endpoint(place, ends.fail) as endpoint:
-            async with BridgeLink(endpoint.connect) as link, asyncio.TaskGroup() as group:
+        async with _endpoint(place, screen, ends.fail) as endpoint:
+            patience = None if in_terminal else _PATIENCE_SECONDS
+            async with BridgeLink(endpoint.connect, patience_seconds=patience) as link, asyncio.TaskGroup() as group:
                 conversation = Conversation(link, screen, banner=lambda: _banner(place, endpoint))
                 commands = Commands(conversation, screen, link)
                 following = group.create_task(conversation.follow(), name="chat-follow")
@@ -122,7 +126,8 @@ class _Ends:
 def _terminal(place: Here | Elsewhere) -> Terminal:
     from bridge.chat.terminal import Terminal
 
-    return Terminal(_history(place))
+    chosen = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+    return Terminal(_history(place), editor=next(filter(None, chosen), "vi"))
 
 
 def _history(place: Here | Elsewhere) -> Path | None:
@@ -132,10 +137,14 @@ def _history(place: Here | Elsewhere) -> Path | None:
     return place.settings.workspaces / place.person / SYSTEM / CHAT_HISTORY
 
 
-def _endpoint(place: Here | Elsewhere, on_death: Callable[[], None]) -> LocalEndpoint | RemoteEndpoint:
+def _endpoint(place: Here | Elsewhere, screen: Screen, on_death: Callable[[], None]) -> LocalEndpoint | RemoteEndpoint:
     if isinstance(place, Elsewhere):
         return RemoteEndpoint(place.url, place.token)
-    return LocalEndpoint(place.settings, place.person, on_death)
+
+    async def tell(words: str) -> None:
+        await screen.line(drawing.note(words))
+
+    return LocalEndpoint(place.settings, place.person, on_death, tell)
 
 
 def _banner(place: Here | Elsewhere, endpoint: LocalEndpoint | RemoteEndpoint) -> Text:

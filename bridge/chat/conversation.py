@@ -11,14 +11,12 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from rich.text import Text
-
 from bridge.chat import drawing
 from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import draw_card
-from bridge.chat.turn import Turns
+from bridge.chat.turn import Turns, under_way
 from bridge.chat.untrusted import one_line
-from sprite.protocol.events import AgentEvent, Ending, Failed, Started
+from sprite.protocol.events import AgentEvent, Ending, Started
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
     MAX_MISSION_CHARS,
@@ -35,11 +33,12 @@ from sprite.protocol.messages import (
     PermissionRequest,
     PermissionResolved,
     SessionUpdate,
+    StackUpdate,
     StateSync,
     Status,
     System,
 )
-from sprite.protocol.shapes import Card
+from sprite.protocol.shapes import Card, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
-    from sprite.protocol.shapes import BackgroundWork, ChatMessage, MemoryState, Origin, SessionState, Stopped
+    from sprite.protocol.shapes import BackgroundWork, ChatMessage, MemoryState, SessionState, Stopped
 
 Decision = Literal["allow", "deny", "always"]
 DECISIONS: dict[str, Decision] = {
@@ -67,7 +66,7 @@ _OUTCOMES: dict[Decision, tuple[str, str]] = {
 }
 
 #: Kinds of what a stop ends that say so by an event of their own.
-_TURNS = ("mission", "turn")
+_TURNS = frozenset({"mission", "turn"})
 
 
 class Conversation:
@@ -75,6 +74,9 @@ class Conversation:
 
     def __init__(self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType]) -> None:
         self.cards: dict[str, Card] = {}
+        self.stacks: dict[str, Stack] = {}
+        #: The files that wait for the person's word.
+        self.drift: list[str] = []
         self.questions: deque[PermissionRequest] = deque()
         #: What a command waits for, in a word; empty while none does.
         self.busy_with = ""
@@ -84,8 +86,8 @@ class Conversation:
         self.learnings = 0
         #: What the agent has at work beside its turns.
         self.background: list[BackgroundWork] = []
-        #: What of it was to be stopped, by its id: it is gone when the answer comes.
-        self._stopping: dict[str, str] = {}
+        #: The titles of all of it so far, by id: it is gone when the answer to a stop comes.
+        self._titles: dict[str, str] = {}
         self.synced = False
         self._link = link
         self._screen = screen
@@ -93,8 +95,9 @@ class Conversation:
         self._outstanding: dict[str, str] = {}
         self._queued: set[str] = set()
         self._refreshing: set[str] = set()
-        #: Turns that nobody asked for with a message, as far as their end was seen.
-        self._own_seen: set[str | None] = set()
+        #: Turns whose first words, and whose end, are on the screen: what a state brings beyond that was missed.
+        self._said: set[str] = set()
+        self._ended: set[str] = set()
         #: Whether the question on the screen went away without our word, and nothing was typed since.
         self._lost_question = False
         self._turns = Turns(screen)
@@ -125,6 +128,7 @@ class Conversation:
         await self._screen.show(drawing.said(text))
         mission_id = self._link.post(Mission(text=text))
         self._outstanding[mission_id] = text
+        self._said.add(mission_id)
         if not self._link.is_ready and self.synced:
             problem = "  not connected: it goes out when the sprite is back"
             await self._screen.line(drawing.note(problem), below=True)
@@ -134,10 +138,10 @@ class Conversation:
         """Stops the running turn or, where none runs, what goes on in the background; False if nothing does."""
         if self.turn is None and not self._outstanding and not (background and self.background):
             return False
-        self._stopping = {work.id: work.title for work in self.background}
+        # By its name: a mission may wait for the end of a turn of the agent's own.
+        named = self.turn.mission_id if self.turn is not None else next(iter(self._outstanding), None)
         try:
-            # By its name: a mission may wait for the end of a turn of the agent's own.
-            self._link.post(Interrupt(self.turn.mission_id if self.turn is not None else None))
+            self._link.post(Interrupt(named))
         except NotConnectedError:
             await self._screen.line(drawing.note("  not connected: the turn cannot be stopped right now"))
         else:
@@ -176,6 +180,12 @@ class Conversation:
         self._link.post(Permission(request_id=request.request_id, decision=decision))
         await self._screen.line(drawing.line(_OUTCOMES[decision]), below=True)
         await self._ask_next()
+
+    async def tell_stopped(self, stopped: list[Stopped]) -> None:
+        """Says what was stopped beside the turns, which say it themselves."""
+        beside = [self._titles.get(one.id) or f"a {one.kind}" for one in stopped if one.kind not in _TURNS]
+        if beside:
+            await self._screen.line(drawing.stopped(beside))
 
     def is_outstanding(self, mission_id: str) -> bool:
         """Whether a mission has not ended yet."""
@@ -217,8 +227,6 @@ class Conversation:
                 await self._link_changed(change)
             case Ack() | Error() as answer:
                 await self._answered(answer, message.reply_to)
-            case SessionUpdate(session=session):
-                self.background = session.background
             case Status(session=session, memory=memory):
                 self._refreshing.discard(message.reply_to or "")
                 self._count(session, memory)
@@ -236,8 +244,12 @@ class Conversation:
             case CanvasUpdate():
                 await self._canvas(event)
             case MemoryUpdate():
-                await self._screen.line(drawing.remembered(event))
+                if event.files or event.learnings or event.drift == self.drift:
+                    await self._screen.line(drawing.remembered(event))
+                await self._note_drift(event.drift)
                 self._refresh()
+            case StackUpdate(stack_id, name, archived):
+                self.stacks[stack_id] = Stack(stack_id, name, archived)
             case PermissionRequest(request_id=request_id):
                 await self._keep_questions([*(q for q in self.questions if q.request_id != request_id), event])
             case PermissionResolved(request_id=request_id):
@@ -245,10 +257,9 @@ class Conversation:
                 await self._keep_questions([q for q in self.questions if q.request_id != request_id])
             case SessionUpdate(session=session):
                 self._count_session(session)
-                if not session.background:
-                    await self._keep_questions([q for q in self.questions if not q.background])
-            case ChatSaid(mission_id=mission_id, text=text) if mission_id not in self._outstanding:
+            case ChatSaid(mission_id=mission_id, text=text) if mission_id not in self._said:
                 # Somebody's other page or terminal.
+                self._said.add(mission_id)
                 await self._screen.show(drawing.said(text))
             case _:
                 pass
@@ -260,15 +271,11 @@ class Conversation:
         elif isinstance(answer, Error):
             self._outstanding.pop(reply_to or "", None)
             await self._screen.show(drawing.problem(answer.message))
-        elif isinstance(answer, Ack) and answer.stopped:
-            await self._tell_stopped(answer.stopped)
+        elif answer.stopped:
+            await self.tell_stopped(answer.stopped)
         elif answer.status == "queued" and reply_to is not None and reply_to in self._outstanding:
             self._queued.add(reply_to)
             await self._screen.line(drawing.note(f"  queued, position {answer.position}"), below=True)
-        elif answer.stopped:
-            titles = {work.id: work.title for work in self.background}
-            if ended := [titles.get(each.id, each.kind) for each in answer.stopped if each.kind not in _TURNS]:
-                await self._screen.line(drawing.stopped(ended))
 
     async def _agent_event(self, event: AgentEvent) -> None:
         if isinstance(event, Started) and event.mission_id in self._queued:
@@ -276,23 +283,14 @@ class Conversation:
             self._queued.discard(event.mission_id)
             await self._screen.show(drawing.said(self._outstanding.get(event.mission_id, "")))
         await self._turns.show(event, is_ours=event.mission_id in self._outstanding)
+        if event.mission_id is not None and isinstance(event, Started) and event.origin != "person":
+            self._said.add(event.mission_id)
         if not isinstance(event, Ending):
             return
-        if event.mission_id is not None and self._outstanding.pop(event.mission_id, None) is None:
-            self._own_seen.add(event.mission_id)
-        # A turn that is over waits for no word any more, whoever answered; what it left at work may.
-        crashed = isinstance(event, Failed) and event.code == "crashed"
-        await self._keep_questions(
-            [q for q in self.questions if q.mission_id != event.mission_id or (q.background and not crashed)]
-        )
+        if event.mission_id is not None:
+            self._outstanding.pop(event.mission_id, None)
+            self._ended.add(event.mission_id)
         self._refresh()
-
-    async def _tell_stopped(self, stopped: list[Stopped]) -> None:
-        """Turns say themselves that they ended; nothing else says it of what went on beside them."""
-        for one in stopped:
-            if one.kind not in {"mission", "turn"}:
-                what = one_line(self._stopping.get(one.id, "")) or f"the {one.kind} in the background"
-                await self._screen.line(Text(f"■ stopped {what}", style="yellow"))
 
     async def _keep_questions(self, asked: list[PermissionRequest]) -> None:
         """Shows the first of the open questions, if it is not the one that is shown."""
@@ -319,14 +317,16 @@ class Conversation:
     async def _sync(self, sync: StateSync) -> None:
         self._count(sync.session, sync.memory)
         self.cards = {card.card_id: card for card in sync.cards if not card.archived}
-        self._turns.set_running(_under_way(sync))
+        self.stacks = {stack.stack_id: stack for stack in sync.stacks}
+        await self._note_drift(sync.memory.drift)
+        self._turns.set_running(under_way(sync))
         self._lost_question |= self.asked not in {None, *(question.request_id for question in sync.permissions)}
         await self._keep_questions(sync.permissions)
         if self.synced:
             await self._settle(sync)
             return
         self.synced = True
-        self._own_seen.update(message.mission_id for message in sync.chat)
+        self._note_shown(sync)
         shown = [message for message in sync.chat if message.mission_id not in self._outstanding]
         if (past := drawing.history(shown)) is not None:
             await self._screen.show(past)
@@ -334,22 +334,33 @@ class Conversation:
             count = f"{len(self.cards)} card{'s' if len(self.cards) > 1 else ''}"
             await self._screen.line(drawing.note(f"{count} on the canvas: /cards draws"))
 
+    def _note_shown(self, sync: StateSync) -> None:
+        turns = {message.mission_id for message in sync.chat if message.mission_id is not None}
+        self._said |= turns
+        self._ended |= turns.difference(under_way(sync), sync.queued)
+
     async def _settle(self, sync: StateSync) -> None:
-        """After a gap: show the answers whose events we missed."""
-        for mission_id in list(self._outstanding):
-            ours = [message for message in sync.chat if message.mission_id == mission_id]
-            answers = [message for message in ours if message.role != "user"]
-            runs = sync.session.running_mission_id == mission_id
-            if runs or not ours or (not answers and sync.session.queued):
-                continue
-            del self._outstanding[mission_id]
-            for message in answers:
-                await self._missed(message)
+        """After a gap: shows what was missed of turns that have ended meanwhile, and what was said elsewhere."""
+        if sync.running is not None:
+            await self._turns.catch_up(sync.running.events)
+        going_on = {*under_way(sync), *sync.queued}
+        last = {message.mission_id: message.id for message in sync.chat}
         for message in sync.chat:
-            if message.origin != "person" and message.mission_id not in self._own_seen:
-                await self._screen.line(drawing.began(message.origin))
+            turn = message.mission_id
+            if turn is None or turn in self._ended:
+                continue
+            if message.role == "user":
+                if turn not in self._said:
+                    await self._screen.show(drawing.said(message.text))
+            elif turn not in going_on:
+                if message.origin != "person" and turn not in self._said:
+                    await self._screen.line(drawing.began(message.origin))
                 await self._missed(message)
-        self._own_seen.update(message.mission_id for message in sync.chat if message.origin != "person")
+            if turn not in going_on and message.id == last[turn] and message.status == "interrupted":
+                await self._screen.line(drawing.interrupted())
+        self._note_shown(sync)
+        for turn in self._ended & self._outstanding.keys():
+            del self._outstanding[turn]
 
     async def _missed(self, message: ChatMessage) -> None:
         if message.tools:
@@ -357,7 +368,12 @@ class Conversation:
         if message.role == "error":
             await self._screen.show(drawing.problem(message.text))
         elif message.text:
-            await self._turns.show_missed(message.text)
+            await self._turns.show_missed(message.mission_id, message.text)
+
+    async def _note_drift(self, names: list[str]) -> None:
+        if new := [name for name in names if name not in self.drift]:
+            await self._screen.line(drawing.drifted(new))
+        self.drift = names
 
     def _count(self, session: SessionState, memory: MemoryState) -> None:
         self._count_session(session)
@@ -367,20 +383,9 @@ class Conversation:
     def _count_session(self, session: SessionState) -> None:
         self.turns = session.turns
         self.background = session.background
+        self._titles |= {work.id: work.title for work in session.background}
 
     def _refresh(self) -> None:
         """Asks for the numbers of the state line, where that can be done."""
         if self._link.is_ready:
             self._refreshing.add(self._link.post(System(action="status")))
-
-
-def _under_way(sync: StateSync) -> dict[str, Origin]:
-    """The turns of a state, the one that runs last: the session names a mission that may still wait for it."""
-    turns: dict[str, Origin] = {}
-    if (named := sync.session.running_mission_id) is not None:
-        turns[named] = "person"
-    if sync.running is not None:
-        begun = [event.origin for event in sync.running.events if isinstance(event, Started)]
-        turns.pop(sync.running.mission_id, None)
-        turns[sync.running.mission_id] = begun[0] if begun else "person"
-    return turns

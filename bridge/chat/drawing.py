@@ -104,6 +104,11 @@ def began(origin: Origin) -> Text:
     return note(f"▸ {_BEGAN[origin]}")
 
 
+def interrupted() -> Text:
+    """Draws the end of a turn that was stopped."""
+    return Text("■ stopped", style="yellow")
+
+
 def stopped(what: list[str]) -> Text:
     """Draws what a stop ended in the background."""
     return line(("■ stopped in the background: ", "yellow"), (", ".join(one_line(each) for each in what), "dim"))
@@ -126,6 +131,14 @@ def remembered(update: MemoryUpdate) -> Text:
     if update.files:
         parts.append(f"{', '.join(one_line(name) for name in update.files)} updated")
     return line(("✎ ", "magenta"), (" · ".join(parts) or "memory looked through, nothing new", "dim"))
+
+
+def drifted(names: list[str]) -> Text:
+    """Draws that files wait for the person's word."""
+    who = ", ".join(one_line(name) for name in names)
+    return line(
+        ("! ", "bold yellow"), (f"{who} changed while the agent worked: /drift shows it, and takes your word", "")
+    )
 
 
 def history(chat: list[ChatMessage]) -> Group | None:

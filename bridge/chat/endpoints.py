@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
 
@@ -13,7 +14,7 @@ from bridge.errors import OperatorError
 from bridge.operating.control import NoBridgeError, control_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
     from bridge.config import Settings
@@ -43,24 +44,41 @@ class _Endpoint:
 class LocalEndpoint(_Endpoint):
     """`connect` finds the bridge that runs on a data folder; where none does, it starts one for as long as we last.
 
-    `on_death` is called when that one cannot go on.
+    Only before the first connection is one started: a bridge that ended since is for its owner to start again, and
+    ours would hold the folder against it. For the same reason ours ends when `bridge serve` asks for the folder.
+    `on_death` is called when ours cannot go on, `tell` with words for the person.
     """
 
-    def __init__(self, settings: Settings, person: str, on_death: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: Settings, person: str, on_death: Callable[[], None], tell: Callable[[str], Awaitable[None]]
+    ) -> None:
         super().__init__()
         self._settings = settings
         self._person = person
         self._on_death = on_death
+        self._tell = tell
+        self._may_start = True
+        #: The bridge that was started here, while it runs.
+        self._own = AsyncExitStack()
+        #: It is asked to give way from the moment it answers, which is a little before it has started.
+        self._changing = asyncio.Lock()
+        self._giving_way: asyncio.Task[None] | None = None
         #: Whether the bridge in use was started here, and so ends here.
         self.is_ours = False
 
     async def connect(self) -> aiohttp.ClientWebSocketResponse:
         """See BridgeLink."""
         try:
-            return await self._connected()
-        except NoBridgeError:
+            socket = await self._connected()
+        except NoBridgeError as error:
+            if not self._may_start:
+                raise BridgeUnreachableError(
+                    f"Waiting for the bridge on {self._settings.data}: `python -m bridge serve` starts one."
+                ) from error
             await self._start()
-        return await self._connected()
+            socket = await self._connected()
+        self._may_start = False
+        return socket
 
     async def _connected(self) -> aiohttp.ClientWebSocketResponse:
         async with AsyncExitStack() as opening:
@@ -76,14 +94,31 @@ class LocalEndpoint(_Endpoint):
 
         # The terminal belongs to the conversation.
         logs.set_up_silently(self._settings.log_file)
-        try:
-            await self._stack.enter_async_context(running(self._settings, self._on_death))
-        except FolderTakenError as error:
-            # One that is just starting, or just stopping: the next attempt knows.
-            raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
-        except OperatorError as error:
-            raise BridgeUnreachableError(str(error), for_good=True) from error
-        self.is_ours = True
+        async with self._changing:
+            try:
+                await self._own.enter_async_context(running(self._settings, self._on_death, self._give_way))
+            except FolderTakenError as error:
+                # One that is just starting, or just stopping: the next attempt knows.
+                raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
+            except OperatorError as error:
+                raise BridgeUnreachableError(str(error), for_good=True) from error
+            self._stack.push_async_callback(self._end_own)
+            self.is_ours = True
+            self._may_start = False
+
+    def _give_way(self) -> None:
+        if self._giving_way is None:
+            self._giving_way = asyncio.create_task(self._hand_over(), name="chat-gives-way")
+
+    async def _hand_over(self) -> None:
+        async with self._changing:
+            self.is_ours = False
+            await self._own.aclose()
+        # Told afterwards: a screen that an editor has waits for the editor, and the one that serves must not.
+        await self._tell("This terminal's own bridge has given way to one that serves: the conversation goes on there.")
+
+    async def _end_own(self) -> None:
+        await (self._giving_way or self._own.aclose())
 
 
 class RemoteEndpoint(_Endpoint):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from sprite.protocol.messages import Status
-    from sprite.protocol.rows import ActionRow, LearningRow, SearchHit
+    from sprite.protocol.rows import ActionRow, Forgotten, LearningRow, SearchHit
     from sprite.protocol.shapes import FileState, SessionState
 
 _HIT_CHARS = 300
+_TURNS_LISTED = 20
 
 
 def files(states: list[FileState]) -> Table:
@@ -105,6 +107,37 @@ def hits(found: list[SearchHit], *, waiting: int) -> RenderableType:
     return Group(drawn, after) if waiting else drawn
 
 
+def forgetting(what: Forgotten) -> RenderableType:
+    """Draws what a forget would take away, and what it leaves."""
+    counts = (
+        (len(what.turns), "turn"),
+        (what.learnings, "learning"),
+        (what.lines, "curated line"),
+        (what.cards, "card"),
+    )
+    told = ", ".join(counted(number, noun) for number, noun in counts if number) or "nothing"
+    drawn = [Text.assemble("This would be taken out for good: ", (told, "bold yellow"), ".")]
+    if what.turns:
+        listed = ", ".join(str(turn) for turn in what.turns[:_TURNS_LISTED])
+        more = len(what.turns) - _TURNS_LISTED
+        drawn.append(Text(f"Turns {listed}{f' and {more} more' if more > 0 else ''}.", style="dim"))
+    drawn += [
+        Text(f"{one_line(name)} says it, too, and stays as it is: it is deployed, not learned.", style="dim")
+        for name in what.remains
+    ]
+    return Group(*drawn)
+
+
+def difference(name: str, before: str, after: str) -> Panel:
+    """Draws what stands on disk in a file against what memory has."""
+    lines = difflib.unified_diff(clean(before).splitlines(), clean(after).splitlines(), n=2, lineterm="")
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    # The first two lines name the sides, which the title does.
+    drawn = [Text(line, style=styles.get(line[:1], "dim")) for line in list(lines)[2:]]
+    title = Text(f"{one_line(name)}: in memory (-), on disk (+)", style="bold")
+    return Panel(Group(*drawn), title=title, title_align="left", border_style="yellow")
+
+
 def status(state: Status, *, link: str) -> Table:
     """Draws the sprite in numbers."""
     memory, session = state.memory, state.session
@@ -123,6 +156,7 @@ def status(state: Status, *, link: str) -> Table:
             ("set aside", f"turn {turn.turn_id}: {one_line(turn.reason)} (/retry {turn.turn_id} tries again)")
             for turn in memory.quarantined
         ),
+        *(("drift", f"{name} changed while the agent worked (/drift shows it)") for name in memory.drift),
         *(
             ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
             for work in session.background

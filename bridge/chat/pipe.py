@@ -18,8 +18,11 @@ from rich.console import Console, Group
 
 from bridge.chat import drawing
 from bridge.chat.conversation import DECISIONS
+from bridge.chat.screen import NobodyHereError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import RenderableType
     from rich.text import Text
 
@@ -63,6 +66,17 @@ class Pipe:
             self._out.write("".join(f"{piece}\n" for piece in pieces))
             self._out.flush()
 
+    async def ask(self, question: str) -> str:
+        """Nobody can be asked."""
+        raise NobodyHereError(question)
+
+    async def edit(self, path: Path) -> int:
+        """Nobody can edit."""
+        raise NobodyHereError(str(path))
+
+    def forget(self, text: str) -> None:
+        """Nothing that was read is kept."""
+
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
         """Sends line after line, each when the one before has been answered."""
         lines = _Lines(self._fd)
@@ -74,9 +88,6 @@ class Pipe:
                 await conversation.until(lambda: not conversation.link_text)
                 if not await commands.run(line):
                     return
-            elif conversation.questions and (decision := DECISIONS.get(line.strip().lower())) is not None:
-                # Of what goes on in the background: no message waits for it.
-                await conversation.answer(decision)
             elif text := line.strip():
                 mission_id = await conversation.say(text)
                 if mission_id is not None:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import RenderableType
     from rich.text import Text
+
+
+class NobodyHereError(Exception):
+    """What was asked for takes a person at a terminal."""
 
 
 class Screen(Protocol):
@@ -22,3 +28,15 @@ class Screen(Protocol):
 
     async def reply(self, pieces: list[str], tail: str) -> None:
         """Shows finished pieces of a reply, and its unfinished tail for as long as it grows."""
+
+    async def ask(self, question: str) -> str:
+        """Asks the person, and returns the next line that is an answer to it. NobodyHereError in a pipe."""
+
+    async def edit(self, path: Path) -> int:
+        """Opens a file in the person's editor; its exit status.
+
+        NobodyHereError in a pipe, OSError or ValueError where the editor cannot be started.
+        """
+
+    def forget(self, text: str) -> None:
+        """Forgets what was typed with this text in it, wherever the screen keeps it."""

@@ -35,10 +35,10 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
         return " · ".join([*beside, "Ctrl-C stops"])
     turns, waiting = conversation.turns, conversation.waiting
     parts = ["idle", counted(turns, "turn")]
-    if conversation.background:
-        parts.append(f"{counted(len(conversation.background), 'job')} in the background: Ctrl-C stops")
     if waiting:
         parts.append(f"{waiting} waiting to be remembered")
+    if drift := len(conversation.drift):
+        parts.append(f"{counted(drift, 'file')} {'waits' if drift == 1 else 'wait'} for your word (/drift)")
     return " · ".join(parts)
 
 

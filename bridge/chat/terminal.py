@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import re
-from typing import TYPE_CHECKING
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application import in_terminal, run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.formatted_text import ANSI, FormattedText, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -21,21 +25,21 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 from rich.console import Console, Group
+from rich.text import Text
 
 from bridge.chat import drawing
 from bridge.chat.cards import markdown
+from bridge.chat.screen import NobodyHereError
 from bridge.chat.state_line import state_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.document import Document
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
     from rich.console import RenderableType
-    from rich.text import Text
 
     from bridge.chat.commands import Commands
     from bridge.chat.conversation import Conversation
@@ -47,9 +51,19 @@ _ROWS_KEPT = 6
 _REDRAW_SECONDS = 0.04
 _TICK_SECONDS = 0.1
 _SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
+_NO_QUESTION = 0
+_EDITOR_END_SECONDS = 5.0
 _STYLE = Style.from_dict(
     {"prompt": "ansicyan bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "ansibrightblack"}
 )
+
+
+class _Entered(NamedTuple):
+    """A line, and what was asked when it was begun: by the agent, by a command."""
+
+    text: str
+    asked: str | None
+    question: int
 
 
 class Terminal:
@@ -58,13 +72,23 @@ class Terminal:
     by_line = False
 
     def __init__(
-        self, history: Path | None = None, *, source: Input | None = None, output: Output | None = None
+        self,
+        history: Path | None = None,
+        *,
+        editor: str = "vi",
+        source: Input | None = None,
+        output: Output | None = None,
     ) -> None:
+        self._editor = editor
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
-        self._entered: asyncio.Queue[tuple[str, str | None]] = asyncio.Queue()
-        #: The question that was shown when the line was begun.
+        self._entered: asyncio.Queue[_Entered] = asyncio.Queue()
+        #: The agent's question, and the number of the command's, that were shown when the line was begun.
         self._asked: str | None = None
+        self._begun_under = _NO_QUESTION
+        #: The number of the question that a command asks now, and of the last one.
+        self._question = _NO_QUESTION
+        self._last_question = _NO_QUESTION
         self._tail = ""
         self._drawn_tail: tuple[str, int, FormattedText] = ("", 0, FormattedText())
         self._last = ""
@@ -125,10 +149,65 @@ class Terminal:
                     working.cancel()
                     ticking.cancel()
 
+    async def ask(self, question: str) -> str:
+        """Asks the person, and returns the next line that was begun with the question on the screen.
+
+        Ctrl-C answers with nothing. Lines from before, and words on a question of the agent's, are what they were.
+        """
+        if self._conversation is None:
+            raise NobodyHereError(question)
+        early: list[_Entered] = []
+        self._last_question += 1
+        self._question = self._last_question
+        await self.line(Text(question, style="bold"))
+        try:
+            while True:
+                entered = await self._entered.get()
+                if entered.question != self._question:
+                    early.append(entered)
+                elif not await self._conversation.takes(entered.text, entered.asked):
+                    return entered.text.strip()
+        finally:
+            self._question = _NO_QUESTION
+            for entered in early:
+                self._entered.put_nowait(entered)
+
+    async def edit(self, path: Path) -> int:
+        """Opens a file in the person's editor, which has the terminal to itself meanwhile; its exit status."""
+        command = shlex.split(self._editor)
+        async with in_terminal():
+            process = await asyncio.create_subprocess_exec(*command, str(path))
+            try:
+                return await process.wait()
+            finally:
+                if process.returncode is None:
+                    # We are told to end; editors put aside what they have when they are.
+                    process.terminate()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(process.wait(), _EDITOR_END_SECONDS)
+
+    def forget(self, text: str) -> None:
+        """Forgets the lines with this text that could be called up again."""
+        history, buffer = self._session.history, self._session.default_buffer
+        newest_first = [line for line in history.load_history_strings() if text.lower() not in line.lower()]
+        if isinstance(history, FileHistory):
+            # One step, so that a death in between loses nothing else.
+            path = Path(os.fsdecode(history.filename))
+            beside = path.with_name(f"{path.name}.new")
+            beside.touch(mode=0o600)
+            _fill(FileHistory(str(beside)), newest_first)
+            beside.replace(path)
+            history = FileHistory(str(path))
+        else:
+            history = InMemoryHistory(newest_first[::-1])
+        self._session.history = buffer.history = history
+        # What was called up by now is read anew.
+        buffer.reset(buffer.document)
+
     async def _work(self, conversation: Conversation, commands: Commands) -> None:
         """Do what was entered in order, while the prompt stays open."""
         while True:
-            text, asked = await self._entered.get()
+            text, asked, _ = await self._entered.get()
             # Only a whole line answers: a first letter may begin a message that says anything.
             if await conversation.takes(text, asked):
                 continue
@@ -220,15 +299,18 @@ class Terminal:
         buffer = event.current_buffer
         text = buffer.text
         if text.strip():
-            asked = self._asked
-            buffer.append_to_history()
+            entered = _Entered(text, self._asked, self._begun_under)
+            if not text.startswith("/forget"):
+                # What is to be forgotten is not kept here either.
+                buffer.append_to_history()
             self._clear(buffer)
-            self._entered.put_nowait((text, asked))
+            self._entered.put_nowait(entered)
 
     def _typed(self, buffer: Buffer) -> None:
         has_text = bool(buffer.text.strip())
         if has_text and not self._begun and self._conversation is not None:
             self._asked = self._conversation.asked
+            self._begun_under = self._question
         self._begun = has_text
 
     def _clear(self, buffer: Buffer) -> None:
@@ -237,6 +319,10 @@ class Terminal:
         self._begun = False
 
     def _ctrl_c(self, event: KeyPressEvent) -> None:
+        if self._question != _NO_QUESTION:
+            self._clear(event.current_buffer)
+            self._entered.put_nowait(_Entered("", None, self._question))
+            return
         event.app.create_background_task(self._interrupt(had_text=bool(event.current_buffer.text)))
         if self._conversation is None or self._conversation.turn is None:
             self._clear(event.current_buffer)
@@ -259,6 +345,11 @@ class _CommandNames(Completer):
             for name in self._terminal.command_names:
                 if name.startswith(text):
                     yield Completion(name, start_position=-len(text))
+
+
+def _fill(history: History, newest_first: list[str]) -> None:
+    for line in reversed(newest_first):
+        history.store_string(line)
 
 
 def _history(path: Path | None) -> History:

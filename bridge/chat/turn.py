@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from bridge.chat import drawing
 from bridge.chat.reply import StreamedReply
 from sprite.protocol.events import (
@@ -25,8 +23,11 @@ from sprite.protocol.events import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bridge.chat.screen import Screen
     from sprite.protocol.events import AgentEvent
+    from sprite.protocol.messages import StateSync
     from sprite.protocol.shapes import Origin
 
 
@@ -41,6 +42,18 @@ class Turn:
     has_text: bool = False
 
 
+def under_way(sync: StateSync) -> dict[str, Origin]:
+    """The turns of a state, the one that runs last: the session names a mission that may still wait for it."""
+    turns: dict[str, Origin] = {}
+    if (named := sync.session.running_mission_id) is not None:
+        turns[named] = "person"
+    if sync.running is not None:
+        begun = [event.origin for event in sync.running.events if isinstance(event, Started)]
+        turns.pop(sync.running.mission_id, None)
+        turns[sync.running.mission_id] = begun[0] if begun else "person"
+    return turns
+
+
 class Turns:
     """Shows one turn after another; a mission may wait for the end of a turn that the agent began by itself."""
 
@@ -48,8 +61,12 @@ class Turns:
         self._under_way: list[Turn] = []
         self._screen = screen
         self._reply = StreamedReply(by_line=screen.by_line)
+        #: The turn that the reply is of.
+        self._streamed: str | None = None
         self._tools: dict[str, str] = {}
         self._newest_tool = ""
+        #: The calls of the turns under way that are on the screen.
+        self._shown_calls: set[str] = set()
 
     @property
     def current(self) -> Turn | None:
@@ -67,9 +84,17 @@ class Turns:
         self._reply.lose()
         await self._screen.reply([], "")
 
-    async def show_missed(self, text: str) -> None:
-        """Shows a reply whose events did not come."""
-        await self._screen.reply(self._reply.finish(text), "")
+    async def catch_up(self, events: Iterable[AgentEvent]) -> None:
+        """Shows the calls of the turn under way that were missed, and their outcomes; its text comes with its end."""
+        for event in events:
+            is_new_call = isinstance(event, ToolUse) and event.tool_use_id not in self._shown_calls
+            if is_new_call or (isinstance(event, ToolResult) and event.tool_use_id in self._tools):
+                await self.show(event, is_ours=True)
+
+    async def show_missed(self, turn_id: str | None, text: str) -> None:
+        """Shows the reply of a turn whose end did not come: what of it is not on the screen."""
+        reply = self._reply if turn_id == self._streamed else StreamedReply(by_line=self._screen.by_line)
+        await self._screen.reply(reply.finish(text), "")
 
     async def show(self, event: AgentEvent, *, is_ours: bool) -> None:
         """Shows one event; `is_ours` says that this client asked for the turn."""
@@ -107,6 +132,7 @@ class Turns:
         if not event.text:
             return
         turn.doing = ""
+        self._streamed = turn.mission_id
         if isinstance(event, WholeText):
             turn.has_text = True
             await self._screen.reply(self._reply.finish(event.text), "")
@@ -118,6 +144,7 @@ class Turns:
         turn.doing = drawing.tool_name(name)
         self._newest_tool = event.tool_use_id
         self._tools[event.tool_use_id] = name
+        self._shown_calls.add(event.tool_use_id)
         await self._screen.line(drawing.tool_started(name, event.input))
 
     async def _tool_ended(self, turn: Turn, event: ToolResult) -> None:
@@ -134,9 +161,11 @@ class Turns:
         whole = event.text if isinstance(event, Complete) and event.text and not has_text else None
         await self._screen.reply(self._reply.finish(whole), "")
         if isinstance(event, Interrupted):
-            await self._screen.line(Text("■ stopped", style="yellow"))
+            await self._screen.line(drawing.interrupted())
         elif isinstance(event, Failed):
             advice = "Sending it again may work." if event.retryable else ""
             await self._screen.show(drawing.problem(event.message or "The turn failed.", advice))
         self._under_way = [turn for turn in self._under_way if turn.mission_id != event.mission_id]
         self._tools.clear()
+        if not self._under_way:
+            self._shown_calls.clear()

@@ -8,16 +8,23 @@ import logging
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
+from bridge import data_folder
 from bridge.app import Bridge, running
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.observing import logs
+from bridge.operating.control import ControlError, ask, control_session
 from bridge.tasks import TaskDiedError
 
 log = logging.getLogger(__name__)
+
+#: A chat's own bridge stops its sprite first, which stores what was said.
+_GIVING_WAY_SECONDS = 120.0
+_POLL_SECONDS = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     end_on_signals(stop)
+    await _take_over(settings, stop)
+    if stop.is_set():
+        return
     async with running(settings, stop.set) as bridge:
         log.info("listening on %s, sprites by provider %s", bridge.url, settings.provider)
         _greet(settings, bridge)
@@ -74,6 +84,22 @@ async def _serve(settings: Settings) -> None:
             # A terminal that is gone takes no words any more.
             with suppress(OSError):
                 sys.stderr.write("bridge: stopping; what is said is being stored (once more Ctrl-C ends at once)\n")
+
+
+async def _take_over(settings: Settings, stop: asyncio.Event) -> None:
+    """Asks a chat's own bridge on this folder to end; whoever else has it keeps it."""
+    if not data_folder.is_taken(settings):
+        return
+    try:
+        async with control_session(settings.run) as session:
+            await ask(session, "POST", "/give-way")
+    except ControlError:
+        # It serves, too, or is no bridge that answers: who has the folder is said in a moment.
+        return
+    deadline = time.monotonic() + _GIVING_WAY_SECONDS
+    while data_folder.is_taken(settings) and not stop.is_set() and time.monotonic() < deadline:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
 
 
 def end_on_signals(stop: asyncio.Event) -> None:

@@ -15,7 +15,7 @@ from bridge.door.edge import Handler
 from bridge.door.people import People
 from bridge.door.routes import Routes
 from bridge.door.visitors import Visitors
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, OperatorError
 from bridge.hosts.host import (
     Host,
     HostError,
@@ -37,6 +37,7 @@ class OperatorApi:
         overview: Overview,
         revoke_sprite: Callable[[str], Awaitable[None]],
         link_of: Callable[[str], str],
+        give_way: Callable[[], None] | None,
     ) -> None:
         self._people = people
         self._visitors = visitors
@@ -45,6 +46,7 @@ class OperatorApi:
         self._overview = overview
         self._revoke_sprite = revoke_sprite
         self._link_of = link_of
+        self._give_way = give_way
 
     def application(self) -> web.Application:
         """The application to serve on the control socket."""
@@ -59,6 +61,7 @@ class OperatorApi:
                 web.post("/users/{name}/link", self._link),
                 web.delete("/users/{name}", self._revoke),
                 web.post("/deploy/{name}", self._deploy),
+                web.post("/give-way", self._make_room),
             ]
         )
         return application
@@ -67,6 +70,13 @@ class OperatorApi:
         person = request.query.get("person", LOCAL_PERSON)
         await self._people.require(person)
         return await self._routes.serve_socket(request, person)
+
+    async def _make_room(self, _request: web.Request) -> web.Response:
+        if self._give_way is None:
+            raise OperatorError("This bridge was started to serve, and gives way to no other.")
+        log.info("giving way to a bridge that serves")
+        self._give_way()
+        return _json({})
 
     async def _status(self, _request: web.Request) -> web.Response:
         return _json({"sprites": await self._overview.rows()})

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
 
 from bridge.chat.state_line import state_line
-from sprite.protocol.events import Interrupted, Started
 from sprite.protocol.memory import FilesResult, LearningsResult
 from sprite.protocol.messages import (
     Ack,
     CanvasUpdate,
     ChatSaid,
     Error,
-    Gap,
     MemoryUpdate,
     PermissionRequest,
     PermissionResolved,
-    SessionUpdate,
 )
-from sprite.protocol.shapes import BackgroundWork, Block, ChatMessage, FileState, Stopped
+from sprite.protocol.shapes import Block, ChatMessage, FileState
 from tests.chat_stage import in_a_pipe, in_a_terminal
 from tests.chat_stand_in import learned, state_sync
 
@@ -133,15 +129,11 @@ async def test_after_a_gap_the_answer_that_was_missed_is_shown_and_the_wait_is_o
     async with in_a_pipe() as chat:
         mission = await chat.mission("hello")
         await chat.event("text_delta", mission, text="I was say")
-        chat.visitor.cut()
-        chat.visitor = await chat.sprite.visitor()
-        await chat.visitor.welcome(last_seq=50)
-        await chat.visitor.send(Gap(oldest_seq=40))
         told = [
             ChatMessage(1, "user", "hello", 1.0, mission),
             ChatMessage(2, "assistant", "I was saying hello.", 2.0, mission),
         ]
-        await chat.visitor.send(state_sync(chat=told))
+        await chat.reconnected(state_sync(chat=told))
         await chat.until_seen("I was saying hello.")
         chat.type("more\n")
         assert (await chat.visitor.receive("mission"))["payload"]["text"] == "more"
@@ -173,7 +165,7 @@ async def test_ctrl_c_stops_the_running_turn_and_hints_when_nothing_runs() -> No
         await chat.visitor.receive("interrupt")
         await chat.event("interrupted", mission)
         await chat.until_seen("■ stopped")
-        await chat.conversation.until(lambda: chat.conversation.turn is None)
+        await chat.until(lambda now: now.turn is None)
 
 
 async def test_a_message_typed_while_a_turn_runs_is_queued() -> None:
@@ -205,67 +197,7 @@ async def test_a_question_that_is_over_is_not_asked_any_more() -> None:
         await chat.until_seen("May the agent use")
         await chat.visitor.send(PermissionResolved("r1", "deny"))
         await chat.event("interrupted", mission)
-        await chat.conversation.until(lambda: "idle" in state_line(chat.conversation))
-
-
-async def test_a_question_of_a_background_agent_stays_when_its_turn_ends_and_its_answer_is_no_message() -> None:
-    async with in_a_terminal() as chat:
-        mission = await chat.mission("begin it")
-        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}, background=True))
-        await chat.until_seen("May the agent use")
-        await chat.event("complete", mission, text="It has begun.")
-        await chat.until_seen("It has begun.")
-        chat.type("y\r")
-        answer = await chat.visitor.receive("permission")
-        assert answer["payload"] == {"request_id": "r1", "decision": "allow"}
-
-
-async def test_a_yes_to_the_agent_is_no_answer_to_a_question_that_came_while_it_was_written() -> None:
-    async with in_a_terminal() as chat:
-        mission = await chat.mission("shall we?")
-        chat.type("y")
-        await chat.event("complete", mission, text="Shall we?")
-        await chat.until_seen("Shall we?")
-        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}, background=True))
-        await chat.until_seen("May the agent use")
-        chat.type("es\r")
-        assert (await chat.visitor.receive("mission"))["payload"]["text"] == "yes"
-        assert len(chat.conversation.questions) == 1
-
-
-async def test_an_answer_that_comes_too_late_is_neither_an_answer_nor_a_message() -> None:
-    async with in_a_terminal() as chat:
-        mission = await chat.mission("run it")
-        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
-        await chat.until_seen("May the agent use")
-        chat.type("y")
-        await chat.until_seen("y")
-        await chat.visitor.send(PermissionResolved("r1", None), seq=50)
-        await chat.conversation.until(lambda: not chat.conversation.questions)
-        chat.type("\r")
-        await chat.until_seen("not open any more")
-        chat.type("go on\r")
-        assert (await chat.visitor.receive("mission"))["payload"]["text"] == "go on"
-
-
-async def test_a_turn_of_the_agents_own_and_its_background_work_are_shown_and_stopped() -> None:
-    work = BackgroundWork("b1", "command", "the build", 1.0)
-    session = msgspec.structs.replace(state_sync().session, background=[work])
-    async with in_a_terminal() as chat:
-        await chat.visitor.send(SessionUpdate(session), seq=50)
-        await chat.conversation.until(lambda: "1 job in the background" in state_line(chat.conversation))
-        await chat.visitor.send(Started("own", "agent"), seq=51)
-        await chat.until_seen("the agent goes on by itself")
-        assert "working" in state_line(chat.conversation)
-        chat.type("/stop\r")
-        message = await chat.visitor.receive("interrupt")
-        assert message["payload"] == {}
-        stopped = [Stopped("own", "turn"), Stopped("b1", "command")]
-        await chat.visitor.send(Ack(status="done", stopped=stopped), reply_to=message["id"])
-        await chat.until_seen("stopped the build")
-        await chat.visitor.send(Interrupted("own"), seq=52)
-        await chat.visitor.send(SessionUpdate(state_sync().session), seq=53)
-        await chat.conversation.until(lambda: state_line(chat.conversation).startswith("idle"))
+        await chat.until(lambda now: "idle" in state_line(now))
 
 
 async def test_a_reply_grows_on_the_screen_before_it_is_complete() -> None:
@@ -303,5 +235,5 @@ async def test_a_question_that_is_open_at_the_start_is_asked_and_one_that_anothe
         # The live stream may bring it again.
         await chat.visitor.send(question, seq=50)
         await chat.visitor.send(PermissionResolved("r1", "allow"), seq=51)
-        await chat.conversation.until(lambda: not chat.conversation.questions)
+        await chat.until(lambda now: not now.questions)
     assert chat.seen.count("May the agent use") == 1

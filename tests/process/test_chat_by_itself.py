@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from bridge.chat.conversation import Conversation
+from bridge.chat.drawing import MARK
 from bridge.chat.state_line import state_line
+from sprite.protocol.events import Started, ToolUse
 from sprite.protocol.memory import RetryResult
-from sprite.protocol.messages import Ack, Gap, PermissionRequest, PermissionResolved, SessionUpdate, Status
+from sprite.protocol.messages import Ack, PermissionRequest, PermissionResolved, Running, SessionUpdate, Status
 from sprite.protocol.shapes import (
     BackgroundWork,
     ChatMessage,
@@ -42,24 +46,24 @@ async def test_a_turn_of_the_agents_own_is_named_stopped_and_ended() -> None:
         assert (await chat.visitor.receive("interrupt"))["payload"] == {"mission_id": "t1"}
         await chat.event("interrupted", "t1")
         await chat.until_seen("■ stopped")
-        await chat.conversation.until(lambda: "idle" in state_line(chat.conversation))
+        await chat.until(lambda now: "idle" in state_line(now))
 
 
 async def test_a_mission_that_waits_for_the_agents_own_turn_is_still_under_way_after_it() -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("hello")
         await chat.event("started", "t1", origin="agent")
-        await chat.conversation.until(lambda: running(chat.conversation) == "t1")
+        await chat.until(lambda now: running(now) == "t1")
         await chat.answer("t1", "First this.")
-        await chat.conversation.until(lambda: running(chat.conversation) == mission)
+        await chat.until(lambda now: running(now) == mission)
         await chat.answer(mission, "Then that.")
-        await chat.conversation.until(lambda: chat.conversation.turn is None)
+        await chat.until(lambda now: now.turn is None)
 
 
 async def test_work_in_the_background_stands_in_the_line_and_is_stopped_by_ctrl_c() -> None:
     async with in_a_terminal() as chat:
         await chat.visitor.send(SessionUpdate(session(npm_test())))
-        await chat.conversation.until(lambda: bool(chat.conversation.background))
+        await chat.until(lambda now: bool(now.background))
         assert "in the background: npm test, 0:4" in state_line(chat.conversation)
         # With words on the line Ctrl-C takes those away, and nothing else.
         chat.type("half a mess\x03")
@@ -69,7 +73,7 @@ async def test_work_in_the_background_stands_in_the_line_and_is_stopped_by_ctrl_
         await chat.visitor.send(Ack("done", stopped=[Stopped("b1", "command")]), reply_to=message["id"])
         await chat.until_seen("stopped in the background: \x1b[0m\x1b[2mnpm test")
         await chat.visitor.send(SessionUpdate(session()))
-        await chat.conversation.until(lambda: "idle" in state_line(chat.conversation))
+        await chat.until(lambda now: "idle" in state_line(now))
 
 
 async def test_what_the_agent_said_by_itself_during_a_gap_is_shown_once() -> None:
@@ -79,11 +83,7 @@ async def test_what_the_agent_said_by_itself_during_a_gap_is_shown_once() -> Non
     async with in_a_pipe(state_sync(chat=[before])) as chat:
         await chat.until_seen("Sprite, by itself")
         for epoch in ("e2", "e3"):
-            chat.visitor.cut()
-            chat.visitor = await chat.sprite.visitor()
-            await chat.visitor.welcome(epoch=epoch, last_seq=50)
-            await chat.visitor.send(Gap(oldest_seq=40))
-            await chat.visitor.send(state_sync(chat=[before, meanwhile]))
+            await chat.reconnected(state_sync(chat=[before, meanwhile]), epoch=epoch)
         await chat.until_seen("It is green.")
         chat.type("/help\n")
         await chat.until_seen("/status")
@@ -91,13 +91,35 @@ async def test_what_the_agent_said_by_itself_during_a_gap_is_shown_once() -> Non
     assert chat.seen.count("It is green.") == chat.seen.count("Long ago.") == 1
 
 
+async def test_what_others_said_and_what_a_turn_under_way_used_during_a_gap_is_shown() -> None:
+    tool = UsedTool("Read", "x", is_error=False)
+    elsewhere = [
+        ChatMessage(1, "user", "from the page", 1.0, "m1", status="interrupted"),
+        ChatMessage(2, "assistant", "Half of it", 2.0, "m1", tools=[tool], status="interrupted"),
+    ]
+    async with in_a_pipe() as chat:
+        mission = await chat.mission("ours")
+        seen = ToolUse(mission, "u1", "Bash", {"command": "seen before"})
+        await chat.event("tool_use", mission, tool_use_id="u1", name="Bash", input=seen.input)
+        await chat.until_seen("seen before")
+        missed = ToolUse(mission, "u2", "Bash", {"command": "was missed"})
+        running = Running(mission, [Started(mission), seen, missed], "")
+        ours = ChatMessage(3, "user", "ours", 3.0, mission, status="running")
+        await chat.reconnected(state_sync(chat=[*elsewhere, ours], running=running))
+        await chat.until_seen("■ stopped")
+        await chat.answer(mission, "All done.")
+        await chat.until_seen("All done.")
+    for words in (f"{MARK}from the page", "Half of it", "▸ Read", "was missed", "seen before", f"{MARK}ours"):
+        assert chat.seen.count(words) == 1, words
+
+
 async def test_a_question_of_background_work_outlives_its_turn() -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("begin it")
-        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
+        await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}, background=True))
         await chat.until_seen("May the agent use")
         await chat.answer(mission, "It goes on.")
-        await chat.conversation.until(lambda: chat.conversation.turn is None)
+        await chat.until(lambda now: now.turn is None)
         chat.type("y\r")
         answer = await chat.visitor.receive("permission")
         assert answer["payload"] == {"request_id": "r1", "decision": "allow"}
@@ -112,14 +134,19 @@ async def test_in_a_pipe_a_question_without_a_mission_is_answered_by_a_line() ->
         assert answer["payload"] == {"request_id": "r1", "decision": "deny"}
 
 
-async def test_a_word_for_a_question_that_has_gone_is_not_sent_as_a_message() -> None:
+@pytest.mark.parametrize(("typed_before", "typed_after"), [("", "y\r"), ("y", "\r")])
+async def test_a_word_for_a_question_that_has_gone_is_not_sent_as_a_message(
+    typed_before: str, typed_after: str
+) -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("run it")
         await chat.visitor.send(PermissionRequest("r1", mission, "Bash", {"command": "make"}))
         await chat.until_seen("May the agent use")
+        chat.type(typed_before)
+        await chat.until(lambda now: now.asked == "r1")
         await chat.visitor.send(PermissionResolved("r1", None))
-        await chat.conversation.until(lambda: not chat.conversation.questions)
-        chat.type("y\r")
+        await chat.until(lambda now: not now.questions)
+        chat.type(typed_after)
         await chat.until_seen("not open any more: nothing was sent")
         # With a space before it, it is a message.
         chat.type(" y\r")

@@ -86,6 +86,29 @@ def test_memory_shows_its_files(data: Path) -> None:
         assert name in printed
 
 
+def test_stacks_and_files_reach_the_sprite_and_forgetting_shows_what_it_would_take(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("from a person")
+    printed = chat(
+        data,
+        "my name is Wilhelmina",
+        f"/upload {file}",
+        "/stacks new Plans",
+        "/stacks",
+        "/drift",
+        "/forget Wilhelmina",
+        "/edit user.md",
+    )
+    assert "uploaded to documents/notes.txt" in printed
+    assert (data / "workspaces/local/documents/notes.txt").read_text() == "from a person"
+    assert any(line.split()[-3:] == ["Plans", "0", "cards"] for line in printed.splitlines())
+    assert "nothing waits for your word" in printed
+    assert "taken out for good: 1 turn" in printed
+    assert "/forget needs a person" in printed
+    assert "/edit needs a person" in printed
+    assert "Wilhelmina" in chat(data, "what is my name?").partition("what is my name?")[2]
+
+
 def test_a_second_run_remembers_the_first(data: Path) -> None:
     chat(data, "my name is Wilhelmina")
     printed = chat(data, "what is my name?", "/search Wilhelmina")

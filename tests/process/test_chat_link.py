@@ -161,6 +161,17 @@ async def test_where_no_bridge_ever_answered_it_gives_up_in_words() -> None:
             await heard(link, StateSync)
 
 
+async def test_where_nobody_waits_a_bridge_that_stays_away_ends_it_in_words() -> None:
+    async with StandIn() as sprite:
+        place = Place(sprite)
+        async with BridgeLink(place.connect, patience_seconds=0.1) as link:
+            async with place.running():
+                await (await sprite.visitor()).welcome(last_seq=10, sync=state_sync())
+                await heard(link, StateSync)
+            with pytest.raises(BridgeUnreachableError, match="has been away"):
+                await heard(link, StateSync)
+
+
 @pytest.mark.parametrize(("status", "words"), [(401, "does not know this token"), (429, "Too many"), (404, "404")])
 async def test_a_bridge_that_refuses_ends_it_in_words(status: int, words: str) -> None:
     async def refuse(_: web.Request) -> web.Response:

@@ -306,7 +306,7 @@ def environment_readers(package: str) -> set[str]:
 
 def test_only_the_settings_read_the_environment() -> None:
     assert environment_readers("sprite") == {"sprite.config"}
-    # What kind of terminal it runs in is no setting.
+    # What kind of terminal it runs in, and with which editor, is no setting.
     assert environment_readers("bridge") == {"bridge.config", "bridge.chat.client"}
 
 

@@ -133,6 +133,7 @@ async def test_a_set_logs_what_fails_and_ends_what_runs(caplog: pytest.LogCaptur
 #: Where a task is made by hand: its maker awaits it in the same function or hands its exception on.
 BY_HAND = {
     "bridge/chat/bridge_link.py",
+    "bridge/chat/endpoints.py",
     "bridge/door/visitors.py",
     "bridge/relay/link.py",
     "bridge/relay/relay.py",

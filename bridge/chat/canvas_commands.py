@@ -1,0 +1,139 @@
+"""Commands for what lies beside the conversation: cards, their stacks, and files handed over."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bridge.chat import drawing
+from bridge.chat.cards import draw_card, stacks_table
+from bridge.chat.command import LOOK_SECONDS, Command
+from bridge.chat.untrusted import one_line
+from sprite.protocol.canvas import ArchiveStack, CreateStack, RenameStack, RestoreStack
+from sprite.protocol.messages import MAX_UPLOAD_BYTES, UPLOAD_CHUNK_BYTES, Ack, FileUpload
+from sprite.protocol.shapes import Stack
+
+if TYPE_CHECKING:
+    from bridge.chat.command import Asking
+    from bridge.chat.conversation import Conversation
+    from bridge.chat.screen import Screen
+    from sprite.protocol.canvas import AnyCanvasInteraction
+
+_CHUNK_SECONDS = 60.0
+_PERCENT = 100
+_MB = 1024 * 1024
+
+
+class CanvasCommands:
+    """The commands over one conversation; `table` has them by their names."""
+
+    def __init__(self, conversation: Conversation, screen: Screen, asking: Asking) -> None:
+        self._conversation = conversation
+        self._screen = screen
+        self._asking = asking
+        self.table = {
+            "/cards": Command("/cards", "the cards on the canvas", self._cards),
+            "/stacks": Command(
+                "/stacks [new NAME | rename N NAME | archive N | restore N]",
+                "the stacks of the canvas, by number; changes one",
+                self._stacks,
+            ),
+            "/upload": Command("/upload PATH", "hands a file to the agent, into its documents", self._upload),
+        }
+
+    async def _cards(self, _rest: str) -> None:
+        cards = list(self._conversation.cards.values())
+        if not cards:
+            await self._screen.line(drawing.note("no cards yet: ask the agent for one"))
+        for card in cards:
+            await self._screen.show(draw_card(card.title, card.blocks))
+
+    async def _stacks(self, rest: str) -> None:
+        if not rest:
+            cards = list(self._conversation.cards.values())
+            await self._screen.show(stacks_table(list(self._conversation.stacks.values()), cards))
+            return
+        change = self._change(*rest.split(maxsplit=2))
+        if change is None:
+            advice = "/stacks lists them by number; then new NAME, rename N NAME, archive N or restore N."
+            await self._screen.show(drawing.problem("Which stack, and what about it?", advice))
+            return
+        interaction, stack, words = change
+        done = await self._asking.ask(interaction, "changing the canvas", LOOK_SECONDS)
+        if isinstance(done, Ack):
+            # The news of it may come after the answer; a list asked for next has it already.
+            stack.stack_id = done.stack_id or stack.stack_id
+            self._conversation.stacks[stack.stack_id] = stack
+            await self._screen.line(drawing.note(words))
+
+    def _change(self, word: str, number: str = "", name: str = "") -> tuple[AnyCanvasInteraction, Stack, str] | None:
+        """What the words ask for, and the stack afterwards, also in words; None where they are not understood."""
+        if word == "new" and number:
+            full = f"{number} {name}".strip()
+            return CreateStack(full), Stack("", full, archived=False), f"stack {full} is there"
+        stacks = list(self._conversation.stacks.values())
+        if not number.isdecimal() or not 1 <= int(number) <= len(stacks):
+            return None
+        stack = stacks[int(number) - 1]
+        used = stack.stack_id
+        if word == "rename" and name:
+            renamed = Stack(used, name, stack.archived)
+            return RenameStack(name, used), renamed, f"stack {stack.name} is now called {name}"
+        if word not in {"archive", "restore"} or name:
+            return None
+        changed = Stack(used, stack.name, archived=word == "archive")
+        if changed.archived:
+            return ArchiveStack(used), changed, f"stack {stack.name} is archived; /stacks restore {number} undoes it"
+        return RestoreStack(used), changed, f"stack {stack.name} is back"
+
+    async def _upload(self, rest: str) -> None:
+        if not rest:
+            await self._screen.show(drawing.problem("Which file?", "/upload PATH"))
+            return
+        # What is dragged into a window often comes in quotes.
+        quoted = len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "'\""
+        path = Path(rest[1:-1] if quoted else rest)
+        try:
+            path = path.expanduser()
+            size = path.stat().st_size
+            reason = _unfit(path, size)
+            arrived = await self._sent(path, size) if reason is None else None
+        except (OSError, RuntimeError) as error:
+            reason, arrived = str(getattr(error, "strerror", None) or error), None
+        if reason is not None:
+            await self._screen.show(drawing.problem(f"Not uploaded: {reason}.", one_line(path)))
+        elif arrived is not None:
+            words = f"✓ uploaded to {one_line(arrived)}: tell the agent what to do with it"
+            await self._screen.line(drawing.note(words))
+
+    async def _sent(self, path: Path, size: int) -> str | None:
+        """Sends the file chunk by chunk; where it arrived, or None where it did not."""
+        upload_id = str(uuid.uuid4())
+        chunks = max(1, -(-size // UPLOAD_CHUNK_BYTES))
+        path_there: str | None = None
+        for index in range(chunks):
+            data = await asyncio.to_thread(_chunk, path, index)
+            part = FileUpload(upload_id, path.name, index, index == chunks - 1, base64.b64encode(data).decode())
+            doing = f"uploading {one_line(path.name)}, {index * _PERCENT // chunks} %"
+            answer = await self._asking.ask(part, doing, _CHUNK_SECONDS)
+            if not isinstance(answer, Ack):
+                return None
+            path_there = answer.path
+        return path_there
+
+
+def _unfit(path: Path, size: int) -> str | None:
+    if not path.is_file():
+        return "it is not a file"
+    if size > MAX_UPLOAD_BYTES:
+        return f"it has {size / _MB:.0f} MB, and {MAX_UPLOAD_BYTES // _MB} MB is the most"
+    return None
+
+
+def _chunk(path: Path, index: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(index * UPLOAD_CHUNK_BYTES)
+        return file.read(UPLOAD_CHUNK_BYTES)

@@ -1,0 +1,70 @@
+"""One command, and what all of them do: ask the sprite, and say in words where no answer comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from bridge.chat import drawing
+from bridge.chat.bridge_link import NotConnectedError
+from sprite.protocol.memory import MemoryResult
+from sprite.protocol.messages import Error, LinkState, ServerPayload
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from bridge.chat.bridge_link import BridgeLink
+    from bridge.chat.conversation import Conversation
+    from bridge.chat.screen import Screen
+    from sprite.protocol.memory import AnyMemoryRequest
+    from sprite.protocol.messages import ClientPayload
+
+_Result = TypeVar("_Result", bound=MemoryResult)
+LOOK_SECONDS = 15.0
+#: A session's end and a flush wait for a call to a model, or for several.
+MODEL_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What `/help` says of it, and what it does with the rest of its line."""
+
+    usage: str
+    does: str
+    run: Callable[[str], Awaitable[None]]
+
+
+class Asking:
+    """Questions to the sprite; None where it said no or nothing, which the person has been told by then."""
+
+    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink) -> None:
+        self._conversation = conversation
+        self._screen = screen
+        self._link = link
+
+    async def ask(self, payload: ClientPayload, doing: str, seconds: float) -> ServerPayload | LinkState | None:
+        """Asks anything; `doing` stands in the state line meanwhile."""
+        try:
+            with self._conversation.busy(doing):
+                answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
+        except NotConnectedError:
+            await self._screen.show(drawing.problem("Not connected right now.", "Try again in a moment."))
+        except TimeoutError:
+            text = f"No answer within {seconds:.0f} seconds."
+            await self._screen.show(drawing.problem(text, "It may still be done; /status tells."))
+        else:
+            if not isinstance(answer, Error):
+                return answer
+            await self._screen.show(drawing.problem(answer.message))
+        return None
+
+    async def look(
+        self,
+        request: AnyMemoryRequest,
+        expected: type[_Result],
+        doing: str = "looking",
+        seconds: float = LOOK_SECONDS,
+    ) -> _Result | None:
+        """Asks memory."""
+        result = await self.ask(request, doing, seconds)
+        return result if isinstance(result, expected) else None

@@ -1,0 +1,283 @@
+"""What the page does to memory and canvas, done from the terminal: each command with what it sends and says."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.chat.state_line import state_line
+from sprite.protocol.memory import (
+    AcceptResult,
+    EditResult,
+    FileResult,
+    FilesResult,
+    ForgetResult,
+    RejectResult,
+)
+from sprite.protocol.messages import (
+    UPLOAD_CHUNK_BYTES,
+    Ack,
+    Error,
+    MemoryUpdate,
+    PermissionRequest,
+    StackUpdate,
+    Status,
+)
+from sprite.protocol.rows import Forgotten
+from sprite.protocol.shapes import FileState, MemoryState, Stack
+from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
+from tests.chat_stand_in import state_sync
+
+FISH = Forgotten("text", turns=[3, 5], learnings=1, curations=1, lines=2, cards=0, remains=["soul.md"])
+QUESTION = "Forget it?"
+
+
+async def asked(chat: Chat, kind: str = "memory") -> tuple[str, dict[str, Any]]:
+    """The id and the payload of what the terminal asks next."""
+    message = await chat.visitor.receive(kind)
+    return message["id"], message["payload"]
+
+
+async def previewed(chat: Chat) -> None:
+    """`/forget fish` as far as its preview."""
+    used, payload = await asked(chat)
+    assert payload == {"op": "forget", "text": "fish", "preview": True}
+    await chat.visitor.send(ForgetResult(FISH, done=False), reply_to=used)
+    await chat.until_seen(QUESTION)
+
+
+async def test_forget_says_what_would_go_and_forgets_after_a_plain_yes() -> None:
+    async with in_a_terminal() as chat:
+        chat.type("/forget fish\r")
+        await previewed(chat)
+        for words in ("2 turns, 1 learning, 2 curated lines", "Turns 3, 5.", "soul.md says it, too"):
+            assert words in chat.seen
+        chat.type("yes\r")
+        used, payload = await asked(chat)
+        assert payload == {"op": "forget", "text": "fish", "yes": True}
+        await chat.visitor.send(ForgetResult(FISH, done=True), reply_to=used)
+        await chat.until_seen("Forgotten.")
+
+
+@pytest.mark.parametrize("answer", ["no\r", "y\r", "yes please\r", "\x03"])
+async def test_anything_but_a_plain_yes_forgets_nothing(answer: str) -> None:
+    async with in_a_terminal() as chat:
+        chat.type("/forget fish\r")
+        await previewed(chat)
+        chat.type(answer)
+        await chat.until_seen("Nothing was forgotten.")
+        await chat.mission("the next thing that is sent")
+
+
+async def test_a_yes_from_before_the_question_forgets_nothing_and_stays_a_message() -> None:
+    async with in_a_terminal() as chat:
+        chat.type("/forget fish\ryes\r")
+        await previewed(chat)
+        chat.type("no\r")
+        await chat.until_seen("Nothing was forgotten.")
+        assert (await chat.visitor.receive("mission"))["payload"]["text"] == "yes"
+
+
+async def test_a_yes_to_the_agents_question_is_no_yes_to_forgetting() -> None:
+    async with in_a_terminal() as chat:
+        chat.type("/forget fish\r")
+        await previewed(chat)
+        await chat.visitor.send(PermissionRequest("r1", "m1", "Bash", {"command": "make"}))
+        await chat.until_seen("May the agent use")
+        chat.type("yes\r")
+        assert (await asked(chat, "permission"))[1] == {"request_id": "r1", "decision": "allow"}
+        chat.type("no\r")
+        await chat.until_seen("Nothing was forgotten.")
+
+
+async def test_what_was_forgotten_cannot_be_called_up_again(tmp_path: Path) -> None:
+    history = tmp_path / "chat_history"
+    async with in_a_terminal(history=history) as chat:
+        await chat.answer(await chat.mission("I like Fish"), "Noted.")
+        await chat.until_seen("Noted.")
+        await chat.answer(await chat.mission("and tea"), "Noted, too.")
+        await chat.until_seen("Noted, too.")
+        chat.type("/forget fish\r")
+        await previewed(chat)
+        assert "I like Fish" in history.read_text()
+        chat.type("yes\r")
+        used, _ = await asked(chat)
+        await chat.visitor.send(ForgetResult(FISH, done=True), reply_to=used)
+        await chat.until_seen("Forgotten.")
+        chat.type("\x1b[A\x1b[A\r")
+        assert (await chat.visitor.receive("mission"))["payload"]["text"] == "and tea"
+    assert "fish" not in history.read_text().lower()
+
+
+@pytest.fixture(name="editor")
+def _editor(tmp_path: Path) -> Path:
+    """A person's editor, which writes `Ada drinks tea.` and leaves a note of where in `edited` beside it."""
+    script = tmp_path / "editor"
+    script.write_text(f'#!/bin/sh\nprintf "Ada drinks tea.\\n" > "$1"\nprintf %s "$1" > {tmp_path}/edited\n')
+    script.chmod(0o700)
+    return script
+
+
+def edited(editor: Path) -> Path:
+    """Where the editor wrote last."""
+    return Path(editor.with_name("edited").read_text())
+
+
+async def opened(chat: Chat, name: str = "user.md", *, managed: str = "curated", drift: str | None = None) -> None:
+    """The sprite's part of `/edit` until the editor opens."""
+    used, _ = await asked(chat)
+    states = FilesResult([FileState(name, 1, 200, managed, None)])  # type: ignore[arg-type]
+    await chat.visitor.send(states, reply_to=used)
+    used, _ = await asked(chat)
+    await chat.visitor.send(FileResult(name, "Ada drinks coffee.\n", 3, drift), reply_to=used)
+
+
+async def test_edit_saves_what_the_editor_left_as_a_change_to_the_version_that_was_opened(editor: Path) -> None:
+    async with in_a_terminal(editor=str(editor)) as chat:
+        chat.type("/edit user.md\r")
+        await opened(chat)
+        used, payload = await asked(chat)
+        assert payload == {"op": "edit", "name": "user.md", "content": "Ada drinks tea.\n", "version": 3}
+        await chat.visitor.send(EditResult("user.md", "Ada drinks tea.\n", 4), reply_to=used)
+        await chat.until_seen("saved as version 4")
+        await chat.mission("the terminal is as it was")
+    assert not edited(editor).parent.exists()
+
+
+async def test_a_conflict_is_said_and_what_was_written_is_kept_in_a_file_that_is_named(editor: Path) -> None:
+    async with in_a_terminal(editor=str(editor)) as chat:
+        chat.type("/edit user.md\r")
+        await opened(chat)
+        used, _ = await asked(chat)
+        await chat.visitor.send(Error("conflict", "user.md has changed since you opened it."), reply_to=used)
+        await chat.until_seen("what you wrote is kept in")
+        assert "has changed since you opened it" in chat.seen
+        kept = edited(editor)
+        assert str(kept) in re.sub(r"\s", "", chat.seen)
+    assert kept.read_text() == "Ada drinks tea.\n"
+    kept.unlink()
+    kept.parent.rmdir()
+
+
+async def test_an_editor_that_is_not_there_is_said() -> None:
+    async with in_a_terminal(editor="/nowhere/editor --wait") as chat:
+        chat.type("/edit user.md\r")
+        await opened(chat)
+        await chat.until_seen("The editor cannot be started")
+        await chat.mission("the terminal is as it was")
+
+
+async def test_what_cannot_be_edited_is_said_before_the_editor_opens() -> None:
+    async with in_a_terminal() as chat:
+        chat.type("/edit soul.md\r")
+        await opened(chat, "soul.md", managed="deploy")
+        await chat.until_seen("it is deployed, not learned")
+        chat.type("/edit user.md\r")
+        await opened(chat, drift="Ada drinks mead.\n")
+        await chat.until_seen("has a change that waits for your word")
+
+
+async def test_stacks_are_listed_and_changed_by_their_numbers() -> None:
+    stacks = [Stack("s-1", "Main", archived=False), Stack("s-2", "Old", archived=True)]
+    async with in_a_pipe(state_sync(stacks=stacks)) as chat:
+        chat.type("/stacks\n")
+        await chat.until_seen("archived")
+        for line, sent in (
+            ("new To do", {"action": "create_stack", "name": "To do"}),
+            ("rename 1 First things", {"action": "rename_stack", "stack_id": "s-1", "name": "First things"}),
+            ("archive 1", {"action": "archive_stack", "stack_id": "s-1"}),
+            ("restore 2", {"action": "restore_stack", "stack_id": "s-2"}),
+        ):
+            chat.type(f"/stacks {line}\n")
+            used, payload = await asked(chat, "canvas_interaction")
+            assert payload == sent
+            await chat.visitor.send(Ack("done", stack_id=sent.get("stack_id", "s-3")), reply_to=used)
+        await chat.until_seen("stack Old is back")
+        for line in ("archive 9", "rename 1", "paint 1", "archive one"):
+            chat.type(f"/stacks {line}\n")
+        await chat.visitor.send(StackUpdate("s-3", "To be done", archived=False), seq=9)
+        await chat.until(lambda now: now.stacks["s-3"].name == "To be done")
+        chat.type("/stacks\n")
+        await chat.until_seen("To be done")
+        listed = [line.split() for line in chat.seen.splitlines()[-3:]]
+    assert listed == [
+        ["1", "First", "things", "archived"],
+        ["2", "Old", "0", "cards"],
+        ["3", "To", "be", "done", "0", "cards"],
+    ]
+    assert chat.seen.count("Which stack, and what about it?") == 4
+
+
+async def test_a_file_is_uploaded_chunk_by_chunk(tmp_path: Path) -> None:
+    content = bytes(range(256)) * (UPLOAD_CHUNK_BYTES // 256) + b"the end"
+    file = tmp_path / "a file.bin"
+    file.write_bytes(content)
+    async with in_a_pipe() as chat:
+        chat.type(f"/upload '{file}'\n")
+        arrived = b""
+        for index in range(2):
+            used, payload = await asked(chat, "file_upload")
+            assert (payload["index"], payload["last"], payload["name"]) == (index, index == 1, "a file.bin")
+            arrived += base64.b64decode(payload["data"])
+            arrived_at = "documents/a file.bin" if payload["last"] else None
+            await chat.visitor.send(Ack("done", path=arrived_at), reply_to=used)
+        assert arrived == content
+        await chat.until_seen("uploaded to documents/a file.bin")
+        for path, words in ((tmp_path, "not a file"), (tmp_path / "none", "No such file")):
+            chat.type(f"/upload {path}\n")
+            await chat.until_seen(words)
+
+
+def memory(*drift: str) -> MemoryState:
+    return MemoryState([], 0, 12, 0, 0.0, drift=list(drift))
+
+
+async def test_drift_is_announced_shown_as_a_difference_and_decided() -> None:
+    status = Status("status", state_sync().session, memory("user.md"), None, "ask", None)
+    async with in_a_pipe(state_sync(memory=memory("user.md"))) as chat:
+        await chat.until_seen("user.md changed while the agent worked")
+        chat.type("/status\n")
+        used, _ = await asked(chat, "system")
+        await chat.visitor.send(status, reply_to=used)
+        await chat.until_seen("(/drift shows it)")
+        chat.type("/drift\n")
+        used, _ = await asked(chat, "system")
+        await chat.visitor.send(status, reply_to=used)
+        used, payload = await asked(chat)
+        assert payload == {"op": "file", "name": "user.md"}
+        await chat.visitor.send(FileResult("user.md", "tea\n", 3, "tea\nmead\n"), reply_to=used)
+        await chat.until_seen("+mead")
+        for word, result in (("accept", AcceptResult), ("reject", RejectResult)):
+            chat.type(f"/drift {word} user.md\n")
+            used, payload = await asked(chat)
+            assert payload == {"op": word, "name": "user.md"}
+            await chat.visitor.send(result("user.md", "tea\n", 4), reply_to=used)
+        await chat.until_seen("again as memory has it")
+        chat.type("/drift accept\n")
+        await chat.until_seen("Which file, and what about it?")
+        await chat.visitor.send(MemoryUpdate([], [], 7, drift=["user.md", "context.md"]), seq=9)
+        await chat.until_seen("context.md changed while the agent worked")
+    assert "nothing new" not in chat.seen
+
+
+async def test_the_state_line_says_that_a_file_waits_for_a_word() -> None:
+    async with in_a_terminal(state_sync(memory=memory("user.md"))) as chat:
+        await chat.until_seen("/drift shows it")
+        await chat.until(lambda now: "1 file waits for your word (/drift)" in state_line(now))
+
+
+async def test_in_a_pipe_what_takes_a_person_is_said_and_changes_nothing() -> None:
+    async with in_a_pipe() as chat:
+        chat.type("/forget fish\n")
+        used, payload = await asked(chat)
+        assert payload["preview"]
+        await chat.visitor.send(ForgetResult(FISH, done=False), reply_to=used)
+        await chat.until_seen("/forget needs a person at a terminal")
+        chat.type("/edit user.md\n")
+        await opened(chat)
+        await chat.until_seen("/edit needs a person at a terminal")
+        await chat.mission("the next line goes on")

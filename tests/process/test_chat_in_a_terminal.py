@@ -1,0 +1,85 @@
+"""`python -m bridge chat` as a person has it: a real terminal, bridge, sprite, SDK and CLI, and an editor."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+from tests.bridge_harness import bridge_environment
+from tests.harness import PATIENCE, ROOT
+
+
+class Window:
+    """A terminal's window: what is on it so far, and a keyboard."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._descriptor, text.encode())
+
+    def until_seen(self, words: str) -> None:
+        """Reads until the words come that have not come before, and begins anew after them."""
+        deadline = time.monotonic() + PATIENCE
+        while words not in self.seen:
+            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{words!r} did not come: {self.seen[-2000:]}"
+            self.seen += os.read(self._descriptor, 1 << 16).decode(errors="replace")
+        self.seen = self.seen.partition(words)[2]
+
+    def to_the_end(self) -> None:
+        """Reads until the program closes the terminal: one that is not read from would hold it up."""
+        while select.select([self._descriptor], [], [], PATIENCE)[0]:
+            try:
+                os.read(self._descriptor, 1 << 16)
+            except OSError:
+                return
+
+
+def test_a_file_is_edited_and_a_name_is_forgotten_down_to_what_was_typed(tmp_path: Path) -> None:
+    data, home = tmp_path / "data", tmp_path / "home"
+    home.mkdir()
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "\\n- Drinks tea at five.\\n" >> "$1"\n')
+    editor.chmod(0o700)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
+    settings = {"HOME": str(home), "IS_SANDBOX": "1", "TERM": "xterm", "EDITOR": str(editor), "VISUAL": ""}
+    command = (sys.executable, "-m", "bridge", "chat", "--data", str(data), "--permissions", "bypass")
+    # Nothing here answers where the cursor is.
+    environment = bridge_environment(**settings, PROMPT_TOOLKIT_NO_CPR="1")
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        window = Window(ours)
+        try:
+            window.until_seen("offline stand-in")
+            window.type("my name is Wilhelmina\r")
+            window.until_seen("stand-in model)")
+            window.type("/flush\r")
+            window.until_seen("up to date")
+            window.type("/edit user.md\r")
+            window.until_seen("saved as version")
+            window.type("/forget Wilhelmina\r")
+            window.until_seen("Forget it?")
+            window.type("yes\r")
+            window.until_seen("Forgotten.")
+            window.type("/quit\r")
+            window.to_the_end()
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+            os.close(ours)
+    workspace = data / "workspaces/local"
+    user = (workspace / ".os/memory/user.md").read_text()
+    assert "Drinks tea at five." in user
+    assert "Wilhelmina" not in user
+    assert "Wilhelmina" not in (workspace / ".os/run/chat_history").read_text()
