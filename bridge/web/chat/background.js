@@ -1,7 +1,7 @@
-// What the agent has begun and does not wait for, in one line: each piece of work with its clock, and Stop.
+// What the agent has begun and does not wait for: each piece of work with its clock, until when it is held, and Stop.
 
 import { h } from '../dom.js';
-import { clock } from '../format.js';
+import { clock, when } from '../format.js';
 import { iconElement } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
 
@@ -19,6 +19,7 @@ export class BackgroundLine {
   constructor(page) {
     this.page = page;
     this.words = h('span', { class: 'cut tabular' });
+    this.held = h('span', { class: 'background-held small-text tabular' });
     this.stop = h(
       'button',
       {
@@ -34,8 +35,7 @@ export class BackgroundLine {
       'div',
       { class: 'background', role: 'group', 'aria-label': 'In the background', hidden: true },
       iconElement('clock', true),
-      this.words,
-      h('span', { class: 'grow' }),
+      h('div', { class: 'background-words' }, this.words, this.held),
       this.stop,
     );
   }
@@ -50,6 +50,8 @@ export class BackgroundLine {
     const named = work.slice(0, NAMED).map(({ title, since }) => `${title}, ${clock(now - since)}`);
     if (work.length > NAMED) named.push(`${work.length - NAMED} more`);
     this.words.textContent = `In the background: ${named.join(' · ')}`;
+    const until = state.session.held_until ?? null;
+    this.held.textContent = until === null ? '' : `Kept awake for it until ${when(until)}`;
     // While a person's mission runs the sprite takes a stop for that; its own Stop stands beside it.
     const { running } = conversation;
     const isPersons = running ? running.origin !== 'agent' : state.session.running_mission_id !== null;
