@@ -269,11 +269,11 @@ class Gateway:
             case EditRequest(name, content, version):
                 self._publish(await self._projection.edit(name, content, version))
                 result = EditResult(name, *await self._view.file(name))
-            case AcceptRequest(name):
-                self._publish(await self._projection.accept(name))
+            case AcceptRequest(name, seen):
+                self._publish(await self._projection.accept(name, seen))
                 result = AcceptResult(name, *await self._view.file(name))
-            case RejectRequest(name):
-                self._publish(await self._projection.reject(name))
+            case RejectRequest(name, seen):
+                self._publish(await self._projection.reject(name, seen))
                 result = RejectResult(name, *await self._view.file(name))
             case ResolveActionRequest(action_id, status):
                 self._publish(await self._projection.resolve_action(action_id, status))
