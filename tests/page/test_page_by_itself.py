@@ -175,8 +175,8 @@ async def test_work_in_the_background_has_its_line_and_its_stop(stack: PageStack
         await expect(line).to_be_hidden()
         wire.sync = {"session": {**IDLE, "background": [work], "held_until": time.time() + 600}}
         wire.say("session_update", session=wire.sync["session"])
-        await expect(line).to_contain_text("In the background: npm test, 0:4")
-        await expect(line).to_contain_text("Kept awake for it until")
+        await expect(line).to_contain_text("npm test 0:4")
+        await expect(line).to_contain_text("In the background, awake until")
         # A stop without an id would stop the person's mission.
         wire.event("started", "m1", origin="person")
         stop = line.get_by_role("button", name="Stop what goes on in the background")
@@ -185,6 +185,9 @@ async def test_work_in_the_background_has_its_line_and_its_stop(stack: PageStack
         await expect(stop).to_be_visible()
         assert await violations(page) == []
         await shoot(page, "background")
+        wire.event("started", "t1", origin="agent")
+        await expect(line.get_by_role("button", name="Stop all")).to_be_visible()
+        wire.event("complete", "t1", text="Meanwhile.", usage=None, cost_usd=None, duration_ms=5)
         await stop.click()
         await expect(page.locator(".toast")).to_contain_text("Stopped: npm test")
         assert wire.asked[-1]["payload"] == {}
@@ -240,8 +243,8 @@ async def test_a_background_command_is_shown_until_it_ends_and_what_the_agent_sa
     async with stack.page() as page:
         await ask(page, "Begin the build")
         line = page.get_by_role("group", name="In the background")
-        await expect(line).to_contain_text("the build, 0:")
-        await expect(line).to_contain_text("Kept awake for it until")
+        await expect(line).to_contain_text("the build 0:")
+        await expect(line).to_contain_text("In the background, awake until")
         (stack.workspace / "built").touch()
         own = page.locator(".thread-list .exchange").last
         await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
@@ -276,8 +279,12 @@ async def test_a_question_of_a_background_agent_is_answered_after_the_turns_end_
         await expect(page.locator(".run-words")).to_have_text("Waiting for your answer")
         await page.reload()
         await ready(page)
-        await question.get_by_role("button", name="Allow once").click()
+        await page.get_by_role("button", name="Show it").click()
+        allow = question.get_by_role("button", name="Allow once")
+        await expect(allow).to_be_focused()
+        await allow.press("Enter")
         await expect(question).to_contain_text("Allowed")
+        await expect(page.get_by_role("button", name="Show it")).to_be_hidden()
         own = page.locator(".thread-list .exchange").last
         await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
         await expect(own).to_have_attribute("data-status", "complete")

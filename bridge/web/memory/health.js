@@ -82,7 +82,10 @@ export class Health extends View {
         ({ turn_id: id, reason, at }) =>
           html`<div class="memory-banner warn" role="group" aria-label="Turn ${id}, set aside">
             <p class="grow">
-              <strong>Turn ${id} was set aside</strong> ${ago(at)}, and learning went on without it. ${reason} It is
+              <strong
+                ><button type="button" class="link" @click=${() => this.#acts.openTurn(id)}>Turn ${id}</button> was set
+                aside</strong
+              > ${ago(at)}, and learning went on without it. ${reason} It is
               still in the log, and search finds it.
             </p>
             <button type="button" class="button small" ?disabled=${this.#busy.has(id)} @click=${() => this.#retry(id)}>
