@@ -266,6 +266,11 @@ class Gateway:
     ) -> AnyMemoryResult:
         result: AnyMemoryResult
         match request:
+            case EditRequest(version=int()) | AcceptRequest(curation_id=int()) | RejectRequest(curation_id=int()):
+                # Whoever says what they have seen may be refused for what a hand has written since: every page hears
+                # of that all the same.
+                self._publish(await self._projection.settle())
+        match request:
             case EditRequest(name, content, version):
                 self._publish(await self._projection.edit(name, content, version))
                 result = EditResult(name, *await self._view.file(name))

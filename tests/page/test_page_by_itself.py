@@ -46,6 +46,7 @@ class Wire:
         self.asked: list[dict[str, Any]] = []
         self.answers: dict[str, dict[str, Any]] = {}
         self.quarantined: list[dict[str, Any]] = []
+        self.attention: list[str] = []
         self._route: WebSocketRoute | None = None
 
     async def open(self, stack: PageStack, context: BrowserContext) -> Page:
@@ -87,7 +88,7 @@ class Wire:
             elif message["type"] == "status" and "session" in self.sync:
                 message["payload"]["session"] = self.sync["session"]
             elif message["payload"].get("op") == "health":
-                message["payload"]["health"]["quarantined"] = self.quarantined
+                message["payload"]["health"].update(quarantined=self.quarantined, attention=self.attention)
             route.send(json.dumps(message))
 
         route.on_message(up)
@@ -222,12 +223,14 @@ async def test_what_outlives_its_turn_is_not_called_stopped_and_may_still_ask(st
 async def test_a_turn_that_was_set_aside_stands_in_health_and_can_be_tried_again(stack: PageStack) -> None:
     wire = Wire()
     wire.quarantined = [{"turn_id": 12, "reason": "The model refused it.", "at": time.time()}]
+    wire.attention = ["the disk is nearly full: 20 MiB are free"]
     async with stack.context() as context:
         page = await wire.open(stack, context)
         await page.get_by_role("tab", name="Memory").locator("visible=true").click()
         await page.get_by_role("tab", name="Health").click()
         aside = page.get_by_role("group", name="Turn 12, set aside")
         await expect(aside).to_contain_text("The model refused it.")
+        await expect(page.get_by_role("alert").filter(has_text="This asks for you")).to_contain_text("20 MiB are free")
         assert await violations(page) == []
         await aside.get_by_role("button", name="Try again").click()
         await expect(page.locator(".toast")).to_contain_text("Turn 12 waits to be learned from again.")

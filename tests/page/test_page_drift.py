@@ -25,15 +25,19 @@ async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageS
         assert found.complaints == []
 
 
+async def written(stack: PageStack) -> None:
+    """The person writes user.md, in another window."""
+    async with stack.bridge.page(stack.cookie, resume={}) as client:
+        await client.link("ready")
+        await client.ask("memory", {"op": "edit", "name": "user.md", "content": PERSON})
+
+
 async def drifted(stack: PageStack, page: Page, content: str = OTHER, name: str = "user.md") -> None:
-    """What memory has is edited by the person first; then the file changes in mid-turn."""
+    """The file changes in mid-turn."""
     folder = stack.workspace / ".os/memory"
     go = stack.workspace / "go"
     go.unlink(missing_ok=True)
     stack.model.script.agent({"tool": "Bash", "input": {"command": "until [ -e go ]; do sleep 0.02; done"}})
-    async with stack.bridge.page(stack.cookie, resume={}) as client:
-        await client.link("ready")
-        await client.ask("memory", {"op": "edit", "name": "user.md", "content": PERSON})
     await say(page, f"Wait for it, {name}")
     await eventually((folder / ".agent-at-work").exists, "the turn is known")
     (folder / name).write_text(content)
@@ -55,6 +59,7 @@ def waiting(where: Page | Locator, name: str = "user.md") -> Locator:
 async def test_it_is_shown_on_every_page_with_what_would_change_and_accepted_it_is_the_file(stack: PageStack) -> None:
     async with stack.page() as page, stack.page() as second:
         files, health = await panel(page, "Files"), await panel(second, "Health")
+        await written(stack)
         await drifted(stack, page)
         for shown in (waiting(files), waiting(health)):
             await expect(shown).to_contain_text("user.md changed on disk while the agent was at work, found just now.")
@@ -86,6 +91,7 @@ async def test_it_is_shown_on_every_page_with_what_would_change_and_accepted_it_
 async def test_discarded_the_file_is_on_disk_again_what_memory_has(stack: PageStack) -> None:
     async with stack.page() as page, stack.page() as second:
         health = await panel(page, "Health")
+        await written(stack)
         await drifted(stack, page)
         files = await panel(second, "Files")
         await waiting(health).get_by_role("button", name="Discard the change of user.md").click()
@@ -105,6 +111,7 @@ async def test_discarded_the_file_is_on_disk_again_what_memory_has(stack: PageSt
 async def test_what_has_changed_once_more_is_shown_before_it_is_accepted(stack: PageStack) -> None:
     async with stack.page() as page:
         files = await panel(page, "Files")
+        await written(stack)
         await drifted(stack, page)
         shown = waiting(files)
         await expect(shown.locator("ins").last).to_contain_text("Bern")
@@ -119,6 +126,24 @@ async def test_what_has_changed_once_more_is_shown_before_it_is_accepted(stack: 
             assert file["content"] == PERSON
         await accept.click()
         await expect(files.locator(".memory-prose")).to_contain_text("Trusts every page")
+
+
+async def test_what_is_being_written_survives_the_decision_and_is_saved(stack: PageStack) -> None:
+    async with stack.page() as page:
+        files = await panel(page, "Files")
+        await written(stack)
+        await expect(files.locator(".memory-prose")).to_contain_text("Drinks tea")
+        await files.get_by_role("button", name="Edit").click()
+        await files.get_by_role("textbox", name="Content of user.md").fill(f"{PERSON}- Has a cat.\n")
+        await drifted(stack, page)
+        await files.get_by_role("button", name="Save", exact=True).click()
+        await expect(files.get_by_role("alert").first).to_contain_text("accept or reject that first")
+        await waiting(files).get_by_role("button", name="Discard the change of user.md").click()
+        await expect(waiting(files)).to_have_count(0)
+        await expect(files.get_by_role("textbox", name="Content of user.md")).to_be_focused()
+        await files.get_by_role("button", name="Save", exact=True).click()
+        await expect(files.locator(".memory-prose")).to_contain_text("Has a cat")
+        assert memory_file(stack.workspace, "user.md") == f"{PERSON}- Has a cat.\n"
 
 
 async def test_a_deployed_file_waits_too_on_a_phone_in_the_dark(stack: PageStack) -> None:

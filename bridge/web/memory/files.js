@@ -55,7 +55,7 @@ export class Files extends View {
   }
 
   async load() {
-    const [files] = await Promise.all([this.client.files(), this.#isRead ? this.#fetch() : null]);
+    const [files] = await Promise.all([this.client.files(), this.#fetch()]);
     this.#files = files;
   }
 
@@ -131,8 +131,15 @@ export class Files extends View {
 
   /** @param {MemoryFile} file */
   #settled(file) {
-    this.#read(file);
-    this.#focus();
+    if (this.#editor === null) {
+      this.#read(file);
+      this.#focus();
+      return;
+    }
+    // What is typed stays; that the file is another one now, the editor hears like any change.
+    this.#take(file);
+    this.draw();
+    this.#editor.focus();
   }
 
   /**
@@ -287,7 +294,7 @@ export class Files extends View {
 
   #content() {
     const part = this.#editor ?? this.#versions;
-    if (part) return part.element;
+    if (part) return html`${this.#drift?.element} ${part.element}`;
     if (this.#file)
       return html`${this.#drift?.element}
       ${this.#file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this.#file.element}`;
