@@ -133,6 +133,10 @@ export function createStore() {
       });
     },
     memory_update(payload, message) {
+      if (state.memory) {
+        state.memory = { ...state.memory, drift: payload.drift };
+        touch('memory');
+      }
       if (payload.learnings.length) {
         const { learnings, files, curation_id: id } = payload;
         const where = { id: `curation-${id}`, at: message.timestamp / 1000 };

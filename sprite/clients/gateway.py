@@ -266,14 +266,19 @@ class Gateway:
     ) -> AnyMemoryResult:
         result: AnyMemoryResult
         match request:
+            case EditRequest(version=int()) | AcceptRequest(curation_id=int()) | RejectRequest(curation_id=int()):
+                # Whoever says what they have seen may be refused for what a hand has written since: every page hears
+                # of that all the same.
+                self._publish(await self._projection.settle())
+        match request:
             case EditRequest(name, content, version):
                 self._publish(await self._projection.edit(name, content, version))
                 result = EditResult(name, *await self._view.file(name))
-            case AcceptRequest(name):
-                self._publish(await self._projection.accept(name))
+            case AcceptRequest(name, seen):
+                self._publish(await self._projection.accept(name, seen))
                 result = AcceptResult(name, *await self._view.file(name))
-            case RejectRequest(name):
-                self._publish(await self._projection.reject(name))
+            case RejectRequest(name, seen):
+                self._publish(await self._projection.reject(name, seen))
                 result = RejectResult(name, *await self._view.file(name))
             case ResolveActionRequest(action_id, status):
                 self._publish(await self._projection.resolve_action(action_id, status))

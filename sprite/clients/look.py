@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sprite.memory.recall.search import DEFAULT_LIMIT
-from sprite.memory.recall.view import MemoryView
+from sprite.memory.recall.view import MemoryView, drifted
 from sprite.protocol.memory import (
     ActionsRequest,
     ActionsResult,
@@ -70,8 +70,11 @@ async def look(view: MemoryView, request: Look) -> AnyMemoryResult:
 
 async def _file(view: MemoryView, request: FileRequest) -> FileResult:
     if request.version is None:
+        content, version = await view.file(request.name)
         drift = (await view.drift()).get(request.name)
-        return FileResult(request.name, *await view.file(request.name), drift.content if drift else None)
+        if drift is None:
+            return FileResult(request.name, content, version)
+        return FileResult(request.name, content, version, drift.content, drifted(drift))
     found = await view.file_version(request.name, request.version)
     return FileResult(request.name, found.content, found.version)
 

@@ -9,6 +9,7 @@ from msgspec import Meta
 from sprite.protocol.rows import (
     ActionRow,
     CurationRow,
+    Drifted,
     Forgotten,
     Health,
     LearningRow,
@@ -82,15 +83,20 @@ class EditRequest(MemoryRequest, tag="edit"):
 
 
 class AcceptRequest(MemoryRequest, tag="accept"):
-    """A file's drift becomes the file, as the person's own edit."""
+    """A file's drift becomes the file, as the person's own edit.
+
+    `curation_id` is the drift that was looked at: another one by now is a `conflict`.
+    """
 
     name: str
+    curation_id: RowId | None = None
 
 
 class RejectRequest(MemoryRequest, tag="reject"):
-    """A file's drift is put away: the file on disk becomes what memory has."""
+    """A file's drift is put away: the file on disk becomes what memory has. `curation_id` as for `accept`."""
 
     name: str
+    curation_id: RowId | None = None
 
 
 class ResolveActionRequest(MemoryRequest, tag="resolve_action"):
@@ -179,12 +185,14 @@ class FileResult(MemoryResult, tag="file"):
     """A file's content as memory has it; `version` is 0 while it is as shipped.
 
     `drift` is what stands on disk instead, where that changed while the agent worked: it waits for the person's word.
+    `drifted` says when that was found, and by which curation.
     """
 
     name: str
     content: str
     version: int
     drift: str | None = None
+    drifted: Drifted | None = None
 
 
 class HistoryResult(MemoryResult, tag="history"):

@@ -1,4 +1,7 @@
-"""What the page shows of turns and work that no person began, in a real browser; the sprite's word comes by hand."""
+"""What the page shows of turns and work that no person began, in a real browser.
+
+Moments that the real sprite passes too quickly or too rarely come by hand; the real sprite stands below them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,16 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, WebSocketRoute, expect
 
-from tests.page_harness import PATIENCE_MS, PageStack, needs_chromium, page_stack, ready, shoot, violations
+from tests.page_harness import (
+    PATIENCE_MS,
+    PageStack,
+    ask,
+    needs_chromium,
+    page_stack,
+    ready,
+    shoot,
+    violations,
+)
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=PATIENCE_MS)
@@ -34,6 +46,7 @@ class Wire:
         self.asked: list[dict[str, Any]] = []
         self.answers: dict[str, dict[str, Any]] = {}
         self.quarantined: list[dict[str, Any]] = []
+        self.attention: list[str] = []
         self._route: WebSocketRoute | None = None
 
     async def open(self, stack: PageStack, context: BrowserContext) -> Page:
@@ -75,11 +88,22 @@ class Wire:
             elif message["type"] == "status" and "session" in self.sync:
                 message["payload"]["session"] = self.sync["session"]
             elif message["payload"].get("op") == "health":
-                message["payload"]["health"]["quarantined"] = self.quarantined
+                message["payload"]["health"].update(quarantined=self.quarantined, attention=self.attention)
             route.send(json.dumps(message))
 
         route.on_message(up)
         server.on_message(down)
+
+
+def begins(stack: PageStack, words: str, until: str, title: str) -> None:
+    """What the model does at these words: it starts a command in the background that runs until there is a file."""
+    command = f"until [ -e {until} ]; do sleep 0.05; done"
+    arguments = {"command": command, "description": title, "run_in_background": True}
+    call = {"type": "tool_use", "name": "Bash", "input": arguments}
+    stack.model.script.agent({"match": words, "on": "prompt", "blocks": [call]})
+
+
+# --- the sprite's word by hand ---
 
 
 async def test_a_turn_of_the_agents_own_is_shown_stopped_and_there_after_a_reload(stack: PageStack) -> None:
@@ -150,9 +174,10 @@ async def test_work_in_the_background_has_its_line_and_its_stop(stack: PageStack
         page = await wire.open(stack, context)
         line = page.get_by_role("group", name="In the background")
         await expect(line).to_be_hidden()
-        wire.sync = {"session": {**IDLE, "background": [work]}}
+        wire.sync = {"session": {**IDLE, "background": [work], "held_until": time.time() + 600}}
         wire.say("session_update", session=wire.sync["session"])
-        await expect(line).to_contain_text("In the background: npm test, 0:4")
+        await expect(line).to_contain_text("npm test 0:4")
+        await expect(line).to_contain_text("In the background, awake until")
         # A stop without an id would stop the person's mission.
         wire.event("started", "m1", origin="person")
         stop = line.get_by_role("button", name="Stop what goes on in the background")
@@ -161,6 +186,9 @@ async def test_work_in_the_background_has_its_line_and_its_stop(stack: PageStack
         await expect(stop).to_be_visible()
         assert await violations(page) == []
         await shoot(page, "background")
+        wire.event("started", "t1", origin="agent")
+        await expect(line.get_by_role("button", name="Stop all")).to_be_visible()
+        wire.event("complete", "t1", text="Meanwhile.", usage=None, cost_usd=None, duration_ms=5)
         await stop.click()
         await expect(page.locator(".toast")).to_contain_text("Stopped: npm test")
         assert wire.asked[-1]["payload"] == {}
@@ -171,35 +199,96 @@ async def test_work_in_the_background_has_its_line_and_its_stop(stack: PageStack
 
 async def test_what_outlives_its_turn_is_not_called_stopped_and_may_still_ask(stack: PageStack) -> None:
     wire = Wire()
+    question = {"mission_id": "m1", "tool": "Bash", "input": {"command": "rm old"}}
     async with stack.context() as context:
         page = await wire.open(stack, context)
         wire.event("started", "m1", origin="person")
         wire.event("tool_use", "m1", tool_use_id="u1", name="Bash", input={"command": "make all"})
-        wire.say("permission_request", request_id="r1", mission_id="m1", tool="Bash", input={"command": "rm old"})
+        wire.say("permission_request", **question, request_id="r0", background=False)
+        wire.say("permission_request", **question, request_id="r1", background=True)
         wire.event("complete", "m1", text="It goes on.", usage=None, cost_usd=None, duration_ms=5)
         row = page.locator(".thread-list .tool")
         await expect(row).to_have_attribute("data-state", "done")
         await expect(row).not_to_contain_text("stopped")
+        await expect(page.locator(".question").first).to_contain_text("Nobody answered in time")
         await expect(page.locator(".run-words")).to_have_text("Waiting for your answer")
         wire.event("started", "t1", origin="agent")
         wire.event("tool_result", "t1", tool_use_id="u1", is_error=False, summary="built in 3 s")
         await row.locator("summary").click()
         await expect(row).to_contain_text("built in 3 s")
         wire.say("permission_resolved", request_id="r1", decision="deny")
-        await expect(page.locator(".question")).to_contain_text("Not allowed")
+        await expect(page.locator(".question").last).to_contain_text("Not allowed")
 
 
 async def test_a_turn_that_was_set_aside_stands_in_health_and_can_be_tried_again(stack: PageStack) -> None:
     wire = Wire()
     wire.quarantined = [{"turn_id": 12, "reason": "The model refused it.", "at": time.time()}]
+    wire.attention = ["the disk is nearly full: 20 MiB are free"]
     async with stack.context() as context:
         page = await wire.open(stack, context)
         await page.get_by_role("tab", name="Memory").locator("visible=true").click()
         await page.get_by_role("tab", name="Health").click()
         aside = page.get_by_role("group", name="Turn 12, set aside")
         await expect(aside).to_contain_text("The model refused it.")
+        await expect(page.get_by_role("alert").filter(has_text="This asks for you")).to_contain_text("20 MiB are free")
         assert await violations(page) == []
         await aside.get_by_role("button", name="Try again").click()
         await expect(page.locator(".toast")).to_contain_text("Turn 12 waits to be learned from again.")
         await expect(aside).to_have_count(0)
         assert wire.asked[-1]["payload"] == {"op": "retry", "turn_id": 12}
+
+
+# --- the real sprite ---
+
+
+async def test_a_background_command_is_shown_until_it_ends_and_what_the_agent_says_then_stays(stack: PageStack) -> None:
+    begins(stack, "Begin the build", "built", "the build")
+    async with stack.page() as page:
+        await ask(page, "Begin the build")
+        line = page.get_by_role("group", name="In the background")
+        await expect(line).to_contain_text("the build 0:")
+        await expect(line).to_contain_text("In the background, awake until")
+        (stack.workspace / "built").touch()
+        own = page.locator(".thread-list .exchange").last
+        await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
+        await expect(own).to_have_attribute("data-status", "complete")
+        await expect(line).to_be_hidden()
+        begun = page.locator(".thread-list .exchange", has_text="Begin the build").first
+        await expect(begun.locator(".tool")).to_have_attribute("data-state", "done")
+        said = await own.locator(".prose").inner_text()
+        await page.reload()
+        await ready(page)
+        await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
+        await expect(own.locator(".prose")).to_have_text(said)
+        await expect(begun.locator(".tool")).to_contain_text("until [ -e built ]")
+        await expect(begun.locator(".tool")).to_have_attribute("data-state", "done")
+        await shoot(page, "own-turn")
+
+
+async def test_a_background_command_is_stopped_by_its_stop_and_named(stack: PageStack) -> None:
+    begins(stack, "Watch the log", "never", "the log")
+    async with stack.page() as page:
+        await ask(page, "Watch the log")
+        await page.get_by_role("button", name="Stop what goes on in the background").click()
+        await expect(page.locator(".toast")).to_contain_text("Stopped: the log")
+        await expect(page.get_by_role("group", name="In the background")).to_be_hidden()
+
+
+async def test_a_question_of_a_background_agent_is_answered_after_the_turns_end_and_a_reload(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await ask(page, "use a subagent to run `touch late`")
+        question = page.get_by_role("group", name="May Sprite run a command?")
+        await expect(question).to_contain_text("touch late")
+        await expect(page.locator(".run-words")).to_have_text("Waiting for your answer")
+        await page.reload()
+        await ready(page)
+        await page.get_by_role("button", name="Show it").click()
+        allow = question.get_by_role("button", name="Allow once")
+        await expect(allow).to_be_focused()
+        await allow.press("Enter")
+        await expect(question).to_contain_text("Allowed")
+        await expect(page.get_by_role("button", name="Show it")).to_be_hidden()
+        own = page.locator(".thread-list .exchange").last
+        await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
+        await expect(own).to_have_attribute("data-status", "complete")
+        assert (stack.workspace / "late").exists()

@@ -51,7 +51,13 @@ async def test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word(worksp
         assert update["payload"]["drift"] == ["user.md"]
         file = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]
         assert (file["content"], file["drift"]) == (PERSON, OTHER)
-        accepted = (await client.ask("memory", {"op": "accept", "name": "user.md"}))["payload"]
+        health = (await client.ask("memory", {"op": "health"}))["payload"]["health"]
+        assert health["drift"] == [file["drifted"]]
+        decision = {"op": "accept", "name": "user.md"}
+        stale = (await client.ask("memory", {**decision, "curation_id": 1}))["payload"]
+        assert (stale["code"], await drift_of(client)) == ("conflict", ["user.md"])
+        seen = file["drifted"]["curation_id"]
+        accepted = (await client.ask("memory", {**decision, "curation_id": seen}))["payload"]
         assert (accepted["op"], accepted["content"], accepted["version"]) == ("accept", OTHER, 2)
         assert await drift_of(client) == []
     assert [row["kind"] for row in curations(workspace) if row["kind"] != "batch"] == ["edit", "drift", "edit"]

@@ -118,6 +118,15 @@ async def test_an_edit_of_a_version_that_is_no_longer_the_newest_is_a_conflict(h
         assert (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]["content"] == "# One\n"
 
 
+async def test_what_a_hand_wrote_is_told_to_every_page_also_where_an_edit_conflicts_with_it(home: SharedSprite) -> None:
+    async with home.client() as client, home.sprite.client() as other:
+        version = (await client.ask("memory", {"op": "file", "name": "user.md"}))["payload"]["version"]
+        (home.workspace / ".os/memory/user.md").write_text("# By hand\n")
+        edit = {"op": "edit", "name": "user.md", "version": version, "content": "# Three\n"}
+        assert (await client.ask("memory", edit))["payload"]["code"] == "conflict"
+        assert (await payload_of(other, "memory_update"))["files"] == ["user.md"]
+
+
 async def test_the_timeline_shows_turns_and_what_changed_memory_newest_first_in_pages(home: SharedSprite) -> None:
     async with home.client() as client:
         await chat(client, "I prefer short answers")

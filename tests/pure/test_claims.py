@@ -49,6 +49,11 @@ CLAIMS: dict[str, list[str]] = {
             "test_commands::test_status_says_what_needs_attention_and_what_was_refused"
         ),
         "test_guards::test_a_pinned_block_survives_every_rewrite_verbatim",
+        (
+            "test_drift::test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word "
+            "test_page_drift::test_it_is_shown_on_every_page_with_what_would_change_and_accepted_it_is_the_file "
+            "test_page_drift::test_discarded_the_file_is_on_disk_again_what_memory_has"
+        ),
     ],
     "Search": [
         (

@@ -1,14 +1,14 @@
-// What the agent has begun and does not wait for, in one line: each piece of work with its clock, and Stop.
+// What the agent has begun and does not wait for: each piece of work with its clock, until when it is held, and Stop.
 
 import { h } from '../dom.js';
-import { clock } from '../format.js';
+import { clock, when } from '../format.js';
 import { iconElement } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
 
 /** @import { Page } from '../types/page.js' */
 
 const TICK_MS = 1000;
-/** So many are named; the line stays one line. */
+/** So many are named; the conversation keeps its place. */
 const NAMED = 3;
 
 export class BackgroundLine {
@@ -18,24 +18,24 @@ export class BackgroundLine {
   /** @param {Page} page */
   constructor(page) {
     this.page = page;
-    this.words = h('span', { class: 'cut tabular' });
+    this.works = h('ul', { class: 'plain' });
+    this.held = h('p', { class: 'small-text tabular' });
+    this.stopWords = h('span');
     this.stop = h(
       'button',
       {
         class: 'button small',
         type: 'button',
-        'aria-label': 'Stop what goes on in the background',
         onclick: () => void this.#stop(),
       },
       iconElement('stop', true),
-      'Stop',
+      this.stopWords,
     );
     this.element = h(
       'div',
       { class: 'background', role: 'group', 'aria-label': 'In the background', hidden: true },
       iconElement('clock', true),
-      this.words,
-      h('span', { class: 'grow' }),
+      h('div', { class: 'background-words' }, this.held, this.works),
       this.stop,
     );
   }
@@ -47,14 +47,26 @@ export class BackgroundLine {
     clearTimeout(this.#timer);
     if (work.length === 0) return;
     const now = Date.now() / 1000;
-    const named = work.slice(0, NAMED).map(({ title, since }) => `${title}, ${clock(now - since)}`);
-    if (work.length > NAMED) named.push(`${work.length - NAMED} more`);
-    this.words.textContent = `In the background: ${named.join(' · ')}`;
+    const named = work
+      .slice(0, NAMED)
+      .map(({ title, since }) =>
+        h('li', null, h('span', { class: 'cut' }, title), ' ', h('span', { class: 'tabular' }, clock(now - since))),
+      );
+    if (work.length > NAMED) named.push(h('li', null, `and ${work.length - NAMED} more`));
+    this.works.replaceChildren(...named);
+    const until = state.session.held_until ?? null;
+    this.held.textContent = until === null ? 'In the background' : `In the background, awake until ${when(until)}`;
     // While a person's mission runs the sprite takes a stop for that; its own Stop stands beside it.
     const { running } = conversation;
     const isPersons = running ? running.origin !== 'agent' : state.session.running_mission_id !== null;
     this.stop.hidden = isPersons || state.link.state !== 'ready';
     this.stop.disabled = this.#stopping;
+    // A turn of the agent's own ends with it.
+    this.stopWords.textContent = running ? 'Stop all' : 'Stop';
+    this.stop.setAttribute(
+      'aria-label',
+      running ? 'Stop all, the background too' : 'Stop what goes on in the background',
+    );
     this.#timer = setTimeout(() => this.draw(), TICK_MS);
   }
 

@@ -28,7 +28,7 @@ export function mountChat(root, page) {
   const unsent = new Unsent(page);
   const empty = welcome();
   const thread = new Thread(page, { empty, unsent: unsent.element });
-  const line = new RunStateLine(page);
+  const line = new RunStateLine(page, () => thread.showQuestion());
   const background = new BackgroundLine(page);
   const composer = new Composer(page, { onSent: () => thread.follow(), onEditQueued: editQueued });
   root.append(

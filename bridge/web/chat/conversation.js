@@ -4,7 +4,6 @@
 
 /** @import { AgentEvent, ChatMessage, ChatSaid, PermissionRequest, Running, StateSync } from '../types/page.js' */
 /** @import { Decision, Entry, Exchange, ExchangeStatus, Notice, NoticeText, ToolPart } from '../types/page.js' */
-/** @import { UsedTool } from '../types/page.js' */
 
 /** @type {ReadonlySet<string>} */
 export const ENDED = new Set(['complete', 'interrupted', 'error']);
@@ -243,31 +242,11 @@ export class Conversation {
       Object.assign(entry, { parts: known.parts, cost: known.cost, ms: known.ms, status: known.status });
       return;
     }
-    entry.parts.push(...(row.tools ?? []).map((tool) => this.#used(tool, row.at * 1000)));
+    const at = row.at * 1000;
+    for (const { name, title, is_error: isError } of row.tools ?? [])
+      entry.parts.push({ ...newCall(this.#key(), name, at), title, endedAt: at, isError });
     if (row.role === 'assistant' && row.text)
       entry.parts.push({ kind: 'text', key: this.#key(), text: row.text, done: true });
-  }
-
-  /**
-   * A tool call of which only the short form is left.
-   * @param {UsedTool} tool
-   * @param {number} at
-   * @returns {ToolPart}
-   */
-  #used({ name, title, is_error: isError }, at) {
-    return {
-      kind: 'tool',
-      key: this.#key(),
-      toolUseId: '',
-      name,
-      input: {},
-      title,
-      startedAt: at,
-      endedAt: at,
-      summary: null,
-      isError,
-      stopped: false,
-    };
   }
 
   /**
@@ -293,8 +272,7 @@ export class Conversation {
   /** @param {Notice} notice */
   #insertByTime(notice) {
     const index = this.entries.findIndex((entry) => entry.at > notice.at);
-    if (index < 0) this.entries.push(notice);
-    else this.entries.splice(index, 0, notice);
+    this.entries.splice(index < 0 ? this.entries.length : index, 0, notice);
   }
 
   /**
@@ -322,17 +300,9 @@ export class Conversation {
         break;
       case 'tool_use':
         entry.parts.push({
-          kind: 'tool',
-          key: this.#key(),
+          ...newCall(this.#key(), event.name, timestamp),
           toolUseId: event.tool_use_id,
-          name: event.name,
           input: event.input ?? {},
-          title: null,
-          startedAt: timestamp,
-          endedAt: null,
-          summary: null,
-          isError: false,
-          stopped: false,
         });
         break;
       case 'tool_result': {
@@ -381,8 +351,8 @@ export class Conversation {
   }
 
   /**
-   * A call without a result is stopped only where its turn was: otherwise its work goes on beside the turns. Questions
-   * end by the sprite's word, since an agent in the background may still ask.
+   * A call without a result is stopped only where its turn was: otherwise its work goes on beside the turns. Its own
+   * questions end with the turn; an agent that it left at work in the background still waits for its answer.
    * @param {Exchange} entry
    * @param {ExchangeStatus} status
    * @param {number} timestamp
@@ -392,7 +362,6 @@ export class Conversation {
     for (const part of entry.parts) {
       if (part.kind === 'tool' && !part.endedAt)
         Object.assign(part, { endedAt: timestamp, stopped: status !== 'complete' });
-      // An agent that the turn left at work in the background still waits for its answer.
       if (part.kind === 'permission' && !part.background && part.decision === undefined) part.decision = null;
     }
   }
@@ -409,3 +378,23 @@ export class Conversation {
     this.entries.splice(target, 0, entry);
   }
 }
+
+/**
+ * @param {number} key
+ * @param {string} name
+ * @param {number} startedAt
+ * @returns {ToolPart}
+ */
+const newCall = (key, name, startedAt) => ({
+  kind: 'tool',
+  key,
+  toolUseId: '',
+  name,
+  input: {},
+  title: null,
+  startedAt,
+  endedAt: null,
+  summary: null,
+  isError: false,
+  stopped: false,
+});

@@ -64,8 +64,12 @@ export class RunStateLine {
   #timer = 0;
   #shown = '';
 
-  /** @param {Page} page */
-  constructor(page) {
+  /**
+   * `showQuestion` brings the question that waits for an answer into view.
+   * @param {Page} page
+   * @param {() => void} showQuestion
+   */
+  constructor(page, showQuestion) {
     this.page = page;
     this.dot = h('span', { class: 'run-dot', 'aria-hidden': 'true' });
     this.words = h('span', { class: 'run-words' });
@@ -75,6 +79,8 @@ export class RunStateLine {
       { class: 'button small', type: 'button', hidden: true, onclick: () => page.connection.retry() },
       'Try now',
     );
+    // A background agent's stands by the turn that began it, maybe far above.
+    this.show = h('button', { class: 'button small', type: 'button', hidden: true, onclick: showQuestion }, 'Show it');
     this.stop = h(
       'button',
       { class: 'button small', type: 'button', hidden: true, onclick: () => void this.interrupt() },
@@ -87,6 +93,7 @@ export class RunStateLine {
       { class: 'run-state', role: 'group', 'aria-label': 'State of the agent' },
       this.dot,
       this.words,
+      this.show,
       this.clock,
       h('span', { class: 'grow' }),
       this.model,
@@ -115,6 +122,7 @@ export class RunStateLine {
     this.words.textContent = isFlash ? '' : now.words;
     this.clock.textContent = waited >= 1 && now.kind === 'busy' ? clock(waited) : '';
     this.retry.hidden = !now.retry || (now.kind === 'link' && waited < 3);
+    this.show.hidden = now.kind !== 'ask';
     this.stop.hidden = !(state.link.state === 'ready' && this.isRunning);
     this.stop.disabled = this.#stopping !== null;
     this.model.textContent = now.kind !== 'idle' ? '' : this.page.isOffline() ? OFFLINE : (state.model ?? '');

@@ -4,7 +4,7 @@ import { h } from '../dom.js';
 import { iconElement } from '../icons.js';
 import { wordsOf } from '../problem.js';
 
-/** @import { Entry, Page, View } from '../types/page.js' */
+/** @import { Entry, Exchange, Page, View } from '../types/page.js' */
 /** @import { ExchangeView } from './exchange.js' */
 /** @import { NoticeView } from './notice.js' */
 
@@ -172,22 +172,42 @@ export class Thread {
    */
   async show(missionId) {
     await this.#load();
-    const index = this.entries.findIndex((entry) => entry.kind === 'exchange' && entry.missionId === missionId);
+    const element = this.#reveal((exchange) => exchange.missionId === missionId);
+    element?.focus({ preventScroll: true });
+    return element !== null;
+  }
+
+  /** Shows the oldest question that is open, with the keyboard at its first answer. */
+  showQuestion() {
+    const element = this.#reveal(({ parts }) =>
+      parts.some((part) => part.kind === 'permission' && part.decision === undefined),
+    );
+    const question = element?.querySelector('.question:not(.answered)');
+    question?.scrollIntoView({ block: 'nearest' });
+    question?.querySelector('button')?.focus({ preventScroll: true });
+  }
+
+  // --- inside ---
+
+  /**
+   * Brings the first such exchange into view; null where none is loaded.
+   * @param {(exchange: Exchange) => boolean} wanted
+   * @returns {HTMLElement | null}
+   */
+  #reveal(wanted) {
+    const index = this.entries.findIndex((entry) => entry.kind === 'exchange' && wanted(entry));
     const entry = this.entries[index];
-    if (!entry) return false;
+    if (!entry) return null;
     this.#follows = false;
     this.#shown = Math.max(this.#shown, this.entries.length - index + 5);
     this.draw();
     const element = this.#views.get(entry.key)?.element;
-    if (!element) return false;
+    if (!element) return null;
     element.scrollIntoView({ block: 'start' });
-    element.focus({ preventScroll: true });
     element.classList.add('flash');
     setTimeout(() => element.classList.remove('flash'), FLASH_MS);
-    return true;
+    return element;
   }
-
-  // --- inside ---
 
   #toEnd() {
     this.scroller.scrollTop = this.scroller.scrollHeight;

@@ -39,6 +39,14 @@ export function createClient({ connection }) {
      * @param {number} version
      */
     edit: (name, content, version) => ask({ op: 'edit', name, content, version }),
+    /**
+     * A person's word on a file that changed on disk; `seen` is the curation of the change that they saw. Code
+     * `conflict`: it has changed once more.
+     * @param {'accept' | 'reject'} word
+     * @param {string} name
+     * @param {number} seen
+     */
+    decide: (word, name, seen) => ask({ op: word, name, curation_id: seen }),
     /** @param {number | null} [before] */
     learnings: async (before = null) =>
       (await ask({ op: 'learnings', newest: true, limit: PAGE, ...below(before) })).learnings,

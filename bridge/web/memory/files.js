@@ -1,4 +1,5 @@
-// The six files of memory: a list with how full each is, and one of them open to be read, edited, or looked back on.
+// The six files of memory: a list with how full each is, and one of them open to be read, edited, looked back on, or
+// decided on where it changed on disk.
 
 import { ago, iso } from '../format.js';
 import { icon } from '../icons.js';
@@ -7,6 +8,7 @@ import { evenOutline } from '../outline.js';
 import { wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { DriftNotice, hasDrift } from './drift.js';
 import { Editor, hasDraft } from './editor.js';
 import { gauge, linesOf } from './gauge.js';
 import { FILES } from './labels.js';
@@ -26,6 +28,8 @@ export class Files extends View {
   #name;
   /** @type {(MemoryFile & { element: HTMLElement }) | null} */
   #file = null;
+  /** @type {DriftNotice | null} */
+  #drift = null;
   /** @type {string | null} */
   #fileProblem = null;
   /**
@@ -51,7 +55,7 @@ export class Files extends View {
   }
 
   async load() {
-    const [files] = await Promise.all([this.client.files(), this.#isRead ? this.#fetch() : null]);
+    const [files] = await Promise.all([this.client.files(), this.#fetch()]);
     this.#files = files;
   }
 
@@ -93,6 +97,10 @@ export class Files extends View {
       if (version !== null && this.#file) this.#openVersions(version);
     }
     this.draw();
+    this.#focus();
+  }
+
+  #focus() {
     /** @type {HTMLElement | null} */
     const title = this.element.querySelector('.memory-file h3');
     title?.focus();
@@ -104,11 +112,34 @@ export class Files extends View {
     const name = this.#name;
     try {
       const file = await this.client.file(name);
-      if (asked === this.#asked) this.#file = { ...file, element: this.#grown(file, prose(file.content)) };
+      if (asked === this.#asked) this.#take(file);
       this.#fileProblem = null;
     } catch (problem) {
       if (asked === this.#asked) this.#fileProblem = wordsOf(problem);
     }
+  }
+
+  /** @param {MemoryFile} file */
+  #take(file) {
+    const before = this.#file?.name === file.name ? this.#drift : null;
+    this.#file = { ...file, element: this.#grown(file, prose(file.content)) };
+    this.#drift = null;
+    if (!hasDrift(file)) return;
+    this.#drift = before ?? new DriftNotice(this.page, this.client, file, (decided) => this.#settled(decided));
+    this.#drift.update(file);
+  }
+
+  /** @param {MemoryFile} file */
+  #settled(file) {
+    if (this.#editor === null) {
+      this.#read(file);
+      this.#focus();
+      return;
+    }
+    // What is typed stays; that the file is another one now, the editor hears like any change.
+    this.#take(file);
+    this.draw();
+    this.#editor.focus();
   }
 
   /**
@@ -162,7 +193,7 @@ export class Files extends View {
    * @param {MemoryFile | null} [saved]
    */
   #read(saved = null) {
-    if (saved) this.#file = { ...saved, element: this.#grown(saved, prose(saved.content)) };
+    if (saved) this.#take(saved);
     this.#close();
     this.invalidate();
     this.draw();
@@ -184,7 +215,11 @@ export class Files extends View {
       @click=${() => this.#choose(file.name)}
     >
       <span class="file-item-name"
-        >${file.name}${hasDraft(file.name) ? html` <span class="badge warn">Not saved</span>` : nothing}</span
+        >${file.name}${hasDraft(file.name) ? html` <span class="badge warn">Not saved</span>` : nothing}${
+          this.page.store.state.memory?.drift?.includes(file.name)
+            ? html` <span class="badge warn">Waits for you</span>`
+            : nothing
+        }</span
       >
       <span class="small-text muted">${FILES[file.name] ?? ''}</span>
       ${gauge(file)}
@@ -230,7 +265,7 @@ export class Files extends View {
         <h3 tabindex="-1">${this.#name}</h3>
         <span class="grow"></span>
         ${
-          this.#file && curated && this.#isRead
+          this.#file && curated && this.#isRead && this.#drift === null
             ? html`<button type="button" class="button small" @click=${() => this.#edit()}>
                 ${icon('edit', true)}${hasDraft(this.#name) ? 'Go on editing' : 'Edit'}
               </button>`
@@ -259,9 +294,10 @@ export class Files extends View {
 
   #content() {
     const part = this.#editor ?? this.#versions;
-    if (part) return part.element;
+    if (part) return html`${this.#drift?.element} ${part.element}`;
     if (this.#file)
-      return this.#file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this.#file.element;
+      return html`${this.#drift?.element}
+      ${this.#file.content.trim() === '' ? html`<p class="memory-note">Empty.</p>` : this.#file.element}`;
     return this.#fileProblem === null ? LOADING : unreachable(this.#fileProblem, () => void this.refresh());
   }
 }

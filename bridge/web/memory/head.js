@@ -85,7 +85,8 @@ export class Head {
 
   /** @param {Tab} tab */
   #tab(tab) {
-    const { tab: front, unseen } = this.#shown;
+    const { tab: front, unseen, memory } = this.#shown;
+    const waiting = memory?.drift?.length ?? 0;
     const reachable = tab === (front ?? ORDER[0]);
     return html`<button
       type="button"
@@ -98,6 +99,12 @@ export class Head {
       ${TABS[tab]}${
         tab === 'learnings' && unseen > 0
           ? html`<span class="unseen tabular"><span class="visually-hidden">, new: </span>+${number(unseen)}</span>`
+          : nothing
+      }${
+        tab === 'files' && waiting > 0
+          ? html`<span class="unseen warn tabular"
+              ><span class="visually-hidden">, waiting for you: </span>${number(waiting)}</span
+            >`
           : nothing
       }
     </button>`;

@@ -2,6 +2,7 @@
 
 import { ago, money, number, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { DriftNotice, hasDrift } from './drift.js';
 import { LOADING, View } from './view.js';
 
 /** @import * as Types from '../types/page.js' */
@@ -12,6 +13,8 @@ export class Health extends View {
   #acts;
   /** @type {Types.Health | null} */
   #health = null;
+  /** @type {Map<string, DriftNotice>} */
+  #drift = new Map();
   /** @type {Set<number>} */
   #busy = new Set();
 
@@ -26,7 +29,26 @@ export class Health extends View {
   }
 
   async load() {
-    this.#health = await this.client.health();
+    const health = await this.client.health();
+    const files = await Promise.all((health.drift ?? []).map(({ name }) => this.client.file(name)));
+    const drift = files.filter(hasDrift).map((file) => {
+      const notice =
+        this.#drift.get(file.name) ?? new DriftNotice(this.page, this.client, file, () => this.#settled(file.name));
+      notice.update(file);
+      return /** @type {const} */ ([file.name, notice]);
+    });
+    this.#drift = new Map(drift);
+    this.#health = health;
+  }
+
+  /** @param {string} name */
+  #settled(name) {
+    this.#drift.delete(name);
+    this.draw();
+    /** @type {HTMLElement | null} */
+    const heading = this.element.querySelector('h3');
+    heading?.focus();
+    this.invalidate();
   }
 
   /** @param {number} id */
@@ -55,14 +77,15 @@ export class Health extends View {
             </div>`
           : nothing
       }
-      ${health.attention
-        .filter((words) => words !== health.last_error)
-        .map((words) => html`<div class="memory-banner bad" role="alert"><p class="grow">${words}</p></div>`)}
+      ${attention(health)} ${[...this.#drift.values()].map((notice) => notice.element)}
       ${health.quarantined.map(
         ({ turn_id: id, reason, at }) =>
           html`<div class="memory-banner warn" role="group" aria-label="Turn ${id}, set aside">
             <p class="grow">
-              <strong>Turn ${id} was set aside</strong> ${ago(at)}, and learning went on without it. ${reason} It is
+              <strong
+                ><button type="button" class="link" @click=${() => this.#acts.openTurn(id)}>Turn ${id}</button> was set
+                aside</strong
+              > ${ago(at)}, and learning went on without it. ${reason} It is
               still in the log, and search finds it.
             </p>
             <button type="button" class="button small" ?disabled=${this.#busy.has(id)} @click=${() => this.#retry(id)}>
@@ -71,7 +94,7 @@ export class Health extends View {
           </div>`,
       )}
       <section class="health-part">
-        <h3>What there is</h3>
+        <h3 tabindex="-1">What there is</h3>
         <dl class="figures">
           ${figure('Sessions', number(health.sessions))} ${figure('Turns', number(health.turns))}
           ${figure('Learnings', number(health.learnings))} ${figure('To do', number(health.open_actions))}
@@ -140,6 +163,24 @@ export class Health extends View {
       </section>
     `;
   }
+}
+
+/**
+ * What a person has to see to, but for the problem that has a banner and a button of its own.
+ * @param {Types.Health} health
+ */
+function attention({ attention: all, last_error: error }) {
+  const others = all.filter((words) => words !== error);
+  return others.length === 0
+    ? nothing
+    : html`<div class="memory-banner bad" role="alert">
+        <div class="grow">
+          <strong>This asks for you</strong>
+          <ul class="refusals">
+            ${others.map((words) => html`<li>${words}</li>`)}
+          </ul>
+        </div>
+      </div>`;
 }
 
 /** @param {Types.Health} health */

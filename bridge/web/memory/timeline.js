@@ -156,7 +156,7 @@ export class Timeline extends View {
           >Turn ${row.id}${row.sequence_num === FIRST_OF_SESSION ? html`, the first of a session` : nothing} ·
           <time datetime=${iso(row.at)}>${when(row.at)}</time
           >${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${
-            row.curated ? nothing : html` · waits to be looked through`
+            row.curated ? nothing : row.quarantined ? html` · set aside` : html` · waits to be looked through`
           }</span
         >
       </span>
@@ -250,7 +250,7 @@ function grouped(learnings) {
 }
 
 /** @type {Record<string, string>} */
-const ICONS = { batch: 'brain', edit: 'edit', forget: 'forget' };
+const ICONS = { batch: 'brain', edit: 'edit', forget: 'forget', drift: 'document', quarantine: 'alert' };
 
 /** @param {string[]} tools */
 function toolsOf(tools) {
@@ -266,9 +266,19 @@ function toolsOf(tools) {
  */
 export function headline({ kind, learnings, files, first_turn: first, last_turn: last, detail, active }) {
   if (kind === 'forget') return 'Something was forgotten';
+  if (kind === 'quarantine')
+    return `Turn ${first} ${detail.retry ? 'waits to be learned from again' : 'was set aside'}`;
+  if (kind === 'drift') {
+    if (detail.accepted !== undefined) return `You accepted what changed in ${detail.name}`;
+    if (detail.rejected === undefined) return `${detail.name} changed on disk while the agent was at work`;
+    return detail.source === 'disk'
+      ? `${detail.name} is on disk again as memory has it`
+      : `You discarded what changed in ${detail.name}`;
+  }
   if (kind === 'edit') {
     if (detail.generation !== undefined) return 'Memory was made anew from the log';
     if (detail.action_id !== undefined) return `You set to-do ${detail.action_id} to ${detail.status}`;
+    if (detail.source === 'accepted') return `You accepted what changed in ${detail.name}`;
     return detail.source === 'disk'
       ? `${detail.name ?? 'A file'} was edited by hand`
       : `You edited ${detail.name ?? 'a file'}`;

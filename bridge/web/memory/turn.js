@@ -82,7 +82,13 @@ function content(turn) {
   return html`
     <p class="small-text">
       <time datetime=${iso(turn.timestamp)}>${when(turn.timestamp)}</time>${outcome ? html` · ${outcome}` : nothing} ·
-      ${turn.processed ? 'looked through for learnings' : 'not looked through for learnings yet'}
+      ${
+        turn.processed
+          ? 'looked through for learnings'
+          : turn.quarantined
+            ? 'set aside: looking through it was in vain'
+            : 'not looked through for learnings yet'
+      }
     </p>
     ${
       turn.trigger === 'task'

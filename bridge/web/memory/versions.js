@@ -178,8 +178,7 @@ export class Versions {
 
   /** @param {Shown} shown */
   #why({ entry, curation }) {
-    if (entry.source === 'person')
-      return curation?.detail.source === 'disk' ? 'You edited the file on disk.' : 'You wrote it here.';
+    if (entry.source === 'person') return BY_PERSON[String(curation?.detail.source)] ?? 'You wrote it here.';
     if (curation === null) return 'Written by the curator.';
     const { first_turn: first, last_turn: last, learnings } = curation;
     const learnt = learnings ? `, with ${plural(learnings, 'learning')}` : '';
@@ -190,5 +189,10 @@ export class Versions {
   }
 }
 
+/** @type {Record<string, string>} */
+const BY_PERSON = {
+  disk: 'You edited the file on disk.',
+  accepted: 'It changed on disk while the agent was at work, and you accepted it.',
+};
 /** @type {Record<string, string>} */
 const WHO = { curator: 'Curator', person: 'You' };

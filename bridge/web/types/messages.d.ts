@@ -233,17 +233,21 @@ export interface EditRequest {
 }
 /**
  * A file's drift becomes the file, as the person's own edit.
+ *
+ *     `curation_id` is the drift that was looked at: another one by now is a `conflict`.
  */
 export interface AcceptRequest {
   op: "accept";
   name: string;
+  curation_id?: number | null;
 }
 /**
- * A file's drift is put away: the file on disk becomes what memory has.
+ * A file's drift is put away: the file on disk becomes what memory has. `curation_id` as for `accept`.
  */
 export interface RejectRequest {
   op: "reject";
   name: string;
+  curation_id?: number | null;
 }
 /**
  * An action's new status: pending, completed or dismissed.
@@ -681,6 +685,7 @@ export interface FilesResult {
  * A file's content as memory has it; `version` is 0 while it is as shipped.
  *
  *     `drift` is what stands on disk instead, where that changed while the agent worked: it waits for the person's word.
+ *     `drifted` says when that was found, and by which curation.
  */
 export interface FileResult {
   op: "file";
@@ -688,6 +693,15 @@ export interface FileResult {
   content: string;
   version: number;
   drift?: string | null;
+  drifted?: Drifted | null;
+}
+/**
+ * A memory file that changed on disk while the agent worked, and when that was found; by which curation.
+ */
+export interface Drifted {
+  name: string;
+  at: number;
+  curation_id: number;
 }
 /**
  * A file's versions, oldest first.
@@ -986,14 +1000,6 @@ export interface Refusal {
   curation_id: number;
   kind: string;
   detail: string;
-}
-/**
- * A memory file that changed on disk while the agent worked, and when that was found; by which curation.
- */
-export interface Drifted {
-  name: string;
-  at: number;
-  curation_id: number;
 }
 /**
  * A question is not open any more; `decision` is null if no answer came in time.

@@ -189,7 +189,7 @@ export type BlockData = Block['data'];
 // --- memory ---
 
 export type MemoryClient = ReturnType<typeof import('../memory/client.js').createClient>;
-export type MemoryFile = Pick<FileResult, 'name' | 'content' | 'version'>;
+export type MemoryFile = Pick<FileResult, 'name' | 'content' | 'version' | 'drift' | 'drifted'>;
 /** One of these. */
 export type ForgetTarget = Pick<ForgetRequest, 'text' | 'turn' | 'session' | 'learning'>;
 

@@ -73,20 +73,26 @@ class Projection:
             await self._transcript.curations.append_edit({"name": name, "content": content})
             return changes + await self._settle()
 
-    async def accept(self, name: str) -> list[Change]:
-        """A person's word that a file's drift is to be the file: logged as their edit, then applied."""
-        return await self._decide(name, self._hands.accept)
+    async def accept(self, name: str, seen: int | None = None) -> list[Change]:
+        """A person's word that a file's drift is to be the file: logged as their edit, then applied.
 
-    async def reject(self, name: str) -> list[Change]:
+        `seen` is the curation of the drift that they saw, by default the newest that could be seen: another one by
+        now is a conflict.
+        """
+        return await self._decide(name, seen, self._hands.accept)
+
+    async def reject(self, name: str, seen: int | None = None) -> list[Change]:
         """A person's word that a file is to be as memory has it: logged, and written to disk."""
-        return await self._decide(name, self._hands.reject)
+        return await self._decide(name, seen, self._hands.reject)
 
-    async def _decide(self, name: str, decide: Callable[[Drift], Awaitable[None]]) -> list[Change]:
+    async def _decide(self, name: str, seen: int | None, decide: Callable[[Drift], Awaitable[None]]) -> list[Change]:
         async with self._lock:
-            shown = (await self._transcript.curations.open_drift()).get(name)
+            if seen is None:
+                shown = (await self._transcript.curations.open_drift()).get(name)
+                seen = None if shown is None else shown.curation_id
             changes = await self._settle()
             drift = self._hands.waiting(name)
-            if shown != drift:
+            if drift.curation_id != seen:
                 raise PeerError(f"{name} has changed once more: look at it again first.", code="conflict")
             await decide(drift)
             return changes + await self._settle()

@@ -186,7 +186,7 @@ class MemoryView:
                 for session, at, turns, usd in await spending.by_session(SESSIONS_SHOWN)
             ],
             refusals=[Refusal(r.curation_id, r.kind, r.detail) for r in await self._memory.reports(REFUSALS_SHOWN)],
-            drift=[Drifted(d.name, d.found_at, d.curation_id) for d in (await self.drift()).values()],
+            drift=[drifted(drift) for drift in (await self.drift()).values()],
             daily_cap_usd=daily_cap_usd,
             last_error=last_error,
             attention=await self._attention(last_error),
@@ -219,6 +219,11 @@ class MemoryView:
 def learning_row(learning: Learning) -> LearningRow:
     """A learning as it travels."""
     return msgspec.convert(learning, LearningRow, from_attributes=True)
+
+
+def drifted(drift: Drift) -> Drifted:
+    """A file's drift as it travels, without its content."""
+    return Drifted(drift.name, drift.found_at, drift.curation_id)
 
 
 def known_file(name: str) -> str:

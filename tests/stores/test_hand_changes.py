@@ -162,6 +162,19 @@ async def test_nobody_accepts_what_they_have_not_seen(stores: Stores) -> None:
     assert stores.files.read("user.md") == PERSON
 
 
+async def test_what_was_looked_at_by_its_curation_is_what_is_decided(stores: Stores) -> None:
+    await drifted(stores)
+    (seen,) = (await stores.transcript.curations.open_drift()).values()
+    stores.path("user.md").write_text(AGENT + "Later.\n")
+    await stores.projection.settle()
+    for decide in (stores.projection.accept, stores.projection.reject):
+        with pytest.raises(PeerError, match="once more"):
+            await decide("user.md", seen.curation_id)
+    (newest,) = (await stores.transcript.curations.open_drift()).values()
+    await stores.projection.accept("user.md", newest.curation_id)
+    assert stores.files.read("user.md") == AGENT + "Later.\n"
+
+
 async def test_a_drifted_file_that_is_deleted_comes_back(stores: Stores) -> None:
     await drifted(stores)
     stores.path("user.md").unlink()
