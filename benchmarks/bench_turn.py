@@ -21,7 +21,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher, R
 from benchmarks.report import below, ratio
 from sprite.database.transcript import open_transcript
 from sprite.memory.capture.recorder import TurnRecorder
-from tests.harness import ROOT, Client, SpriteProcess, running_sprite, sprite_environment
+from tests.harness import PATIENCE, ROOT, Client, SpriteProcess, running_sprite, sprite_environment
 from tests.inspection import children
 
 TURNS = 120
@@ -131,9 +131,10 @@ async def first_word(client: Client, text: str) -> float:
 async def at_rest(sprite: SpriteProcess) -> None:
     """Waits until the agent's process is there and has nothing to do, as when a person writes the first message."""
     before = -1
-    while (now := sum(cpu_ticks(pid) for pid in children(sprite.process.pid))) != before or now == 0:
-        before = now
-        await asyncio.sleep(REST_SECONDS)
+    async with asyncio.timeout(PATIENCE):
+        while (now := sum(cpu_ticks(pid) for pid in children(sprite.process.pid))) != before or now == 0:
+            before = now
+            await asyncio.sleep(REST_SECONDS)
 
 
 def cpu_ticks(process_id: int) -> int:
@@ -147,7 +148,9 @@ async def first_words(url: str, folder: Path) -> None:
     workspace = folder / "sessions"
     workspace.mkdir()
     first, later = [], []
-    async with running_sprite(workspace, url, SPRITE_BATCH_TURNS="1000000") as sprite, sprite.client() as client:
+    # A person's settings: the tests' own start no agent ahead.
+    settings = {"SPRITE_BATCH_TURNS": "1000000", "SPRITE_SPARE_SECONDS": "600"}
+    async with running_sprite(workspace, url, **settings) as sprite, sprite.client() as client:
         for _ in range(SESSIONS):
             await client.ask("system", {"action": "new_session"})
             await at_rest(sprite)
