@@ -1,7 +1,8 @@
 """workspace.db: what people see. Stacks, cards, chat, the mission inbox, and the durable events.
 
 Everything an event implies (a mission's end, a line of chat, a card) is written in the event's own
-transaction, so that no crash can leave a client and the database with different stories.
+transaction, so that no crash can leave a client and the database with different stories. Long for that reason: what
+one transaction writes stands together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The command line, as a person and as a program meet it: status, memory, restore, doctor, help, exit codes."""
+"""The command line, as a person and as a program meet it: status, memory, restore, doctor, help, exit codes.
+
+Long, since its tests share one curated workspace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The curator's answer, read: the grammar, its lenient forms, and what must never become a memory."""
+"""The curator's answer, read: the grammar, its lenient forms, and what must never become a memory.
+
+Long, since it is one table of answers and what is made of them.
+"""
 
 import re
 
