@@ -10,6 +10,9 @@ PAGE_TOOLS := node_modules/.installed
 BIOME := $(BIN)/node node_modules/@biomejs/biome/bin/biome
 TSC := $(BIN)/node node_modules/typescript/bin/tsc
 
+# The code is compiled once, not at each of the tests' hundreds of starts.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run chat test fast lint types soak bench clean
 
