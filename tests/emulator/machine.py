@@ -27,13 +27,16 @@ Status = Literal["cold", "warm", "running"]
 #: Every process of a VM inherits it; so they are all found, however they were started.
 _MARK = "EMULATED_SPRITE"
 _LONGEST_RESTART_SECONDS = 5.0
-#: The image has Python; its packages are those of the tests, so that pip finds all it would have to download.
+#: The image has Python; its packages are those of the tests, so that pip finds all it would have to download, and is
+#: there itself: to install it takes longer than all else of a deploy.
 _PYTHON = """#!/bin/sh
-"{python}" "$@" || exit
 if [ "$1 $2" = "-m venv" ]; then
+  "{python}" "$@" --without-pip || exit
   for folder; do :; done
   for packages in "$folder"/lib/python3.*/site-packages; do echo "{packages}" > "$packages/image.pth"; done
+  exit
 fi
+exec "{python}" "$@"
 """
 
 Event = dict[str, Any]
