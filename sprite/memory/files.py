@@ -38,7 +38,7 @@ LARGEST_FILE_BYTES: Final = 256 * 1024
 #: Stands in the folder while the agent works, and after it was killed at that.
 AT_WORK: Final = ".agent-at-work"
 #: Stands in the folder: the hash of each deployed file as it was shipped last.
-SHIPPED: Final = ".shipped.json"
+SHIPPED: Final = "shipped.json"
 #: The same of versions that kept no such note.
 SHIPPED_BEFORE: Final = {
     "soul.md": {"f0ebc380372d1ce582fbc140266aa3550ae21e11efcefe198a26a2c07cd17ed0"},

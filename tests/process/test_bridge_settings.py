@@ -40,10 +40,10 @@ def test_settings_show_no_secret_and_hand_none_on() -> None:
 
 
 def test_what_a_sprite_may_be_told_is_handed_on() -> None:
-    environment = {"SPRITE_MODEL": "claude-x", "SPRITE_BATCH_TURNS": "7", "SPRITE_CURATOR_MODEL": "claude-y"}
+    environment = {"SPRITE_MODEL": "claude-x", "SPRITE_BATCH_TURNS": "7", "SPRITE_SPARE_SECONDS": "9"}
     assert told(
         "[s.environment[name] for name in sorted(s.environment) if name.startswith('SPRITE')]", **environment
-    ) == ("['7', 'claude-y', 'claude-x']")
+    ) == ("['7', 'claude-x', '9']")
 
 
 def test_models_and_budgets_come_from_the_environment() -> None:

@@ -50,7 +50,7 @@ CLAIMS: dict[str, list[str]] = {
         ),
         "test_guards::test_a_pinned_block_survives_every_rewrite_verbatim",
         (
-            "test_drift::test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word "
+            "test_drift_waits::test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word "
             "test_page_drift::test_it_is_shown_on_every_page_with_what_would_change_and_accepted_it_is_the_file "
             "test_page_drift::test_discarded_the_file_is_on_disk_again_what_memory_has"
         ),
