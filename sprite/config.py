@@ -51,7 +51,8 @@ class Settings:
     is_offline: bool = False
     #: How long a turn that the agent begins by itself may take, and work in the background keeps a VM awake.
     unattended_seconds: int = DEFAULT_UNATTENDED_SECONDS
-    #: How long an agent's process that was started ahead waits for its first message; 0 starts none ahead.
+    #: How long an agent's process that was started ahead waits for its first message; 0 loads and starts
+    #: nothing ahead.
     spare_seconds: int = DEFAULT_SPARE_SECONDS
     #: What of the network an operator left open.
     egress: Egress = "open"

@@ -175,30 +175,45 @@ async def _open_memory(path: Path) -> AsyncIterator[MemoryDB]:
 
 
 class _LateAgent:
-    """The agent's side, imported in a thread while the listener is already up."""
+    """The agent's side, imported in a thread while the listener is already up.
+
+    Where no agent is started ahead, nothing of it is loaded ahead either: it takes 40 MB and most of a second.
+    """
 
     def __init__(self, settings: Settings, make: Callable[..., Agent]) -> None:
         self._settings = settings
         self._make = make
-        self._task: asyncio.Task[Agent] | None = None
+        self._task: asyncio.Task[Agent | None] | None = None
+        self._wanted = asyncio.Event()
+        self._is_over = False
 
     @asynccontextmanager
     async def loading(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Begins the import; when the block ends, it is waited for (a thread cannot be stopped)."""
+        """Imports in the block; when that ends, an import under way is waited for (a thread cannot be stopped)."""
+        if self._settings.spare_seconds:
+            self._wanted.set()
         async with owned_task(
-            self._load(), name="agent import", on_death=on_death, finish=lambda: None, may_return=True
+            self._load(), name="agent import", on_death=on_death, finish=self._end, may_return=True
         ) as self._task:
             yield
 
+    def _end(self) -> None:
+        self._is_over = not self._wanted.is_set()
+        self._wanted.set()
+
     async def ready(self) -> Agent:
         """The agent, once it is imported. AgentError if it cannot be: the sprite stops for that."""
+        self._wanted.set()
         if self._task is not None:
             await asyncio.wait({self._task})
-            if not self._task.cancelled() and self._task.exception() is None:
-                return self._task.result()
+            if not self._task.cancelled() and self._task.exception() is None and (agent := self._task.result()):
+                return agent
         raise AgentError("The agent cannot be loaded; the sprite's log says why.")
 
-    async def _load(self) -> Agent:
+    async def _load(self) -> Agent | None:
+        await self._wanted.wait()
+        if self._is_over:
+            return None
         module = await asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
         # Nor should the first turn wait for the rules by which secrets are known.
         await asyncio.to_thread(prepare)

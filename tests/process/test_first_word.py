@@ -149,3 +149,7 @@ async def test_it_can_be_turned_off(model: OfflineModel, workspace: Path) -> Non
     async with _running_sprite(workspace, model.url, SPRITE_SPARE_SECONDS="0") as sprite, sprite.client() as client:
         assert (await client.ask("heartbeat"))["payload"] == {"status": "done"}
         assert agents(sprite) == []
+        log = (workspace.parent / "stderr.log").read_text()
+        assert "the agent's sandbox" not in log, "nothing of the agent is loaded"
+        await chat(client, "Hello")
+        assert len(agents(sprite)) == 1
