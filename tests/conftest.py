@@ -25,10 +25,12 @@ T = TypeVar("T")
 
 #: The files that take longest begin first, so that nobody is alone with one at the end (see the Makefile).
 LONGEST_FIRST = (
-    "kill_anytime page_chat page_canvas page_memory sessions bootstrap_interrupted bootstrap_failures chat_end_to_end "
-    "curation_failures session_log import forget hosts_sprites bridge_serve capture crashes bootstrap acceptance "
-    "bridge_sprites bridge_operator relay_cuts rebuild readme awake compaction events bridge_discreet connection "
-    "llm_proxy_cli kill_upkeep privacy hosts_local mcp commands memory_passes_over storage_failures"
+    "kill_anytime chat_gives_way page_chat bootstrap_interrupted page_memory page_canvas quarantine bootstrap "
+    "bootstrap_failures own_turns deaths sessions chat_end_to_end page_drift session_log forget crashes capture "
+    "import page_by_itself readme mcp first_word boundary rebuild curation_failures bridge_operator privacy "
+    "drift_waits events bridge_sprites hosts_local acceptance commands bridge_serve hosts_sprites awake relay_cuts "
+    "offline_model first_request kill_upkeep memory_passes_over connection permissions second_page protocol "
+    "bridge_discreet storage_failures"
 ).split()
 
 #: Any worker takes any test of these files. Those of any other file stay together: they share fixtures.
