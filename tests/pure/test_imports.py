@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,12 @@ def package_of(name: str, path: Path) -> str:
 
 
 PATHS = {module_name(path): path for folder in ("sprite", "bridge") for path in sorted((ROOT / folder).rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in PATHS.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every module, parsed; only for who runs these tests."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in PATHS.items()}
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -87,7 +93,10 @@ def imports_in(node: ast.AST, package: str, *, at_start: bool = True) -> Iterato
             yield from imports_in(child, package, at_start=at_start)
 
 
-IMPORTS = {name: list(imports_in(tree, package_of(name, PATHS[name]))) for name, tree in TREES.items()}
+@cache
+def imports() -> dict[str, list[Import]]:
+    """What every module imports."""
+    return {name: list(imports_in(tree, package_of(name, PATHS[name]))) for name, tree in trees().items()}
 
 
 def within(name: str, *packages: str) -> bool:
@@ -104,7 +113,7 @@ def breaches(importers: tuple[str, ...], forbidden: tuple[str, ...], allowed: tu
         f"{PATHS[name].relative_to(ROOT)}:{found.line} imports {found.name}"
         for name in PATHS
         if within(name, *importers)
-        for found in IMPORTS[name]
+        for found in imports()[name]
         if not (found.by_path and name == SHIPS)
         if within(found.name, *forbidden) and not within(found.name, *allowed)
     ]
@@ -145,7 +154,7 @@ class A:
 
 
 def test_no_module_is_part_of_a_cycle_type_only_and_late_imports_included() -> None:
-    graph = {name: {i.name for i in found if i.name in PATHS} for name, found in IMPORTS.items()}
+    graph = {name: {i.name for i in found if i.name in PATHS} for name, found in imports().items()}
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
@@ -285,14 +294,14 @@ def test_what_is_pure_knows_no_loop_no_socket_and_no_database(name: str) -> None
 
 
 def test_only_the_stores_speak_sql() -> None:
-    speakers = {name for name in PATHS if any(within(found.name, "aiosqlite") for found in IMPORTS[name])}
+    speakers = {name for name in PATHS if any(within(found.name, "aiosqlite") for found in imports()[name])}
     assert all(within(name, "sprite.database") for name in speakers), speakers
 
 
 def environment_readers(package: str) -> set[str]:
     return {
         name
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         if within(name, package)
         for node in ast.walk(tree)
         if (isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv", "environb"})
@@ -318,8 +327,8 @@ def test_what_must_answer_at_once_does_not_wait_for_the_sdks() -> None:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            waiting += [i.name for i in IMPORTS[name] if i.at_start and i.name in PATHS]
+            waiting += [i.name for i in imports()[name] if i.at_start and i.name in PATHS]
     guilty = [
-        f"{name} imports {i.name}" for name in reached for i in IMPORTS[name] if i.at_start and within(i.name, *heavy)
+        f"{name} imports {i.name}" for name in reached for i in imports()[name] if i.at_start and within(i.name, *heavy)
     ]
     assert guilty == []
