@@ -1,7 +1,8 @@
 """Work that the agent has begun and does not wait for, as the CLI tells of it (no I/O).
 
-The CLI says after each change what goes on beside its turns: that list is the truth, and it ends with the CLI. Knows
-which turn began an agent, so that what it asks later can be told from what the turn under way asks.
+The CLI says after each change what goes on beside its turns: that list is the truth, and it ends with the CLI; but a
+command whose end was told is over, also where a list still has it. Knows which turn began an agent, so that what it
+asks later can be told from what the turn under way asks.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Background:
         self._since: dict[str, float] = {}
         self._begun_by: dict[str, str | None] = {}
         self._calls: set[str] = set()
+        #: Commands whose end was told. An agent's may be told several times.
+        self._over: set[str] = set()
         self._stopping: dict[str, asyncio.Future[bool]] = {}
         self._on_change: Callable[[], None] | None = None
 
@@ -47,6 +50,7 @@ class Background:
     def changed(self, tasks: Iterable[dict[str, Any]], turn_id: str | None) -> None:
         """All that goes on now; what is new was begun by the turn under way, or by an agent of an earlier one's."""
         listed = {str(task["task_id"]): task for task in tasks if "task_id" in task}
+        listed = {task_id: task for task_id, task in listed.items() if task_id not in self._over}
         for task_id, task in listed.items():
             self._begun_by.setdefault(task_id, self._begun_by.get(str(task.get("parent_task_id")), turn_id))
         works = {task_id: self._works.get(task_id) or self._work(task_id, task) for task_id, task in listed.items()}
@@ -64,6 +68,11 @@ class Background:
         waiting = self._stopping.get(task_id)
         if status in _OVER and waiting is not None and not waiting.done():
             waiting.set_result(status in _STOPPED)
+        work = self._works.get(task_id)
+        if status in _OVER and work is not None and work.kind == "command":
+            self._over.add(task_id)
+            self._works = {other: kept for other, kept in self._works.items() if other != task_id}
+            self._tell()
 
     def clear(self) -> list[BackgroundWork]:
         """The CLI is gone, and all this with it; returns what went on."""
@@ -71,7 +80,7 @@ class Background:
         for waiting in self._stopping.values():
             if not waiting.done():
                 waiting.set_result(True)
-        for kept in (self._works, self._since, self._begun_by, self._calls):
+        for kept in (self._works, self._since, self._begun_by, self._calls, self._over):
             kept.clear()
         if works:
             self._tell()
