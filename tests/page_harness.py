@@ -20,7 +20,7 @@ from tests.bridge_harness import BridgeProcess, running_bridge
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 #: A page that is broken is not waited for as long as a slow machine is.
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 #: Without these Chromium asks for hosts that are not there.
 _FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "

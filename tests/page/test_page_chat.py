@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import FilePayload, Page, expect
 
-from tests.harness import ROOT, observations
+from tests.harness import PATIENCE, ROOT, observations
 from tests.page_harness import (
     PATIENCE_MS,
     PageStack,
@@ -144,7 +144,7 @@ async def test_streamed_markdown_becomes_what_it_says_and_a_reload_in_mid_answer
         reply = last(page, "tell a story")
         await expect(reply.get_by_role("heading", name="A long story")).to_be_attached()
         await expect(page.get_by_role("button", name="Stop")).to_be_visible()
-        await expect(reply).to_contain_text("The end.", timeout=40_000)
+        await expect(reply).to_contain_text("The end.")
         await settled(page, "tell a story")
         whole = await reply.locator(".prose").text_content() or ""
         assert [int(number) for number in re.findall(r"Chapter (\d+)", whole)] == list(range(1, 30))
@@ -416,7 +416,7 @@ async def test_old_messages_are_paged_in_by_scrolling_back(stack: PageStack) -> 
         box = page.locator(".thread")
         oldest = page.get_by_text("user line 0", exact=True)
         await box.hover()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while await oldest.count() == 0:
                 await page.mouse.wheel(0, -4000)
                 await page.wait_for_timeout(30)

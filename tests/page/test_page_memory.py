@@ -16,7 +16,7 @@ import pytest_asyncio
 from playwright.async_api import Locator, Page, WebSocketRoute, expect
 
 from tests.bridge_harness import PageClient
-from tests.harness import observations, rows
+from tests.harness import PATIENCE, observations, rows
 from tests.memory_stores import open_stores
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
 
@@ -191,7 +191,7 @@ async def test_a_late_answer_to_earlier_words_is_not_shown(stack: PageStack) -> 
         page = await stack.open(context)
         panel = await memory(page)
         await panel.get_by_role("searchbox").fill("ficus")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not held:
                 await page.wait_for_timeout(20)
         await panel.get_by_role("searchbox").fill("Zoltan")

@@ -20,6 +20,7 @@ from sprite.protocol.messages import (
 from sprite.protocol.shapes import Block, ChatMessage, FileState
 from tests.chat_stage import in_a_pipe, in_a_terminal
 from tests.chat_stand_in import learned, state_sync
+from tests.harness import PATIENCE
 
 
 async def test_a_streamed_reply_is_printed_once() -> None:
@@ -49,7 +50,7 @@ async def test_lines_are_sent_one_by_one_and_the_end_of_input_waits_for_the_last
         assert second["payload"]["text"] == "two"
         assert not chat.talking.done()
         await chat.answer(second["id"], "second answer")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await chat.talking
     assert chat.seen.index("first answer") < chat.seen.index("two")
 
@@ -215,7 +216,7 @@ async def test_a_reply_grows_on_the_screen_before_it_is_complete() -> None:
 async def test_quit_exit_and_ctrl_d_leave(leaving: str) -> None:
     async with in_a_terminal() as chat:
         chat.type(leaving)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.wait([chat.talking])
 
 

@@ -36,7 +36,7 @@ from sprite.protocol.shapes import (
 )
 from sprite.server import MAX_CONNECTIONS
 from tests.chat_stand_in import state_sync
-from tests.harness import Client, Message, SpriteProcess, running_sprite
+from tests.harness import PATIENCE, Client, Message, SpriteProcess, running_sprite
 from tests.memory_stores import SESSION, call, open_stores
 
 #: One process for the whole file: what a test does to it, the others must survive.
@@ -351,7 +351,7 @@ async def test_a_client_too_many_is_told_so(sprite: SpriteProcess) -> None:
         crowd = [await stack.enter_async_context(sprite.raw()) for _ in range(MAX_CONNECTIONS + 1)]
         refused_ones = [await last_words(client) for client in crowd[MAX_CONNECTIONS:]]
         assert [words["code"] for words in refused_ones] == ["too_many_connections"]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not await _let_in(sprite):  # the server learns bit by bit that the crowd has left
             pass
 
@@ -371,7 +371,7 @@ async def test_clients_that_come_and_go_leave_nothing_behind(sprite: SpriteProce
     for _ in range(30):
         async with sprite.client() as visitor:
             visitor.send("system", {"action": "status"})
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while len(list(descriptors.iterdir())) > before:  # noqa: ASYNC110 - another process has no event for us
             await asyncio.sleep(0.01)
     await still_answers(client)
@@ -386,7 +386,7 @@ async def test_a_client_that_asks_and_does_not_read_is_cut_off_and_others_go_on(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         greedy.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a read transport, too
         greedy.send("auth", {"token": sprite.token})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not greedy.writer.is_closing():
                 greedy.send("memory", {"op": "file", "name": "files.md"})
                 await still_answers(other)
@@ -728,7 +728,7 @@ class Listener:
         client = Client(reader, writer)
         before = self.feed.audience
         client.send("auth", {"token": "t", "client": name, **({"resume": resume} if resume else {})})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while self.feed.audience == before:  # noqa: ASYNC110 - the feed has no event for it
                 await asyncio.sleep(0.001)
         try:
@@ -780,7 +780,7 @@ async def test_a_slow_reader_is_cut_off_and_neither_feed_nor_others_wait_for_it(
         for number in range(60):
             listener.feed.publish(WholeText(str(number), "x" * 400_000))
             await quick.until(lambda m, n=number: m["payload"].get("mission_id") == str(n))  # type: ignore[misc]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await listener.served["0"]
         assert listener.feed.audience == 1
 
@@ -792,7 +792,7 @@ async def test_a_reader_that_stalls_in_its_replay_is_cut_off_as_well(tmp_path: P
             for number in range(60):
                 listener.feed.publish(WholeText(str(number), "x" * 400_000), durable=False)
                 await listener.feed.drain()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await listener.served["0"]
         assert listener.feed.audience == 0
 

@@ -32,7 +32,7 @@ from claude_agent_sdk import (
 
 from bridge.offline.model import OfflineModel
 from bridge.offline.script import Script
-from tests.harness import ROOT
+from tests.harness import PATIENCE, ROOT
 
 CARD_ID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 BOOT = """You are a sprite.
@@ -258,7 +258,7 @@ async def test_a_hanging_step_waits_for_the_client_and_does_not_hold_up_the_end(
             await ask(client.with_options(timeout=0.2), "hi")
         left = asyncio.create_task(ask(client, "still there"))
         await model.seen(lambda request: request.user_text == "still there")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await model.__aexit__(None, None, None)
             with pytest.raises(anthropic.APIConnectionError):
                 await left
@@ -372,7 +372,7 @@ async def test_a_subagent_is_answered_by_rules_and_takes_no_step_of_the_main_con
     )
     await agent.query("go")
     messages: list[Message] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         async for message in agent.receive_messages():
             messages.append(message)
             done = any(isinstance(seen, TaskNotificationMessage) for seen in messages)
@@ -386,7 +386,7 @@ async def test_a_subagent_is_answered_by_rules_and_takes_no_step_of_the_main_con
 async def test_a_background_agent_can_be_started_in_plain_words(agent: ClaudeSDKClient, model: OfflineModel) -> None:
     messages = await turn(agent, "start a background agent to run `echo far-away`")
     assert calls(messages)[0].name in {"Agent", "Task"}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await model.seen(lambda request: request.kind == "notification")
 
 
@@ -407,7 +407,7 @@ async def test_a_huge_usage_makes_the_agent_compact_and_the_summary_keeps_the_wo
 async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKClient, model: OfflineModel) -> None:
     await agent.query("wait 30 seconds")
     messages: list[Message] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         async for message in agent.receive_response():
             messages.append(message)
             if calls([message]):
@@ -424,7 +424,7 @@ async def test_a_message_sent_while_a_turn_runs_is_answered_in_that_turn(
     await agent.query("run `sleep 1; echo woke`")
     await model.seen(lambda request: "woke" in request.user_text)
     await agent.query("what is my name?")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         messages = [message async for message in agent.receive_response()]
     assert results(messages)
     assert "woke" in said(messages)

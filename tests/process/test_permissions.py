@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.harness import Client, observations
+from tests.harness import PATIENCE, Client, observations
 from tests.inspection import (
     SharedSprite,
     chat,
@@ -113,7 +113,7 @@ async def test_an_interrupt_withdraws_the_question(home: SharedSprite) -> None:
         mission = client.send("mission", {"text": "run `touch withdrawn`"})
         question = await _question(client)
         await client.ask("interrupt")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             assert (await client.end_of(mission))["event"] == "interrupted"
         assert (await _answer(client, question, "allow"))["payload"]["code"] == "not_found"
         assert observation_of(home.workspace, mission)["outcome"] == "interrupted"

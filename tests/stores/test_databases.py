@@ -22,7 +22,7 @@ from sprite.database import memory, transcript, transcript_schema, workspace
 from sprite.database.connection import Database, Schema, open_database, open_reader
 from sprite.database.lock import workspace_lock
 from sprite.errors import DatabaseUnusableError, StorageError, WorkspaceLockedError
-from tests.harness import rows
+from tests.harness import PATIENCE, rows
 from tests.memory_stores import SESSION, open_stores
 
 SCHEMAS = [transcript_schema.SCHEMA, memory.SCHEMA, workspace.SCHEMA]
@@ -434,7 +434,7 @@ async def test_a_cancelled_transaction_is_all_or_nothing_and_the_connection_stay
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await add_all(database, "after")
                 assert await texts(database) in (["after"], ["one", "two", "after"])
                 await database.execute("DELETE FROM notes")
@@ -476,7 +476,7 @@ async def test_a_cancelled_statement_leaves_the_connection_usable(
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await database.transact(lambda tx: tx.execute("INSERT OR IGNORE INTO notes (text) VALUES ('after')"))
         assert set(await texts(database)) <= {"one", "after"}
 
