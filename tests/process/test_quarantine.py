@@ -97,7 +97,8 @@ async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and
         assert_only(workspace, 25, poisoned)
         assert about(model, poisoned) == cost <= MOST_CALLS
         assert controls(model) == 0
-        state = (await client.ask("system", {"action": "status"}))["payload"]
+        # Waits for the processor, which has its last word after the log.
+        state = (await client.ask("system", {"action": "flush"}))["payload"]
         assert state["memory"]["waiting"] == 0
         assert state.get("last_error") is None
         (aside,) = state["memory"]["quarantined"]
