@@ -73,6 +73,8 @@ async def test_background_work_counts_as_the_agents_time_and_rest_does_not(
         await client.mission("Wait for it behind")
         write(workspace)
         (workspace / "go").touch()
+        # Its end begins a turn of the agent's own, in which it is at work once more.
+        await client.end_of((await client.event("started"))["mission_id"])
         await eventually(lambda: not (workspace / ".os/memory/.agent-at-work").exists(), "the agent is at rest")
         assert await drift_of(client) == ["user.md"]
         rejected = (await client.ask("memory", {"op": "reject", "name": "user.md"}))["payload"]
