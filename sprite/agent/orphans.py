@@ -57,8 +57,8 @@ def end_orphans(config_dir: Path) -> None:
 
 async def end_commands(config_dir: Path) -> None:
     """Ends what a CLI that is gone was running: politely, then by force. Only where no such CLI runs any more."""
-    processes = await asyncio.to_thread(lambda: list(_processes()))
-    left = set(_commands(config_dir, processes))
+    # In a thread: a look at every process of the machine is for no event loop.
+    left = await asyncio.to_thread(lambda: set(_commands(config_dir, list(_processes()))))
     for process in left:
         _send(process, signal.SIGTERM)
     ends = asyncio.get_running_loop().time() + GRACE_SECONDS

@@ -114,10 +114,11 @@ class MemoryFiles:
 
         A curated file that is missing comes from memory: made here from its template, it would pass for a hand's edit.
         """
-        shipped = self._shipped()
+        shipped, edited = self._shipped(), self.edited()
+        # What a turn that was cut off may have changed is looked into first; the next start sees to it.
+        was_at_work = (self._folder / AT_WORK).exists()
         for name in DEPLOYED:
-            # What a turn that was cut off may have changed is looked into first; the next start sees to it.
-            if self.exists(name) and (name in self.edited() or (self._folder / AT_WORK).exists()):
+            if self.exists(name) and (name in edited or was_at_work):
                 continue
             content = template(name)
             if not self.exists(name) or self.on_disk(name) != content:
