@@ -100,17 +100,35 @@ async def chat(client: Client, *texts: str) -> list[str]:
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process."""
+    """The direct children of a process.
+
+    By each process's own word: the kernel's list of children skips some when another ends while it is read (proc(5)).
+    """
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            found += [int(child) for child in (task / "children").read_text().split()]
+            if process.name.isdecimal() and _parent(process) == pid:
+                found.append(int(process.name))
+    return found
+
+
+def _parent(process: Path) -> int:
+    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def agents(sprite: SpriteProcess) -> list[int]:
+    """The CLI's processes; the sprite has short-lived ones beside."""
+    found = []
+    for pid in children(sprite.process.pid):
+        with contextlib.suppress(OSError):
+            if b"stream-json" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
     return found
 
 
 def agent_process(sprite: SpriteProcess) -> int:
     """The process id of the CLI."""
-    (pid,) = children(sprite.process.pid)
+    (pid,) = agents(sprite)
     return pid
 
 

@@ -300,7 +300,14 @@ class Gateway:
     async def _forget(self, request: ForgetRequest) -> ForgetResult:
         target = Target(request.text, request.turn, request.session, request.learning)
         if request.preview:
-            return ForgetResult(await self._forgetter.preview(target), done=False)
+            try:
+                return ForgetResult(await self._forgetter.preview(target), done=False)
+            except PeerError as error:
+                if error.code != "not_found" or not self._runtime.is_busy:
+                    raise
+                # What is being said is on the screens before it is in the log.
+                words = f"{error} A turn is under way: what it says is in memory when it ends, so ask again then."
+                raise PeerError(words, code="not_found") from error
 
         async def forget() -> Forgotten:
             # What happened before has to be written by now, or its events would be written after they were dropped.

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.bridge_harness import bridge_environment
-from tests.harness import PATIENCE, ROOT
+from tests.harness import PATIENCE, ROOT, observations
 
 
 class Window:
@@ -47,6 +47,7 @@ class Window:
 
 def test_a_file_is_edited_and_a_name_is_forgotten_down_to_what_was_typed(tmp_path: Path) -> None:
     data, home = tmp_path / "data", tmp_path / "home"
+    workspace = data / "workspaces/local"
     home.mkdir()
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nprintf "\\n- Drinks tea at five.\\n" >> "$1"\n')
@@ -64,6 +65,10 @@ def test_a_file_is_edited_and_a_name_is_forgotten_down_to_what_was_typed(tmp_pat
             window.until_seen("offline stand-in")
             window.type("my name is Wilhelmina\r")
             window.until_seen("stand-in model)")
+            # A reply is on the screen before its turn is over, and in the log.
+            while not observations(workspace):
+                assert process.poll() is None
+                time.sleep(0.05)
             window.type("/flush\r")
             window.until_seen("up to date")
             window.type("/edit user.md\r")
@@ -78,7 +83,6 @@ def test_a_file_is_edited_and_a_name_is_forgotten_down_to_what_was_typed(tmp_pat
         finally:
             process.kill()
             os.close(ours)
-    workspace = data / "workspaces/local"
     user = (workspace / ".os/memory/user.md").read_text()
     assert "Drinks tea at five." in user
     assert "Wilhelmina" not in user

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -13,25 +12,15 @@ from pathlib import Path
 from bridge.offline.model import OfflineModel
 from tests.harness import Client, SpriteProcess, observations, rows
 from tests.harness import running_sprite as _running_sprite
-from tests.inspection import agent_process, chat, children, endings, eventually, prompts
+from tests.inspection import agent_process, agents, chat, children, endings, eventually, prompts
 
 running_sprite = partial(_running_sprite, SPRITE_SPARE_SECONDS="600")
-
-
-def agents(sprite: SpriteProcess) -> list[int]:
-    """The agent's processes; the sprite has short-lived ones beside."""
-    found = []
-    for pid in children(sprite.process.pid):
-        with contextlib.suppress(OSError):
-            if b"stream-json" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
 
 
 async def spare(sprite: SpriteProcess) -> int:
     """The process that was started ahead, once it is there."""
     await eventually(lambda: len(agents(sprite)) == 1, "an agent is started ahead")
-    return agents(sprite)[0]
+    return agent_process(sprite)
 
 
 async def state(client: Client) -> dict[str, object]:

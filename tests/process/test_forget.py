@@ -308,6 +308,9 @@ async def test_a_forget_waits_for_the_mission_before_it_and_takes_it_along(
         client.send("mission", {"text": "hello there"})
         await client.event("started")
         # What the log does not have yet, the wire's preview cannot see; by the time it is done, it is there.
+        look = client.send("memory", {"op": "forget", "text": "Zebedee", "preview": True})
+        refused = (await client.reply(look))["payload"]
+        assert (refused["code"], "when it ends" in refused["message"]) == ("not_found", True)
         answer = client.send("memory", {"op": "forget", "text": "Zebedee"})
         assert (await client.end_of(mission))["event"] == "complete"
         result = await client.reply(answer)
