@@ -8,9 +8,10 @@ row can be hundreds of kilobytes.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from sprite.database.connection import Database
@@ -84,25 +85,35 @@ REINDEX = (
     f"{_INDEX} SELECT {_TEXT} FROM observations_text",  # noqa: S608 - our own tables
 )
 
-SPOKEN = "{user_message agent_response said_on}"
-TOOLS = "{tools}"
-#: Turns read for one word. One that more turns have says little beside rarer ones and is not looked for: on LoCoMo,
-#: without the words of every fifth turn, 0.4 points of recall at 5 and at 10 are lost. Where all words are so frequent,
-#: the newest turns with two of them are read.
+PERSON, REPLY, TOOLS, SAID_ON = "{user_message}", "{agent_response}", "{tools}", "{said_on}"
+SPOKEN = "{user_message agent_response}"
+#: Turns read for one word and one side. A word that more turns have says little beside rarer ones and does not choose
+#: turns. Where all words of a side are so frequent, the newest turns with two of them are read. The cut is made for
+#: each side: among 19,000 turns of an assistant that writes pages, one for both leaves 8 points less at 10.
 MAX_POSTINGS = 2000
+#: Places of words counted for one question: 0.15 us each. The words above are frequent ones, which count by presence.
+COUNTED_ROWS = 50_000
+#: bm25's constants in FTS5 itself (https://sqlite.org/fts5.html#the_bm25_function).
+_K1, _B = 1.2, 0.75
+#: The reply's share of the frequency that bm25 sees: both sides' counts stand in one number, 12 bits apart.
+_REPLY_UNIT = 2.0**-12
+#: Rows, then words in each of the four columns.
+_TOTALS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """The turns in which a word stands: in what was said, and only in what tools said; `turns` in how many in all."""
+    """The turns in which a word stands, side by side; `turns` is in how many anyone said it."""
 
-    spoken: list[int]
-    tools: list[int]
+    person: frozenset[int]
+    reply: frozenset[int]
+    tools: frozenset[int]
+    dated: frozenset[int]
     turns: int
 
 
 class Outline(NamedTuple):
-    """A turn without its words; `chars` is its length, `asks` whether it ends with a question.
+    """A turn without its words; `person` and `reply` are its sides' lengths in words.
 
     Hundreds are made for every search, and a tuple is made three times as fast as a frozen dataclass.
     """
@@ -110,8 +121,8 @@ class Outline(NamedTuple):
     id: int
     session_id: str
     at: float
-    chars: int
-    asks: bool
+    person: int
+    reply: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +135,24 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
+class Means:
+    """How long the two sides of a turn are, in words."""
+
+    person: float
+    reply: float
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """What one look into the index gives: postings by word, and how many turns there are to choose from."""
 
     postings: list[Postings]
     turns: int
+    means: Means
+
+
+#: A word's counts by turn: how often the person said it, how often the reply.
+Counts = dict[int, tuple[float, float]]
 
 
 class TurnLook:
@@ -139,27 +163,107 @@ class TurnLook:
 
     def look_up(self, needles: Sequence[Sequence[str]], filters: Filters) -> Looked:
         """The postings of each needle: any of some FTS5 phrases for one and the same word."""
-        connection, index = self._connection, _filtered(filters)
+        index = _filtered(filters)
         words = [any_of(needle) for needle in needles]
-        # Under filters a word's frequency is not known beforehand, and all that pass are read.
-        counts = [0 if index.joined else index.count(connection, f"{SPOKEN} : {word}") for word in words]
-        rare = [place for place, count in enumerate(counts) if count <= MAX_POSTINGS]
-        # One look at all words spares one for each where tools said nothing of the kind.
-        tools = bool(words) and bool(index.newest(connection, f"{TOOLS} : {any_of(words)}", 1))
+        person, person_counts = self._side(index, PERSON, words)
+        reply, reply_counts = self._side(index, REPLY, words)
+        tools, dated = self._some(index, TOOLS, words), self._some(index, SAID_ON, words)
+        postings = [Postings(person[place], reply[place], tools[place], dated[place], 0) for place in range(len(words))]
         postings = [
-            _postings(connection, index, _needed(words, place, rare), count, tools=tools)
-            for place, count in enumerate(counts)
+            replace(found, turns=self._having(found, word, person_counts[place], reply_counts[place]))
+            for place, (found, word) in enumerate(zip(postings, words, strict=True))
         ]
-        return Looked(postings, _turns(connection, filters))
+        totals = self._totals()
+        rows = max(1, totals[0])
+        return Looked(postings, _turns(self._connection, filters), Means(totals[1] / rows, totals[2] / rows))
+
+    def _side(self, index: Index, side: str, words: Sequence[str]) -> tuple[list[frozenset[int]], list[int]]:
+        """The turns in which each word stands on one side, and in how many it does; 0 where that is not known."""
+        connection = self._connection
+        # Under filters a word's frequency is not known beforehand, and all that pass are read.
+        counts = [0 if index.joined else index.count(connection, f"{side} : {word}") for word in words]
+        rare = {place for place, count in enumerate(counts) if count <= MAX_POSTINGS}
+        some = any(0 < count <= MAX_POSTINGS for count in counts) or bool(index.joined)
+        found = []
+        for place, word in enumerate(words):
+            needed = word if place in rare else "" if some else _with_another(words, place)
+            skipped = not needed or (not index.joined and not counts[place])
+            rows = [] if skipped else index.newest(connection, f"{side} : {needed}", MAX_POSTINGS)
+            found.append(frozenset(rows))
+        return found, counts
+
+    def _some(self, index: Index, column: str, words: Sequence[str]) -> list[frozenset[int]]:
+        """The newest turns in which each word stands in a column that seldom has any of them."""
+        # One look at all words spares one for each.
+        if not words or not index.newest(self._connection, f"{column} : {any_of(words)}", 1):
+            return [frozenset()] * len(words)
+        return [frozenset(index.newest(self._connection, f"{column} : {word}", MAX_POSTINGS)) for word in words]
+
+    def _having(self, found: Postings, word: str, person: int, reply: int) -> int:
+        """In how many turns a word was said: counted anew only where not all of them were read."""
+        if max(person, reply) > MAX_POSTINGS:
+            return Index("observations_fts").count(self._connection, f"{SPOKEN} : {word}")
+        return len(found.person | found.reply) or len(found.tools | found.dated)
 
     def outlines(self, ids: Collection[int], filters: Filters) -> dict[int, Outline]:
         """What is known of these turns, as far as they exist and pass the filters."""
         where, parameters = filters.sql("at", "session_id")
         sql = (
-            "SELECT o.id, session_id, at, chars, asks FROM json_each(?) AS wanted "  # noqa: S608 - our clause
-            f"CROSS JOIN turn_outlines o ON o.id = wanted.value WHERE {where}"
+            "SELECT o.id, session_id, at, sz FROM json_each(?) AS wanted "  # noqa: S608 - our clause
+            "CROSS JOIN turn_outlines o ON o.id = wanted.value "
+            f"CROSS JOIN observations_fts_docsize size ON size.id = o.id WHERE {where}"
         )
-        return {row[0]: Outline._make(row) for row in self._rows(sql, (json.dumps(list(ids)), *parameters))}
+        return {
+            row[0]: Outline(row[0], row[1], row[2], *_varints(row[3], 2))
+            for row in self._rows(sql, (json.dumps(list(ids)), *parameters))
+        }
+
+    def counts(self, needles: Sequence[Sequence[str]], rows: Sequence[int], ids: Collection[int]) -> list[Counts]:
+        """How often each needle stands in each of these turns; nothing for those too frequent to be counted.
+
+        FTS5 gives no count by itself, but its bm25 does: for one phrase it is a known function of the phrase's weighted
+        frequency in the row, and the weights keep the two sides apart.
+        """
+        totals = self._totals()
+        budget = COUNTED_ROWS
+        found: list[Counts] = [{} for _ in needles]
+        for place in sorted(range(len(needles)), key=lambda place: rows[place]):
+            budget -= rows[place]
+            if budget < 0:
+                break
+            for phrase in needles[place]:
+                for turn, (person, reply) in self._counted(phrase, ids, totals):
+                    before = found[place].get(turn, (0.0, 0.0))
+                    found[place][turn] = (before[0] + person, before[1] + reply)
+        return found
+
+    def _counted(
+        self, phrase: str, ids: Collection[int], totals: Sequence[int]
+    ) -> Iterator[tuple[int, tuple[float, float]]]:
+        having = Index("observations_fts").count(self._connection, f"{SPOKEN} : {phrase}")
+        if not having or not ids:
+            return
+        idf = math.log((totals[0] - having + 0.5) / (having + 0.5))
+        scale = (idf if idf > 0 else 1e-6) * (_K1 + 1)
+        mean = sum(totals[1:]) / totals[0]
+        rows = self._rows(
+            # The plus keeps SQLite from looking for each id by itself, which would count the phrase each time.
+            f"SELECT f.rowid, -bm25(observations_fts, 1, {_REPLY_UNIT}, 0, 0), sz FROM observations_fts f "  # noqa: S608
+            "CROSS JOIN observations_fts_docsize size ON size.id = f.rowid WHERE observations_fts MATCH ? "
+            "AND f.rowid BETWEEN ? AND ? AND +f.rowid IN (SELECT value FROM json_each(?))",
+            (f"{SPOKEN} : {phrase}", min(ids), max(ids), json.dumps(list(ids))),
+        )
+        for turn, score, size in rows:
+            share = score / scale
+            frequency = share * _K1 * (1 - _B + _B * sum(_varints(size, 4)) / mean) / (1 - share)
+            person = math.floor(frequency + _REPLY_UNIT / 2)
+            yield turn, (person, round((frequency - person) / _REPLY_UNIT))
+
+    def _totals(self) -> list[int]:
+        """FTS5's own totals: rows, then words by column (https://sqlite.org/fts5.html, the structure of its tables)."""
+        row = self._connection.execute("SELECT block FROM observations_fts_data WHERE id = 1").fetchone()
+        # An index that never had a row has no totals either.
+        return _varints(row[0], _TOTALS) if row and row[0] else [0] * _TOTALS
 
     def openings(self, ids: Collection[int], chars: int) -> list[Opening]:
         """How these turns begin."""
@@ -208,17 +312,21 @@ def _turns(connection: sqlite3.Connection, filters: Filters) -> int:
     return int(connection.execute(sql, parameters).fetchone()[0])
 
 
-def _needed(words: Sequence[str], place: int, rare: Sequence[int]) -> str:
-    """The expression for the turns that are worth reading for a word, empty if none is."""
-    if place in rare:
-        return words[place]
-    if rare:
-        return ""
+def _with_another(words: Sequence[str], place: int) -> str:
+    """The expression for the turns that have a word and another one of them."""
     others = [*words[:place], *words[place + 1 :]]
     return f"({words[place]} AND {any_of(others)})" if others else words[place]
 
 
-def _postings(connection: sqlite3.Connection, index: Index, word: str, count: int, *, tools: bool) -> Postings:
-    spoken = index.newest(connection, f"{SPOKEN} : {word}", MAX_POSTINGS) if word else []
-    by_tools = index.newest(connection, f"{TOOLS} : {word}", MAX_POSTINGS) if word and tools else []
-    return Postings(spoken, by_tools, max(count, len({*spoken, *by_tools})))
+def _varints(blob: bytes, number: int) -> list[int]:
+    """The first integers of a blob, as SQLite packs them: seven bits a byte, the last byte below 128."""
+    found: list[int] = []
+    value = 0
+    for byte in blob:
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:  # noqa: PLR2004 - the format
+            found.append(value)
+            if len(found) == number:
+                break
+            value = 0
+    return found

@@ -126,13 +126,26 @@ def test_other_scripts_and_the_syntax_of_the_index_are_words_like_any_other(
 
 async def test_learnings_and_turns_stand_in_one_list_with_the_learning_first(stores: Stores) -> None:
     turn = await stores.learn('FACT [t] The invoice format is PDF. | "invoice"', "The invoice format is PDF.")
-    await stores.turn("Something about an invoice, in many more words than the others have, as people write")
+    longer = "Something about an invoice, in many more words than the others have, as people write"
+    other = await stores.turn(longer)
     found = await find(stores, "what is the invoice format?")
-    assert names(found) == ["L1", f"T{turn}", f"T{turn + 1}"]
-    learning, raw, _ = found.hits
+    assert names(found) == ["L1", f"T{other}"]
+    learning, raw = found.hits
     assert (learning.type, learning.turn_id, learning.session_id) == ("FACT", turn, SESSION)
-    assert (raw.type, raw.turn_id) == ("TURN", turn)
-    assert raw.text == "User: The invoice format is PDF.\nAgent: Hi"
+    assert (raw.type, raw.turn_id) == ("TURN", other)
+    assert raw.text == f"User: {longer}\nAgent: Hi"
+
+
+async def test_a_learning_that_says_as_much_as_its_turn_stands_for_both(stores: Stores) -> None:
+    turn = await stores.learn('FACT [t] The invoice format is PDF. | "invoice"', "The invoice format is PDF.")
+    (hit,) = (await find(stores, "what is the invoice format?")).hits
+    assert (hit.kind, hit.id, hit.turn_id) == ("learning", 1, turn)
+    assert names(await find(stores, "invoice format type:TURN")) == [f"T{turn}"]
+
+
+async def test_a_learning_that_rests_on_nothing_does_not_stand_for_its_turn(stores: Stores) -> None:
+    turn = await stores.learn('FACT [t] The invoice format is PDF. | "never said"', "The invoice format is DOC.")
+    assert set(names(await find(stores, "invoice format"))) == {"L1", f"T{turn}"}
 
 
 async def test_a_turn_is_found_from_the_moment_it_is_written_by_its_words_reply_and_tools(stores: Stores) -> None:
@@ -171,11 +184,28 @@ async def test_what_was_superseded_stands_below_what_replaced_it(query: str, sto
     assert {hit.id: hit.superseded_by for hit in found.hits if hit.kind == "learning"}.items() >= {1: 3}.items()
 
 
-async def test_a_long_turn_is_shown_in_part(stores: Stores) -> None:
-    await stores.turn("needle " + "hay " * 10_000)
-    (hit,) = (await find(stores, "needle")).hits
-    assert len(hit.text) == SNIPPET_CHARS + 1
+async def test_of_a_long_turn_the_passage_that_answers_is_shown_marked_as_cut(stores: Stores) -> None:
+    hay = "Nothing of the kind was said. " * 300
+    await stores.turn("Write me a page.", f"{hay}The needle is in the drawer. {hay}")
+    (hit,) = (await find(stores, "where is the needle?")).hits
+    assert "The needle is in the drawer." in hit.text
+    assert hit.text.startswith("Agent: …")
     assert hit.text.endswith("…")
+    assert len(hit.text) <= SNIPPET_CHARS
+
+
+async def test_a_long_word_does_not_make_a_passage_longer(stores: Stores) -> None:
+    await stores.turn("needle " + "x" * 10_000)
+    (hit,) = (await find(stores, "needle")).hits
+    assert hit.text == f"User: needle {'x' * (SNIPPET_CHARS - len('User: needle '))}…"
+
+
+async def test_around_a_turn_more_of_it_is_shown_than_of_its_neighbours(stores: Stores) -> None:
+    for _ in range(3):
+        await stores.turn("Write me a page.", "hay " * 900)
+    before, turn, after = (await find(stores, "around:2")).hits
+    assert len(turn.text) > 3000
+    assert max(len(before.text), len(after.text)) < SNIPPET_CHARS
 
 
 # Filters
@@ -189,16 +219,16 @@ async def test_each_filter_keeps_only_what_fits(stores: Stores) -> None:
     await stores.batch('PREFERENCE [t1] dates short | "dates"\nFACT [t2] dates long | "dates"', 1, 3)
     await stores.projection.settle()
     turns_only = "dates type:TURN "
-    assert set(names(await find(stores, "dates"))) == {"L1", "L2", "T1", "T2", "T3"}
+    assert set(names(await find(stores, "dates"))) == {"L1", "L2", "T3"}
     assert names(await find(stores, "dates type:PREFERENCE")) == ["L1"]
     assert set(names(await find(stores, "dates type:preference type:fact"))) == {"L1", "L2"}
     assert set(names(await find(stores, turns_only))) == {"T1", "T2", "T3"}
-    assert set(names(await find(stores, "dates type:fact type:turn"))) == {"L2", "T1", "T2", "T3"}
+    assert set(names(await find(stores, "dates type:fact type:turn"))) == {"L2", "T1", "T3"}
     assert names(await find(stores, "dates type:BANANA")) == []
     assert set(names(await find(stores, turns_only + "since:2026-03-02"))) == {"T2", "T3"}
     assert set(names(await find(stores, turns_only + "before:2026-03-02"))) == {"T1"}
     assert names(await find(stores, turns_only + "since:2026-03-02 before:2026-03-03")) == ["T2"]
-    assert set(names(await find(stores, "dates session:other"))) == {"T2", "L2"}
+    assert set(names(await find(stores, "dates session:other"))) == {"L2"}
     assert names(await find(stores, "dates session:nobody")) == []
 
 
@@ -243,11 +273,11 @@ async def test_how_far_learnings_reach_and_what_waits_is_said_truthfully(stores:
 
 
 async def test_the_tool_tells_the_agent_hits_and_reach(stores: Stores) -> None:
-    await stores.learn('PREFERENCE [t] Dates are DD/MM. | "DD/MM"', "dates DD/MM", at=MARCH)
+    await stores.learn('PREFERENCE [t] Dates are DD/MM. | "DD/MM"', "dates DD/MM", "All right, long ones go", at=MARCH)
     await stores.learn('FACT [t] Dates are ISO. | "ISO"', "x", calls=[call("WebFetch", "ISO dates")])
     await stores.turn("nothing yet")
     (tool,) = memory_tools(MemoryView(stores.transcript, stores.memory, stores.files))
-    answer = await tool.handler({"query": "dates"})
+    answer = await tool.handler({"query": "long dates"})
     text = answer["content"][0]["text"]
     assert "PREFERENCE" in text
     assert f"turn 1, session {SESSION}] Dates are DD/MM." in text

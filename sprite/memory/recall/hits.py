@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sprite.database.learning_index import LearningHit
 from sprite.database.transcript import Observation
+from sprite.memory.recall.passage import CUT, PASSAGE_WORDS, best_passage
 from sprite.protocol.rows import SearchHit
 
-#: Of a turn, so much text is shown; `around:` and the turn itself have the rest.
+#: A turn up to this length is shown whole; of a longer one the passage that answers. `around:` widens it.
 SNIPPET_CHARS = 600
+#: Of the turn that `around:` names, so much is shown.
+AROUND_CHARS = 6000
+AROUND_WORDS = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +43,8 @@ def learning_hit(learning: LearningHit) -> SearchHit:
     )
 
 
-def turn_hit(turn: Observation) -> SearchHit:
-    """A turn as a hit, cut to a snippet."""
-    parts = {"User": turn.user_message, "Agent": turn.agent_response, "Tools": _tools(turn)}
-    text = "\n".join(f"{name}: {part}" for name, part in parts.items() if part)
-    text = text.encode("utf-8", "replace").decode()  # JSON can hold half a surrogate pair, what travels cannot
+def turn_hit(turn: Observation, weights: Mapping[str, float] | None = None, *, wide: bool = False) -> SearchHit:
+    """A turn as a hit; of a long one the passage with most of the weight (by stems), `wide` for much more of it."""
     return SearchHit(
         kind="turn",
         id=turn.id,
@@ -50,8 +52,28 @@ def turn_hit(turn: Observation) -> SearchHit:
         at=turn.timestamp,
         session_id=turn.session_id,
         turn_id=turn.id,
-        text=text if len(text) <= SNIPPET_CHARS else f"{text[:SNIPPET_CHARS]}…",
+        text=_shown(turn, weights or {}, wide=wide),
     )
+
+
+def _shown(turn: Observation, weights: Mapping[str, float], *, wide: bool) -> str:
+    text = ""
+    begins: list[tuple[int, str]] = []
+    for name, part in (("User", turn.user_message), ("Agent", turn.agent_response), ("Tools", _tools(turn))):
+        if part:
+            text += "\n" if text else ""
+            begins.append((len(text), name))
+            # JSON can hold half a surrogate pair, what travels cannot.
+            text += f"{name}: {part.encode('utf-8', 'replace').decode()}"
+    chars, words = (AROUND_CHARS, AROUND_WORDS) if wide else (SNIPPET_CHARS, PASSAGE_WORDS)
+    if len(text) <= chars:
+        return text
+    passage = best_passage(text, weights, words)
+    end = min(passage.end, passage.start + chars)
+    # Whose words they are is said also where they are cut out.
+    start, name = max(begin for begin in begins if begin[0] <= passage.start)
+    whose = f"{name}: {CUT}" if passage.start > start else ""
+    return f"{whose}{text[passage.start : end].strip()}{CUT if end < len(text) else ''}"
 
 
 def _tools(turn: Observation) -> str:

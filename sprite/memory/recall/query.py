@@ -17,6 +17,8 @@ from sprite.memory.recall.word_forms import forms
 #: The expression's length is bounded whatever is pasted into a search.
 MAX_TERMS = 32
 MAX_TERM_CHARS = 64
+#: Where no spaces say where words end, pairs of signs are looked for: 32 would cut a question in Chinese off.
+MAX_NEEDLES = 64
 
 _FILTER = re.compile(r"(?<!\S)(type|since|before|session|around):(\S+)", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
@@ -31,6 +33,15 @@ STOP_WORDS = frozenset(
     this those through to too under until up us very was we were what when where which while who whom why will with
     would you your""".split()
 )
+
+#: Words by which one asks about a talk: they stand in the question whatever it is about.
+ASKING_WORDS = frozenset(
+    """chat chats conversation conversations describe described detail details discuss discussed discussion
+    discussions earlier explain explained list listed mention mentioned mentioning mentions order previous previously
+    provide provided recall remember said say says summarise summarize summary talk talked talking told""".split()
+)
+#: "don't" leaves nothing to look for, "Ada's" and "they've" leave what stands before.
+_CONTRACTED = re.compile(r"\b\w+n['\u2019]t\b|(?<=\w)['\u2019](?:s|ve|ll|re|d|m)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,12 @@ class Query:
     @property
     def needles(self) -> list[tuple[str, ...]]:
         """What to look for: for each word the FTS5 phrases that stand for it, the word itself first."""
-        return [needle for term in self.terms for needle in _needles(term)][:MAX_TERMS]
+        return [needle for term in self.terms for needle in _needles(term)][:MAX_NEEDLES]
+
+    @property
+    def asking(self) -> list[bool]:
+        """For each of the needles whether it is a word of asking about a talk, not of what is asked about."""
+        return [term in ASKING_WORDS for term in self.terms for _ in _needles(term)][:MAX_NEEDLES]
 
     @property
     def empty(self) -> bool:
@@ -88,7 +104,8 @@ def parse_query(text: str) -> Query:
             words.append(found[0])
     words.append(text[end:])
     kinds = tuple(dict.fromkeys(types))[:MAX_TERMS]
-    return Query(significant(" ".join(words)), kinds, since, before, session, around)
+    said = " ".join(words)
+    return Query(significant(_CONTRACTED.sub(" ", said)) or significant(said), kinds, since, before, session, around)
 
 
 def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:

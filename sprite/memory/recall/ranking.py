@@ -1,15 +1,13 @@
-"""How well turns and learnings answer a question, from which of them hold its words (pure).
+"""How well turns and learnings answer a question, from which of them hold its words, and how often (pure).
 
-A word's weight is its rarity (Lucene's inverse document frequency, which is never negative), a text's score the
-share of the question's weight that it has, saturated by BM25's formula, with words that stand close by counted at
-less. A conversation says things once: who asks names the subject, who answers says "it".
+A turn has two sides, the person's words and the reply, each with its own length. A word's weight is its rarity
+(Lucene's inverse document frequency, which is never negative); what it counts in a turn is saturated by BM25's formula,
+with what is said close by added at less: a conversation says things once, who asks names the subject, who answers says
+"it". How much a turn needs those around it falls with its length, since a page stands alone.
 
-All numbers here are round figures, chosen on the four conversations of LoCoMo in the evaluation set, and none of them
-matters by itself: over 324 settings around these, recall at 5 / 10 / 20 was 73.1 to 76.7 / 80.4 to 83.6 / 87.0 to
-88.9 %. With the settings chosen on three conversations and measured on the fourth it was 76.6 / 83.2 / 88.2
-(benchmarks/bench_locomo.py --leave-one-out). Tried without gain: phrases of two words, a word's number within a turn,
-other weights for the date or for captions, turns with words of time for questions with "when", a turn after a question,
-fewer hits from one place, neighbours' scores added up instead of their words.
+One set of numbers for people who chat and for people with an assistant, all of them round, none chosen for one set of
+questions alone (benchmarks/bench_retrieval.py --leave-one-out). Tried without gain: passages, best sentence, words that
+stand close by, prefixes, rarity by side, words that occur together, recency, diversity, scores of whole sessions.
 """
 
 from __future__ import annotations
@@ -20,34 +18,44 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sprite.database.turn_index import Outline, Postings
+from sprite.database.turn_index import Counts, Means, Outline, Postings
 
+#: BM25's own; less than the usual 0.75 for length, since long turns do say more.
 K1 = 1.2
-B = 0.75
+B = 0.4
 #: What a word counts that stands so many turns before (-) or after (+) a turn of the same session.
-NEIGHBOURS = {-3: 0.1, -2: 0.25, -1: 0.5, 0: 1.0, 1: 0.4, 2: 0.2}
+NEIGHBOURS = {-3: 0.1, -2: 0.25, -1: 0.5, 1: 0.4, 2: 0.2}
 REACH = 3
+#: Words at which a turn needs those around it only by 1/e: an exchange of people has 20, an assistant's page 700.
+STANDS_ALONE = 300.0
+#: Below this share what stands close by is not worth counting exactly.
+COUNTED_SHARE = 0.05
 #: A word that only tools said: files and pages have every word sooner or later.
 TOOL_WORD = 0.3
+#: A word that names the turn's date: nobody said it.
+DATED = 0.5
+#: A word of asking about a talk ("mentioned", "list"): it stands in the question for another reason than its subject.
+ASKING = 0.5
 #: The subject of the conversation: words within so many turns on each side, and what they weigh beside the turn's own.
 SUBJECT_TURNS = 10
-SUBJECT_WEIGHT = 0.5
+SUBJECT_WEIGHT = 0.25
 SUBJECT_SATURATION = 2.0
-#: A turn whose speaker the question names, and one that ends with a question: it asks, where others answer.
+#: A turn whose speaker the question names.
 NAMED_SPEAKER = 1.5
-ASKS = 0.85
-#: Longer turns say more, slowly.
-LENGTH_POWER = 0.1
+#: Of turns that need each other, the longer ones say more, slowly.
+LENGTH_POWER = 0.2
 #: What a learning adds to the turn it cites.
 CITED = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Where the question's words stand: for each its weight, and the turns with what it counts there."""
+    """Where the question's words stand: for each its weight and its turns; `reply` is what one of a reply counts."""
 
     weights: list[float]
-    places: list[dict[int, float]]
+    places: list[Postings]
+    means: Means
+    reply: float
 
     @property
     def total(self) -> float:
@@ -55,11 +63,13 @@ class Words:
         return sum(self.weights) or 1.0
 
 
-def weigh(postings: Sequence[Postings], turns: int) -> Words:
+def weigh(postings: Sequence[Postings], turns: int, means: Means, asking: Sequence[bool]) -> Words:
     """Weights and places of a question's words among so many turns."""
-    weights = [weight(turns, found.turns) for found in postings]
-    places = [{**dict.fromkeys(found.tools, TOOL_WORD), **dict.fromkeys(found.spoken, 1.0)} for found in postings]
-    return Words(weights, places)
+    weights = [
+        weight(turns, found.turns) * (ASKING if asks else 1.0) for found, asks in zip(postings, asking, strict=True)
+    ]
+    # What is said at length is worth less a word; of people who chat both sides are worth the same.
+    return Words(weights, list(postings), means, min(1.0, means.person / means.reply) if means.reply else 1.0)
 
 
 def weight(texts: int, having: int) -> float:
@@ -68,21 +78,38 @@ def weight(texts: int, having: int) -> float:
 
 
 def seeds(words: Words, number: int) -> list[int]:
-    """The turns with most of the question's weight; the newest of equals."""
+    """The turns with most of the question's weight, by which words they have; the newest of equals."""
     own: dict[int, float] = {}
-    for word_weight, places in zip(words.weights, words.places, strict=True):
-        for turn, count in places.items():
-            own[turn] = own.get(turn, 0.0) + word_weight * count
-    # Weights are added in the same order for every turn, so that equals are equal to the last bit.
-    return [turn for _, turn in heapq.nlargest(number, zip(own.values(), own.keys(), strict=True))]
+    reply = words.reply
+    for word_weight, found in zip(words.weights, words.places, strict=True):
+        both = found.person & found.reply
+        other = (found.tools | found.dated) - found.person - found.reply
+        for turns, count in (
+            (found.person - both, 1.0),
+            (found.reply - both, reply),
+            (both, 1.0 + reply),
+            (other, TOOL_WORD * reply),
+        ):
+            worth = word_weight * count / (count + K1)
+            for turn in turns:
+                own[turn] = own.get(turn, 0.0) + worth
+    return best(own, number)
+
+
+def best(scores: Mapping[int, float], number: int) -> list[int]:
+    """The best of them, the newest of equals: weights are added in the same order for every one of them."""
+    return [key for _, key in heapq.nlargest(number, zip(scores.values(), scores.keys(), strict=True))]
 
 
 def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
     """The share of the question that each turn has by itself."""
     shares, total = dict.fromkeys(turns, 0.0), words.total
-    for word_weight, places in zip(words.weights, words.places, strict=True):
-        for turn in places.keys() & shares.keys():
-            shares[turn] += word_weight * places[turn] / total
+    for word_weight, found in zip(words.weights, words.places, strict=True):
+        spoken = found.person | found.reply | found.dated
+        for turn in spoken & shares.keys():
+            shares[turn] += word_weight / total
+        for turn in (found.tools - spoken) & shares.keys():
+            shares[turn] += word_weight * TOOL_WORD / total
     return shares
 
 
@@ -91,53 +118,100 @@ def with_neighbours(turns: Iterable[int], reach: int) -> set[int]:
     return {turn + step for turn in turns for step in range(-reach, reach + 1)}
 
 
-def score_turns(words: Words, anchors: set[int], outlines: Mapping[int, Outline]) -> dict[int, float]:
-    """The share of the question that each anchor has, with its neighbours; `outlines` has both."""
+def presence(words: Words, turns: Collection[int]) -> list[Counts]:
+    """Counts of 0 and 1: all that is known from where words stand."""
+    wanted = set(turns)
+    return [
+        {
+            turn: (float(turn in found.person), float(turn in found.reply))
+            for turn in (found.person | found.reply) & wanted
+        }
+        for found in words.places
+    ]
+
+
+def needs_others(outline: Outline) -> float:
+    """How much a turn needs the turns around it, from 1 (it says next to nothing) to 0."""
+    return math.exp(-(outline.person + outline.reply) / STANDS_ALONE)
+
+
+def worth_counting(turns: Iterable[int], outlines: Mapping[int, Outline]) -> set[int]:
+    """Turns, and those around them that have a say in their scores."""
+    found = set()
+    for turn in turns:
+        found.add(turn)
+        needs, session = needs_others(outlines[turn]), outlines[turn].session_id
+        for step, share in NEIGHBOURS.items():
+            other = outlines.get(turn + step)
+            if other is not None and other.session_id == session and share * needs >= COUNTED_SHARE:
+                found.add(turn + step)
+    return found
+
+
+def score_turns(
+    words: Words, counts: Sequence[Counts], turns: Collection[int], outlines: Mapping[int, Outline]
+) -> dict[int, float]:
+    """The share of the question that each turn has, with its neighbours; `outlines` has both."""
+    scores = {turn: 0.0 for turn in turns if turn in outlines}
+    needs = {turn: needs_others(outlines[turn]) for turn in scores}
     sessions = {turn: outline.session_id for turn, outline in outlines.items()}
-    chars = {turn: outline.chars for turn, outline in outlines.items()}
     session_of, steps = sessions.get, list(NEIGHBOURS.items())
-    lengths = {
-        anchor: sum(chars[anchor + step] for step, _ in steps if session_of(anchor + step) == sessions[anchor])
-        for anchor in anchors & sessions.keys()
-    }
-    average = sum(lengths.values()) / max(1, len(lengths)) or 1.0
-    norms = {anchor: K1 * (1 - B + B * length / average) for anchor, length in lengths.items()}
-    scores = dict.fromkeys(lengths, 0.0)
-    for word_weight, places in zip(words.weights, words.places, strict=True):
-        counts: dict[int, float] = {}
-        # By turn, not by anchor: most words stand in few turns.
-        for turn in places.keys() & sessions.keys():
-            session, here = sessions[turn], places[turn]
+    for word_weight, amounts in zip(words.weights, _amounts(words, counts, outlines), strict=True):
+        near: dict[int, float] = {}
+        # By turn, not by the turn beside it: most words stand in few turns.
+        for turn, amount in amounts.items():
+            session = sessions[turn]
             for step, share in steps:
                 if session_of(turn - step) == session:
-                    counts[turn - step] = counts.get(turn - step, 0.0) + share * here
-        for anchor in scores.keys() & counts.keys():
-            scores[anchor] += word_weight * (K1 + 1) * counts[anchor] / (counts[anchor] + norms[anchor])
+                    near[turn - step] = near.get(turn - step, 0.0) + share * amount
+        for turn in scores.keys() & (amounts.keys() | near.keys()):
+            count = amounts.get(turn, 0.0) + needs[turn] * near.get(turn, 0.0)
+            scores[turn] += word_weight * (K1 + 1) * count / (count + K1)
     total = words.total
-    return {anchor: score / total for anchor, score in scores.items()}
+    return {turn: score / total for turn, score in scores.items()}
 
 
-def score_subject(words: Words, turns: Sequence[int]) -> dict[int, float]:
+def _amounts(words: Words, counts: Sequence[Counts], outlines: Mapping[int, Outline]) -> list[dict[int, float]]:
+    """For each word what it counts in the turns that have it, for how long they are."""
+    person_mean, reply_mean = words.means.person or 1.0, words.means.reply or 1.0
+    amounts = []
+    for found, counted in zip(words.places, counts, strict=True):
+        amount: dict[int, float] = {}
+        for turn in counted.keys() | ((found.tools | found.dated) & outlines.keys()):
+            if turn not in outlines:
+                continue
+            outline = outlines[turn]
+            person, reply = counted.get(turn, (0.0, 0.0))
+            if turn in found.tools:
+                reply += TOOL_WORD
+            amount[turn] = (
+                person / (1 - B + B * outline.person / person_mean)
+                + words.reply * reply / (1 - B + B * outline.reply / reply_mean)
+                + (DATED if turn in found.dated else 0.0)
+            )
+        amounts.append(amount)
+    return amounts
+
+
+def score_subject(words: Words, turns: Sequence[int], outlines: Mapping[int, Outline]) -> dict[int, float]:
     """The share of the question that the conversation around each turn has, weighed to be added to its own."""
     scores = dict.fromkeys(turns, 0.0)
-    for word_weight, places in zip(words.weights, words.places, strict=True):
-        ordered = sorted(places)
+    for word_weight, found in zip(words.weights, words.places, strict=True):
+        ordered = sorted(found.person | found.reply)
+        if not ordered:
+            continue
         for turn in turns:
             count = bisect_right(ordered, turn + SUBJECT_TURNS) - bisect_left(ordered, turn - SUBJECT_TURNS)
             scores[turn] += word_weight * count / (count + SUBJECT_SATURATION)
-    total = words.total
-    return {turn: SUBJECT_WEIGHT * score / total for turn, score in scores.items()}
+    factor = SUBJECT_WEIGHT * (K1 + 1) / words.total
+    return {turn: factor * needs_others(outlines[turn]) ** 3 * score for turn, score in scores.items()}
 
 
-def standing(outline: Outline, average_chars: float, *, named: bool) -> float:
+def standing(outline: Outline, means: Means, *, named: bool) -> float:
     """The factor by which a turn's own nature counts, whatever is asked."""
-    length: float = ((outline.chars or 1) / (average_chars or 1.0)) ** LENGTH_POWER
-    return length * (NAMED_SPEAKER if named else 1.0) * (ASKS if outline.asks else 1.0)
-
-
-def average_chars(outlines: Mapping[int, Outline]) -> float:
-    """The mean length of turns."""
-    return sum(outline.chars for outline in outlines.values()) / max(1, len(outlines))
+    share = max(1, outline.person + outline.reply) / ((means.person + means.reply) or 1.0)
+    length: float = share ** (LENGTH_POWER * needs_others(outline))
+    return length * (NAMED_SPEAKER if named else 1.0)
 
 
 def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], texts: int) -> dict[int, float]:
@@ -150,3 +224,13 @@ def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], t
             if text in lengths:
                 scores[text] += word_weight * (K1 + 1) / (1 + K1 * (1 - B + B * lengths[text] / average))
     return {text: score / (sum(weights) or 1.0) for text, score in scores.items()}
+
+
+def have_most(postings: Sequence[Sequence[int]], texts: int, number: int) -> list[int]:
+    """The short texts with most of the question's weight; the newest of equals."""
+    own: dict[int, float] = {}
+    for found in postings:
+        word_weight = weight(texts, len(found))
+        for text in found:
+            own[text] = own.get(text, 0.0) + word_weight
+    return best(own, number)

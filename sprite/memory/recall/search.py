@@ -5,7 +5,6 @@ Reads memory.db and transcript.db; writes nothing.
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from sprite.memory.recall.hits import (
     learning_hit,
     turn_hit,
 )
+from sprite.memory.recall.passage import stems, stems_in
 from sprite.memory.recall.query import (
     Query,
     parse_query,
@@ -49,6 +49,11 @@ SUPERSEDED = 0.4
 QUESTION_WORDS = 3
 #: Who speaks stands before the first colon of a turn, within so many characters.
 OPENING_CHARS = 80
+#: A learning stands for its turn where it leaves out no more than this of what the turn has of the question; looked
+#: for among so many times the hits wanted.
+LEFT_OUT = 0.1
+TOLD_AMONG = 2
+RELIABLE = 0.5
 
 #: Scores are compared to nine digits.
 TIE_BREAK = 2e-9
@@ -61,7 +66,9 @@ async def search(transcript: TranscriptDB, memory: MemoryDB, text: str, limit: i
     limit = max(1, min(limit, MAX_LIMIT))
     query = parse_query(text)
     if query.around is not None:
-        hits = [turn_hit(turn) for turn in await transcript.conversation(query.around, AROUND)]
+        weights = {stem: 1.0 for needle in query.needles for stem in stems(needle)}
+        around = await transcript.conversation(query.around, AROUND)
+        hits = [turn_hit(turn, weights, wide=turn.id == query.around) for turn in around]
     elif query.needles:
         hits = await _fitting(transcript, memory, query, limit)
     else:
@@ -97,7 +104,7 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     # A learning points at its turn also where only turns are wanted.
     fitting = learnings or replace(query.filters, types=())
     learned, scores = await memory.index.ask(lambda look: _learnings(look, query, fitting, limit, pool))
-    said = Said({}, {}, {})
+    said = Said({}, {}, {}, {})
     if turns is not None:
         cited = _cited(learned, scores)
         said = await transcript.index.ask(lambda look: _turns(look, query, cited, pool))
@@ -105,10 +112,12 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
     if learnings is not None:
         ranked += [_ranked(learning, scores[learning.id], said) for learning in learned.values()]
     ranked.sort(key=lambda hit: (-round(hit.score, 9), not hit.learned, -hit.at, -hit.id))
+    if learnings is not None:
+        ranked = await _once(transcript, learned, ranked, said, limit)
     chosen = _one_a_turn(ranked, limit)
     shown = await transcript.observations_of([hit.id for hit in chosen if not hit.learned])
     return [
-        learning_hit(learned[hit.id]) if hit.learned else turn_hit(shown[hit.id])
+        learning_hit(learned[hit.id]) if hit.learned else turn_hit(shown[hit.id], said.weights)
         for hit in chosen
         if hit.learned or hit.id in shown
     ]
@@ -116,11 +125,15 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Turns that fit: their scores, how much of the question each has in its own words, and when they were."""
+    """Turns that fit: their scores, how much of the question each has in its own words, and when they were.
+
+    `weights` is what the question's words weigh, by stem.
+    """
 
     scores: dict[int, float]
     own: dict[int, float]
     at: dict[int, float]
+    weights: dict[str, float]
 
 
 class Ranked(NamedTuple):
@@ -155,6 +168,33 @@ def _ranked(learning: LearningHit, score: float, said: Said) -> Ranked:
     return Ranked(score, True, learning.created_at, learning.id, turn)
 
 
+async def _once(
+    transcript: TranscriptDB, learned: Mapping[int, LearningHit], ranked: Sequence[Ranked], said: Said, limit: int
+) -> list[Ranked]:
+    """Ranked hits; a learning that says as much of the question as its turn stands for both, in the higher place."""
+    head = ranked[: TOLD_AMONG * limit]
+    turns = {hit.id for hit in head if not hit.learned}
+    telling = [hit for hit in head if hit.learned and hit.turn in turns and _reliable(learned[hit.id])]
+    shown = await transcript.observations_of([hit.turn for hit in telling if hit.turn is not None])
+    told: dict[int, Ranked] = {}
+    for hit in telling:
+        turn = hit.turn
+        if turn in shown and turn is not None and turn not in told:
+            words = stems_in(f"{shown[turn].user_message}\n{shown[turn].agent_response}")
+            of_turn = {stem for stem in said.weights if stem in words}
+            missing = of_turn - stems_in(learned[hit.id].content)
+            if sum(said.weights[stem] for stem in missing) <= LEFT_OUT * sum(said.weights[stem] for stem in of_turn):
+                told[turn] = hit
+    once = [hit if hit.learned else told.get(hit.id, hit) for hit in ranked]
+    return list(dict.fromkeys(once))
+
+
+def _reliable(learning: LearningHit) -> bool:
+    """Whether a learning may stand for its turn: nothing replaced it, and it rests on what the two of them said."""
+    said = learning.origin in {"user", "assistant"}
+    return said and learning.superseded_by is None and learning.confidence >= RELIABLE
+
+
 def _one_a_turn(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
     """The best of them; where not all have room, those that tell a turn again make room for other turns."""
     seen: set[int] = set()
@@ -180,11 +220,7 @@ def _learnings(
         scores = {key: score - place * TIE_BREAK for place, (key, score) in enumerate(looked.best)}
         learned = look.learnings(scores)
     else:
-        words = ranking.Words(
-            [ranking.weight(looked.learnings, len(found)) for found in looked.postings],
-            [dict.fromkeys(found, 1.0) for found in looked.postings],
-        )
-        learned = look.learnings(ranking.seeds(words, pool))
+        learned = look.learnings(ranking.have_most(looked.postings, looked.learnings, pool))
         lengths = {key: len(learning.content) for key, learning in learned.items()}
         scores = ranking.score_texts(looked.postings, lengths, looked.learnings)
     if filters == Filters():
@@ -228,31 +264,38 @@ def _valid_first(learned: Mapping[int, LearningHit], scores: Mapping[int, float]
 
 def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) -> Said:
     """Turns that fit the question."""
-    looked = look.look_up(query.needles, query.filters)
-    words = ranking.weigh(looked.postings, looked.turns)
+    needles = query.needles
+    looked = look.look_up(needles, query.filters)
+    words = ranking.weigh(looked.postings, looked.turns, looked.means, query.asking)
     anchors = ranking.with_neighbours(ranking.seeds(words, pool), NEAR)
-    anchors.update(heapq.nlargest(MIN_POOL // POOL, cited, key=lambda turn: cited[turn]))
+    anchors.update(ranking.best(cited, pool))
     outlines = look.outlines(ranking.with_neighbours(anchors, ranking.REACH), query.filters)
-    scores = ranking.score_turns(words, anchors, outlines)
+    counts = ranking.presence(words, outlines)
+    scores = ranking.score_turns(words, counts, anchors, outlines)
     lifts = {turn: ranking.CITED * cited.get(turn, 0.0) for turn in scores}
     own = ranking.own_shares(words, scores)
     asked = len(looked.postings) >= QUESTION_WORDS
     fitting = [turn for turn in scores if scores[turn] + lifts[turn] and (asked or own[turn] or turn in cited)]
-    candidates = heapq.nlargest(pool, fitting, key=lambda turn: scores[turn] + lifts[turn])
-    subject = ranking.score_subject(words, candidates)
+    candidates = ranking.best({turn: scores[turn] + lifts[turn] for turn in fitting}, pool)
+    counted = look.counts(
+        needles, [found.turns for found in looked.postings], ranking.worth_counting(candidates, outlines)
+    )
+    counts = [present | exact for present, exact in zip(counts, counted, strict=True)]
+    scores = ranking.score_turns(words, counts, candidates, outlines)
+    subject = ranking.score_subject(words, candidates, outlines)
     openings = look.openings(candidates, OPENING_CHARS)
     named = _speakers_named(query, openings)
-    average = ranking.average_chars(outlines)
     # The same words fit as well wherever they stand: equals, of which the newest comes first.
-    words_of = {o.id: (o.user_message, o.agent_response, outlines[o.id].chars) for o in openings}
-    best: dict[tuple[str, str, int], float] = {}
+    words_of = {o.id: (o.user_message, o.agent_response, outlines[o.id][3:]) for o in openings}
+    best: dict[tuple[str, str, tuple[int, int]], float] = {}
     for turn, said in words_of.items():
         best[said] = max(scores[turn] + subject[turn], best.get(said, 0.0))
     ranked = {
-        turn: (best[said] + lifts[turn]) * ranking.standing(outlines[turn], average, named=turn in named)
+        turn: (best[said] + lifts[turn]) * ranking.standing(outlines[turn], looked.means, named=turn in named)
         for turn, said in words_of.items()
     }
-    return Said(ranked, own, {turn: outlines[turn].at for turn in ranked})
+    weights = {stem: value for needle, value in zip(needles, words.weights, strict=True) for stem in stems(needle)}
+    return Said(ranked, own, {turn: outlines[turn].at for turn in ranked}, weights)
 
 
 def _speakers_named(query: Query, openings: Iterable[Opening]) -> set[int]:
