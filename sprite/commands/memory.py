@@ -34,11 +34,14 @@ async def search(settings: Settings, arguments: argparse.Namespace) -> int:
                 "hits": msgspec.to_builtins(found.hits),
                 "indexed_through": found.indexed_through,
                 "waiting": found.waiting,
+                "notes": found.notes,
             }
         )
     else:
         for hit in found.hits:
             say(_hit_line(hit))
+        for note in found.notes:
+            say(note)
         say(f"{len(found.hits) or 'No'} hit(s). Learnings reach up to turn {found.indexed_through}; "
             f"{found.waiting} newer turn(s) wait to be curated.")  # fmt: skip
     return 0 if found.hits else 1

@@ -265,6 +265,28 @@ class TurnLook:
         # An index that never had a row has no totals either.
         return _varints(row[0], _TOTALS) if row and row[0] else [0] * _TOTALS
 
+    def vocabulary(self, initial: str) -> list[tuple[str, int]]:
+        """The stems of all turns that begin so, each with how many turns have it."""
+        connection = self._connection
+        # FTS5 shows its vocabulary through a table alone: a temporary one, which an ordinary reader may not make.
+        connection.execute("PRAGMA query_only=OFF")
+        try:
+            connection.execute(
+                "CREATE VIRTUAL TABLE IF NOT EXISTS temp.turn_words USING fts5vocab(main, observations_fts, row)"
+            )
+        finally:
+            connection.execute("PRAGMA query_only=ON")
+        rows = self._rows(
+            "SELECT term, doc FROM temp.turn_words WHERE term >= ?1 AND term < ?2", (initial, chr(ord(initial) + 1))
+        )
+        return [(term, turns) for term, turns in rows]
+
+    def text_with(self, stem: str) -> str:
+        """What was said in the newest turn that has a stem, empty if none."""
+        newest = _filtered(Filters()).newest(self._connection, f'{SPOKEN} : "{stem}"', 1)
+        sql = "SELECT user_message || ' ' || agent_response FROM observations WHERE id = ?"
+        return next((row[0] for turn in newest for row in self._rows(sql, (turn,))), "")
+
     def openings(self, ids: Collection[int], chars: int) -> list[Opening]:
         """How these turns begin."""
         rows = self._rows(

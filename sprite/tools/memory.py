@@ -49,8 +49,8 @@ def describe(found: Found) -> str:
     """Returns hits as the agent reads them, and up to which turn there are learnings."""
     reach = f"Learnings exist up to turn {found.indexed_through}; {found.waiting} newer turn(s) are not curated yet."
     if not found.hits:
-        return f"Nothing found. {reach}"
-    return "\n".join([*(_line(hit) for hit in found.hits), reach])
+        return " ".join(["Nothing found.", *found.notes, reach])
+    return "\n".join([*(_line(hit) for hit in found.hits), *found.notes, reach])
 
 
 def _line(hit: SearchHit) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -246,6 +247,51 @@ async def test_around_shows_the_conversation_around_a_turn_in_its_order(stores: 
     assert names(found) == [f"T{n}" for n in range(5, 16)]
     assert names(await find(stores, "around:1")) == [f"T{n}" for n in range(1, 7)]
     assert names(await find(stores, "around:999")) == []
+
+
+async def test_a_filter_that_leaves_nothing_is_named(stores: Stores) -> None:
+    await stores.turn("dates are short", at=MARCH)
+    assert (await find(stores, "dates session:nobody")).notes == (
+        "The filter session:nobody leaves nothing; without it there are hits.",
+    )
+    assert "type:BANANA" in (await find(stores, "dates type:banana")).notes[0]
+    (note,) = (await find(stores, "dates type:FACT since:2027-01-01")).notes
+    assert note == "The filters type:FACT, since: leave nothing; without them there are hits."
+    assert (await find(stores, "zeppelin session:nobody")).notes == ()
+    assert (await find(stores, "around:99")).notes == ("There is no turn 99.",)
+    assert "session:nobody leaves nothing" in describe(await find(stores, "dates session:nobody"))
+
+
+# Spelling and time
+
+
+async def test_a_misspelled_word_is_looked_for_as_the_log_spells_it_and_that_is_said(stores: Stores) -> None:
+    turn = await stores.turn("Please send the Invoices to Volvo")
+    found = await find(stores, "invocie")
+    assert (names(found), found.notes) == ([f"T{turn}"], ("also: invoices",))
+    assert "also: invoices" in describe(found)
+
+
+async def test_an_unknown_word_is_no_filter(stores: Stores) -> None:
+    for _ in range(3):
+        await stores.turn("Please send the invoice to Volvo", "")
+    found = await find(stores, "zeppelin invocie Volvo")
+    assert (len(found.hits), found.notes) == (3, ())
+
+
+async def test_last_week_is_the_days_of_that_week_without_saying_so(stores: Stores) -> None:
+    now = time.time()
+    for weeks in (4, 3, 2, 1, 0):
+        await stores.turn("The roof is leaking", at=now - weeks * 7 * DAY)
+    assert names(await find(stores, "what did I say about the roof last week?"))[0] == "T4"
+    assert names(await find(stores, "what was last week?")) == ["T4"]
+
+
+async def test_the_first_and_the_latest_of_a_kind_come_first(stores: Stores) -> None:
+    for day in range(4):
+        await stores.turn(f"I went to the dentist, visit {day}", at=MARCH + day * DAY)
+    assert names(await find(stores, "when was the first time at the dentist?"))[0] == "T1"
+    assert names(await find(stores, "when was I at the dentist most recently?"))[0] == "T4"
 
 
 # Bounds and honesty

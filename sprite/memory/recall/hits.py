@@ -21,11 +21,15 @@ AROUND_WORDS = 900
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet."""
+    """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
+
+    `notes` say what else was looked for, or which filter left nothing.
+    """
 
     hits: list[SearchHit]
     indexed_through: int
     waiting: int
+    notes: tuple[str, ...] = ()
 
 
 def learning_hit(learning: LearningHit) -> SearchHit:

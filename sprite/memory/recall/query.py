@@ -7,11 +7,12 @@ Filters stand inside the query: `type:PREFERENCE`, `since:2026-11-01`, `before:2
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sprite.database.full_text import UNSPACED, Filters, phrase
+from sprite.memory.recall.when import NO_TIME, When, when_asked
 from sprite.memory.recall.word_forms import forms
 
 #: The expression's length is bounded whatever is pasted into a search.
@@ -19,6 +20,8 @@ MAX_TERMS = 32
 MAX_TERM_CHARS = 64
 #: Where no spaces say where words end, pairs of signs are looked for: 32 would cut a question in Chinese off.
 MAX_NEEDLES = 64
+#: When a question is about is looked for so far into it.
+MAX_TIMED_CHARS = 1000
 
 _FILTER = re.compile(r"(?<!\S)(type|since|before|session|around):(\S+)", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
@@ -46,7 +49,10 @@ _CONTRACTED = re.compile(r"\b\w+n['\u2019]t\b|(?<=\w)['\u2019](?:s|ve|ll|re|d|m)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is searched for: `terms` in their order, and the filters (times in Unix seconds)."""
+    """What is searched for: `terms` in their order, and the filters (times in Unix seconds).
+
+    `also` are other spellings to look for, each with the term that it is near to.
+    """
 
     terms: tuple[str, ...]
     types: tuple[str, ...] = ()
@@ -54,6 +60,8 @@ class Query:
     before: float | None = None
     session: str | None = None
     around: int | None = None
+    when: When = NO_TIME
+    also: tuple[tuple[str, str], ...] = ()
 
     @property
     def filters(self) -> Filters:
@@ -63,12 +71,32 @@ class Query:
     @property
     def needles(self) -> list[tuple[str, ...]]:
         """What to look for: for each word the FTS5 phrases that stand for it, the word itself first."""
-        return [needle for term in self.terms for needle in _needles(term)][:MAX_NEEDLES]
+        return [needle for needle, _ in self._looked_for]
 
     @property
     def asking(self) -> list[bool]:
         """For each of the needles whether it is a word of asking about a talk, not of what is asked about."""
-        return [term in ASKING_WORDS for term in self.terms for _ in _needles(term)][:MAX_NEEDLES]
+        return [term in ASKING_WORDS for _, term in self._looked_for]
+
+    @property
+    def _looked_for(self) -> list[tuple[tuple[str, ...], str]]:
+        """Each needle with the term it stands for."""
+        others: dict[str, tuple[str, ...]] = {}
+        for term, other in self.also:
+            others[term] = (*others.get(term, ()), phrase(other))
+        return [(needle + others.get(term, ()), term) for term in self._named for needle in _needles(term)][
+            :MAX_NEEDLES
+        ]
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        """The terms without "last week" and the like, which turns of that week do not say."""
+        return tuple(term for term in self.terms if term not in self.when.words)
+
+    def unknown(self, having: Sequence[int]) -> list[str]:
+        """The terms of which no needle stands in any turn; `having` is in how many turns each needle does."""
+        known = {term for (_, term), turns in zip(self._looked_for, having, strict=True) if turns}
+        return [term for term in self._named if term not in known]
 
     @property
     def empty(self) -> bool:
@@ -76,8 +104,8 @@ class Query:
         return self == Query(())
 
 
-def parse_query(text: str) -> Query:
-    """Reads a query; a filter that makes no sense is searched for as words."""
+def parse_query(text: str, now: datetime | None = None) -> Query:
+    """Reads a query; a filter that makes no sense is searched for as words. `now` has the person's zone."""
     types: list[str] = []
     since: float | None = None
     before: float | None = None
@@ -105,7 +133,9 @@ def parse_query(text: str) -> Query:
     words.append(text[end:])
     kinds = tuple(dict.fromkeys(types))[:MAX_TERMS]
     said = " ".join(words)
-    return Query(significant(_CONTRACTED.sub(" ", said)) or significant(said), kinds, since, before, session, around)
+    terms = significant(_CONTRACTED.sub(" ", said)) or significant(said)
+    when = NO_TIME if now is None else when_asked(said[:MAX_TIMED_CHARS], now)
+    return Query(terms, kinds, since, before, session, around, when)
 
 
 def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:

@@ -45,7 +45,9 @@ NAMED_SPEAKER = 1.5
 #: Of turns that need each other, the longer ones say more, slowly.
 LENGTH_POWER = 0.2
 #: What a learning adds to the turn it cites.
-CITED = 0.3
+CITED = 0.8
+#: A turn of the time that the question is about; of turns that fit alike, the first or the latest where that is asked.
+IN_TIME = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ def weight(texts: int, having: int) -> float:
     return math.log1p((max(texts - having, 0) + 0.5) / (having + 0.5))
 
 
-def seeds(words: Words, number: int) -> list[int]:
-    """The turns with most of the question's weight, by which words they have; the newest of equals."""
+def seeds(words: Words) -> dict[int, float]:
+    """How much of the question's weight turns have, by which words stand in them."""
     own: dict[int, float] = {}
     reply = words.reply
     for word_weight, found in zip(words.weights, words.places, strict=True):
@@ -93,7 +95,7 @@ def seeds(words: Words, number: int) -> list[int]:
             worth = word_weight * count / (count + K1)
             for turn in turns:
                 own[turn] = own.get(turn, 0.0) + worth
-    return best(own, number)
+    return own
 
 
 def best(scores: Mapping[int, float], number: int) -> list[int]:
@@ -212,6 +214,15 @@ def standing(outline: Outline, means: Means, *, named: bool) -> float:
     share = max(1, outline.person + outline.reply) / ((means.person + means.reply) or 1.0)
     length: float = share ** (LENGTH_POWER * needs_others(outline))
     return length * (NAMED_SPEAKER if named else 1.0)
+
+
+def by_time(turns: Mapping[int, float], at: Mapping[int, float], *, first: bool) -> dict[int, float]:
+    """A factor for each scored turn, the larger the nearer it is to the first or the latest that fit about as well."""
+    most = max(turns.values(), default=0.0)
+    fitting = sorted((turn for turn, score in turns.items() if score >= most / 2), key=lambda turn: at[turn])
+    ordered = fitting[::-1] if first else fitting
+    step = (IN_TIME - 1) / max(1, len(ordered) - 1)
+    return {turn: 1 + step * place for place, turn in enumerate(ordered)}
 
 
 def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], texts: int) -> dict[int, float]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import NamedTuple
 
 from sprite.database.full_text import Filters
 from sprite.database.learning_index import LearningHit, LearningLook
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
-from sprite.database.turn_index import Opening, TurnLook
+from sprite.database.turn_index import MAX_POSTINGS, Opening, TurnLook
 from sprite.memory.recall import ranking
 from sprite.memory.recall.hits import (
     Found,
@@ -26,6 +27,7 @@ from sprite.memory.recall.query import (
     Query,
     parse_query,
 )
+from sprite.memory.recall.spelling import as_written, may_be_misspelled, near_spellings
 from sprite.protocol.rows import SearchHit
 
 DEFAULT_LIMIT = 10
@@ -55,6 +57,10 @@ LEFT_OUT = 0.1
 TOLD_AMONG = 2
 RELIABLE = 0.5
 
+#: With fewer hits, words that nobody ever used are looked for in other spellings, so many words at most.
+FEW = 3
+MAX_RESPELLED = 4
+
 #: Scores are compared to nine digits.
 TIE_BREAK = 2e-9
 
@@ -64,17 +70,68 @@ TURN = "TURN"
 async def search(transcript: TranscriptDB, memory: MemoryDB, text: str, limit: int = DEFAULT_LIMIT) -> Found:
     """Finds what fits a question in natural language, best first; `limit` is kept between 1 and 100."""
     limit = max(1, min(limit, MAX_LIMIT))
-    query = parse_query(text)
+    query = parse_query(text, datetime.now().astimezone())
+    notes: tuple[str, ...] = ()
     if query.around is not None:
         weights = {stem: 1.0 for needle in query.needles for stem in stems(needle)}
         around = await transcript.conversation(query.around, AROUND)
         hits = [turn_hit(turn, weights, wide=turn.id == query.around) for turn in around]
-    elif query.needles:
-        hits = await _fitting(transcript, memory, query, limit)
+        if not hits:
+            notes = (f"There is no turn {query.around}.",)
     else:
-        hits = [] if query.empty else await _newest(transcript, memory, query, limit)
+        hits = await _hits(transcript, memory, query, limit)
+        if len(hits) < FEW and query.needles:
+            nearer = await _with_near_spellings(transcript, query)
+            if nearer.also:
+                hits = await _hits(transcript, memory, nearer, limit)
+                notes = (f"also: {', '.join(dict.fromkeys(other for _, other in nearer.also))}",) if hits else ()
+        if not hits:
+            notes = await _emptying(transcript, memory, query)
     through, waiting = await transcript.reach()
-    return Found(hits, through, waiting)
+    return Found(hits, through, waiting, notes)
+
+
+async def _hits(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
+    if query.needles:
+        return await _fitting(transcript, memory, query, limit)
+    if query.empty:
+        return []
+    if query.when.since is not None:  # nothing but "last week" is left of the question
+        query = replace(query, since=query.since or query.when.since, before=query.before or query.when.before)
+    return await _newest(transcript, memory, query, limit)
+
+
+async def _with_near_spellings(transcript: TranscriptDB, query: Query) -> Query:
+    """The query with words of the log that are spelled nearly like those it does not know."""
+
+    def look_near(look: TurnLook) -> tuple[tuple[str, str], ...]:
+        looked = look.look_up(query.needles, Filters())
+        also: list[tuple[str, str]] = []
+        for term in query.unknown([found.turns for found in looked.postings])[:MAX_RESPELLED]:
+            if may_be_misspelled(term):
+                near = near_spellings(term, look.vocabulary(term[0]))
+                also += [(term, as_written(stem, look.text_with(stem))) for stem in near]
+        return tuple(also)
+
+    return replace(query, also=await transcript.index.ask(look_near))
+
+
+async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) -> tuple[str, ...]:
+    """Which filter leaves nothing: the one without which there are hits; all of them, where it takes them together."""
+    named = [
+        (query.types, " ".join(f"type:{name}" for name in query.types), replace(query, types=())),
+        (query.session, f"session:{query.session}", replace(query, session=None)),
+        (query.since, "since:", replace(query, since=None)),
+        (query.before, "before:", replace(query, before=None)),
+    ]
+    filters = [(name, without) for value, name, without in named if value]
+    found = [name for name, without in filters if await _hits(transcript, memory, without, 1)]
+    if found:
+        return tuple(f"The filter {name} leaves nothing; without it there are hits." for name in found)
+    bare = replace(query, types=(), session=None, since=None, before=None)
+    if len(filters) > 1 and await _hits(transcript, memory, bare, 1):
+        return (f"The filters {', '.join(name for name, _ in filters)} leave nothing; without them there are hits.",)
+    return ()
 
 
 async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
@@ -267,7 +324,12 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) 
     needles = query.needles
     looked = look.look_up(needles, query.filters)
     words = ranking.weigh(looked.postings, looked.turns, looked.means, query.asking)
-    anchors = ranking.with_neighbours(ranking.seeds(words, pool), NEAR)
+    own_words = ranking.seeds(words)
+    anchors = ranking.with_neighbours(ranking.best(own_words, pool), NEAR)
+    when = query.when
+    if when.since is not None:
+        period = set(look.newest(Filters(when.since, when.before), MAX_POSTINGS))
+        anchors.update(ranking.best({turn: own_words[turn] for turn in own_words.keys() & period}, pool))
     anchors.update(ranking.best(cited, pool))
     outlines = look.outlines(ranking.with_neighbours(anchors, ranking.REACH), query.filters)
     counts = ranking.presence(words, outlines)
@@ -294,6 +356,13 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) 
         turn: (best[said] + lifts[turn]) * ranking.standing(outlines[turn], looked.means, named=turn in named)
         for turn, said in words_of.items()
     }
+    if when.since is not None and when.before is not None:
+        for turn in ranked:
+            ranked[turn] *= ranking.IN_TIME if when.since <= outlines[turn].at < when.before else 1.0
+    if when.end is not None:
+        at = {turn: outlines[turn].at for turn in ranked}
+        factors = ranking.by_time(ranked, at, first=when.end == "first")
+        ranked |= {turn: ranked[turn] * factor for turn, factor in factors.items()}
     weights = {stem: value for needle, value in zip(needles, words.weights, strict=True) for stem in stems(needle)}
     return Said(ranked, own, {turn: outlines[turn].at for turn in ranked}, weights)
 

@@ -1,0 +1,69 @@
+"""When a question is about, in the person's zone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sprite.memory.recall.when import when_asked
+
+#: A Saturday, shortly after midnight in a zone where it is still Friday in London.
+ZONE = timezone(timedelta(hours=2))
+NOW = datetime(2026, 11, 21, 0, 30, tzinfo=ZONE)
+
+
+@pytest.mark.parametrize(
+    ("text", "since", "before"),
+    [
+        ("what did I say today?", "2026-11-21", "2026-11-22"),
+        ("what did I say yesterday?", "2026-11-20", "2026-11-21"),
+        ("who wrote last week?", "2026-11-09", "2026-11-16"),
+        ("plans of this weekend", "2026-11-21", "2026-11-23"),
+        ("plans of last weekend", "2026-11-14", "2026-11-16"),
+        ("how was last month?", "2026-10-01", "2026-11-01"),
+        ("the last 3 days", "2026-11-18", "2026-11-22"),
+        ("what broke two days ago?", "2026-11-19", "2026-11-20"),
+        ("the visit in March", "2026-03-01", "2026-04-01"),
+        ("the visit in December", "2025-12-01", "2026-01-01"),
+        ("the visit in March 2024", "2024-03-01", "2024-04-01"),
+        ("the visit in 2024", "2024-01-01", "2025-01-01"),
+        ("what we did on May 8th, 2023", "2023-05-08", "2023-05-09"),
+        ("what we did on 8 May", "2026-05-08", "2026-05-09"),
+        ("what we did on 2023-05-08", "2023-05-08", "2023-05-09"),
+        ("what I said on Monday", "2026-11-16", "2026-11-17"),
+    ],
+)
+def test_a_period_is_understood(text: str, since: str, before: str) -> None:
+    when = when_asked(text, NOW)
+    assert when.since is not None
+    assert when.before is not None
+    start, stop = (datetime.fromtimestamp(moment, ZONE).strftime("%Y-%m-%d") for moment in (when.since, when.before))
+    assert (start, stop) == (since, before)
+
+
+@pytest.mark.parametrize("text", ["may I march with the band?", "31 February", "999 years ago", "in 0000", "tea"])
+def test_what_names_no_period_is_none(text: str) -> None:
+    when = when_asked(text, NOW.replace(year=900) if "999" in text else NOW)
+    assert (when.since, when.before) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [("the first time we met", "first"), ("which did I buy most recently", "latest"), ("first aid", None)],
+)
+def test_one_end_of_time_is_understood(text: str, end: str | None) -> None:
+    assert when_asked(text, NOW).end == end
+
+
+def test_only_what_is_said_by_today_is_no_word_to_look_for() -> None:
+    assert when_asked("who wrote last week?", NOW).words == {"last", "week"}
+    assert when_asked("who wrote in March?", NOW).words == frozenset()
+
+
+@given(st.text() | st.from_regex(r"\d+ (day|year|May) ?(ago|\d+)", fullmatch=True))
+def test_no_question_is_an_error(text: str) -> None:
+    when = when_asked(text, NOW.astimezone(UTC))
+    assert (when.since is None) == (when.before is None)
