@@ -50,10 +50,13 @@ soak: $(VENV)/.dev ## the kill tests and the cut connections, many times as long
 		tests/process/test_kill_anytime.py tests/process/test_kill_upkeep.py tests/process/test_relay_cuts.py
 
 bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
-	@for script in $(filter-out benchmarks/bench_locomo.py,$(wildcard benchmarks/bench_*.py)); do \
+	@for script in $(filter-out %/bench_locomo.py %/bench_retrieval.py,$(wildcard benchmarks/bench_*.py)); do \
 		PYTHONPATH=. $(BIN)/python $$script || exit 1; done
 	@if [ -n "$(LOCOMO)" ]; then PYTHONPATH=. $(BIN)/python benchmarks/bench_locomo.py $(LOCOMO); \
 		else echo "LoCoMo is not measured: its data is not ours to ship (make bench LOCOMO=FILE)"; fi
+	@if [ -n "$(RETRIEVAL)" ]; then \
+		PYTHONPATH=. $(BIN)/python benchmarks/bench_retrieval.py $(RETRIEVAL) --leave-one-out; \
+		else echo "Retrieval is not measured: its data is not ours to ship (make bench RETRIEVAL=FOLDER)"; fi
 
 clean: ## the environment and the caches
 	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

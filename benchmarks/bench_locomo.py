@@ -152,9 +152,9 @@ def row(name: str, recalls: Sequence[Sequence[Recall]], wanted: Recall | None = 
 
 async def leave_one_out(conversations: Sequence[Conversation]) -> list[list[Recall]]:
     """Settings chosen on all conversations but one, measured on that one."""
-    names = ("SUBJECT_WEIGHT", "NAMED_SPEAKER", "ASKS", "B")
+    names = ("SUBJECT_WEIGHT", "NAMED_SPEAKER", "LENGTH_POWER", "B")
     shipped = [getattr(ranking, name) for name in names]
-    grid = list(itertools.product((0.3, 0.5, 0.8), (1.3, 1.5, 1.8), (0.75, 0.85, 1.0), (0.5, 0.75)))
+    grid = list(itertools.product((0.12, 0.25, 0.5), (1.3, 1.5, 1.8), (0.1, 0.2, 0.3), (0.4, 0.75)))
     results = []
     for values in grid:
         for name, value in zip(names, values, strict=True):

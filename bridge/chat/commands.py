@@ -182,7 +182,7 @@ class Commands:
             return
         found = await self._asking.look(SearchRequest(query, _SEARCH_HITS), SearchResult)
         if found is not None:
-            await self._screen.show(memory_views.hits(found.hits, waiting=found.waiting))
+            await self._screen.show(memory_views.hits(found.hits, waiting=found.waiting, notes=found.notes))
 
     async def _help(self, _rest: str) -> None:
         rows = [(command.usage, command.does) for command in self._commands.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -80,18 +81,14 @@ def actions(rows: list[ActionRow]) -> RenderableType:
     return drawn
 
 
-def hits(found: list[SearchHit], *, waiting: int) -> RenderableType:
-    """Draws the hits of a search in rank order, and how many turns no learning can exist for yet."""
-    after = (
-        Text(
-            f"{waiting} turn{'s' if waiting != 1 else ''} not looked through for learnings yet (/flush does).",
-            style="dim",
-        )
-        if waiting
-        else Text("")
-    )
+def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> RenderableType:
+    """Draws the hits of a search in rank order, its notes, and how many turns no learning can exist for yet."""
+    after = [Text(one_line(note), style="dim") for note in notes]
+    if waiting:
+        turns = f"{waiting} turn{'s' if waiting != 1 else ''}"
+        after.append(Text(f"{turns} not looked through for learnings yet (/flush does).", style="dim"))
     if not found:
-        return Group(Text("Nothing found."), after) if waiting else Text("Nothing found.")
+        return Group(Text("Nothing found."), *after)
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for style in ("dim", "magenta", ""):
         drawn.add_column(style=style, no_wrap=style != "")
@@ -104,7 +101,7 @@ def hits(found: list[SearchHit], *, waiting: int) -> RenderableType:
             Text(one_line(kind)),
             Text(short, style="strike dim" if hit.superseded_by else ""),
         )
-    return Group(drawn, after) if waiting else drawn
+    return Group(drawn, *after)
 
 
 def forgetting(what: Forgotten) -> RenderableType:

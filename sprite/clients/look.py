@@ -54,7 +54,7 @@ async def look(view: MemoryView, request: Look) -> AnyMemoryResult:
             result = HistoryResult(name, await view.history(name))
         case SearchRequest(query, limit):
             found = await view.search(query, limit or DEFAULT_LIMIT)
-            result = SearchResult(found.hits, found.indexed_through, found.waiting)
+            result = SearchResult(found.hits, found.indexed_through, found.waiting, list(found.notes))
         case LearningsRequest():
             result = await _learnings(view, request)
         case TurnRequest(turn_id):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from sprite.protocol.rows import (
     ActionRow,
@@ -203,11 +203,15 @@ class HistoryResult(MemoryResult, tag="history"):
 
 
 class SearchResult(MemoryResult, tag="search"):
-    """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet."""
+    """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
+
+    `notes` say what else was looked for, or which filter left nothing.
+    """
 
     hits: list[SearchHit]
     indexed_through: int
     waiting: int
+    notes: list[str] = field(default_factory=list)
 
 
 class LearningsResult(MemoryResult, tag="learnings"):

@@ -192,3 +192,5 @@ def test_hits_name_their_kind_and_how_much_is_not_looked_through() -> None:
     assert "turn 7" in drawn
     assert "2 turns not looked through" in drawn
     assert "Nothing found." in text_of(memory_views.hits([], waiting=0))
+    noted = text_of(memory_views.hits(found, waiting=0, notes=["also: invoice"]), width=100)
+    assert "also: invoice" in noted

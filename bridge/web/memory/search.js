@@ -68,12 +68,14 @@ export class Search extends View {
     if (found.hits.length === 0) {
       const words = `Neither a learning nor a turn fits “${found.query}”. Try fewer or other words.`;
       return html`${nothingYet('Nothing found', words)}
+      ${notes(found)}
       ${this.#waiting(found)}`;
     }
     return html`
       <p class="memory-note">
         ${plural(found.hits.length, 'result')} for “${found.query}”, in the order the agent gets them
       </p>
+      ${notes(found)}
       <ol class="plain hits">
         ${found.hits.map((hit) => this.#hit(hit))}
       </ol>
@@ -123,4 +125,9 @@ export class Search extends View {
       <button type="button" class="button small" @click=${this.#acts.flush}>Learn from them now</button>
     </div>`;
   }
+}
+
+/** What else was looked for, or which filter left nothing. @param {SearchResult} found */
+function notes(found) {
+  return (found.notes ?? []).map((note) => html`<p class="memory-note">${note}</p>`);
 }

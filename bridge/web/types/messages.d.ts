@@ -723,12 +723,15 @@ export interface VersionRow {
 }
 /**
  * Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
+ *
+ *     `notes` say what else was looked for, or which filter left nothing.
  */
 export interface SearchResult {
   op: "search";
   hits: SearchHit[];
   indexed_through: number;
   waiting: number;
+  notes?: string[];
 }
 /**
  * One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
