@@ -1,12 +1,14 @@
 """search_memory beside the same full OR query given to plain `sqlite3`.
 
-At 100,000 learnings, at 10,000 turns with as many learnings, and (--million: some minutes) at a million learnings.
+At 100,000 learnings, at 10,000 turns with as many learnings, (--long: some minutes) at 100,000 turns whose replies are
+long, and (--million: some minutes) at a million learnings.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import random
 import resource
 import sqlite3
@@ -34,6 +36,8 @@ QUERY_WORDS = 5
 VOCABULARY = 20_000
 WORDS = 14
 SESSION_TURNS = 25
+#: Sentences of a long reply: about 300 words.
+LONG_REPLY = 21
 #: Sentences in memory at a time.
 CHUNK = 10_000
 MEGABYTE = 1024 * 1024
@@ -64,8 +68,14 @@ def fill_learnings(path: Path, number: int, turns: int) -> None:
         )
 
 
-def fill_turns(path: Path, number: int) -> None:
-    """Writes turns straight into the log, each with a message and a reply of a sentence."""
+def replies(number: int, length: int) -> Iterator[str]:
+    """Replies of so many sentences."""
+    said = (text for _, text in numbered(number * length, seed=4))
+    return (". ".join(itertools.islice(said, length)) for _ in range(number))
+
+
+def fill_turns(path: Path, number: int, reply_sentences: int) -> None:
+    """Writes turns straight into the log, each with a message of one sentence."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany(
             "INSERT INTO sessions (id, started_at, last_active_at) VALUES ('s' || ?, 0, 0)",
@@ -76,19 +86,23 @@ def fill_turns(path: Path, number: int) -> None:
             "agent_response, processed, outcome, trigger) VALUES (?, 's' || ?, ?, ?, '[]', ?, 1, 'complete', 'user')",
             (
                 (float(place), place // SESSION_TURNS, place % SESSION_TURNS, message, reply)
-                for (place, message), (_, reply) in zip(numbered(number, seed=3), numbered(number, seed=4), strict=True)
+                for (place, message), reply in zip(
+                    numbered(number, seed=3), replies(number, reply_sentences), strict=True
+                )
             ),
         )
 
 
 @asynccontextmanager
-async def filled(learnings: int, turns: int) -> AsyncIterator[tuple[TranscriptDB, MemoryDB, Path]]:
+async def filled(
+    learnings: int, turns: int, reply_sentences: int
+) -> AsyncIterator[tuple[TranscriptDB, MemoryDB, Path]]:
     """A workspace's memory with so much in it."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         memory = await stack.enter_async_context(open_memory(folder / "memory.db"))
         transcript = await stack.enter_async_context(open_transcript(folder / "transcript.db"))
-        fill_turns(folder / "transcript.db", turns)
+        fill_turns(folder / "transcript.db", turns, reply_sentences)
         fill_learnings(folder / "memory.db", learnings, turns)
         yield transcript, memory, folder
 
@@ -109,7 +123,8 @@ def full_or(connection: sqlite3.Connection, table: str, question: str) -> list[i
 class Compared:
     """Milliseconds of search_memory, by the clock and of the processor, and of plain FTS5; what they found alike.
 
-    `recalls` are the parts of plain FTS5's first ten that search_memory found, in %; `megabytes` the process's memory.
+    `recalls` are the parts of plain FTS5's first ten that search_memory found, in %; `megabytes` the process's memory,
+    and `index_megabytes` the size of the turns' index.
     """
 
     found: list[float] = field(default_factory=list)
@@ -117,12 +132,13 @@ class Compared:
     plain: list[float] = field(default_factory=list)
     recalls: list[float] = field(default_factory=list)
     megabytes: float = 0.0
+    index_megabytes: float = 0.0
 
 
-async def compare(learnings: int, turns: int) -> Compared:
+async def compare(learnings: int, turns: int, reply_sentences: int = 1) -> Compared:
     """Both take turns on the same questions, so that noise hits both alike."""
     compared = Compared()
-    async with filled(learnings, turns) as (transcript, memory, folder), AsyncExitStack() as stack:
+    async with filled(learnings, turns, reply_sentences) as (transcript, memory, folder), AsyncExitStack() as stack:
         raw_learnings = stack.enter_context(closing(sqlite3.connect(folder / "memory.db")))
         raw_turns = stack.enter_context(closing(sqlite3.connect(folder / "transcript.db")))
         for question in questions():
@@ -137,6 +153,8 @@ async def compare(learnings: int, turns: int) -> Compared:
             compared.plain.append((time.perf_counter() - started) * 1000)
             ours = {hit.id for hit in hits if hit.kind == "learning"}
             compared.recalls.append(100 * len(ours & set(expected)) / max(1, len(expected)))
+        (size,) = raw_turns.execute("SELECT sum(length(block)) FROM observations_fts_data").fetchone()
+        compared.index_megabytes = size / MEGABYTE
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         compared.megabytes = pages * resource.getpagesize() / MEGABYTE
     for samples in (compared.found, compared.processor, compared.plain, compared.recalls):
@@ -149,14 +167,20 @@ def percentile_99(samples: Sequence[float]) -> float:
     return statistics.quantiles(samples, n=100)[98]
 
 
-async def main(learnings: int, *, million: bool) -> None:
+async def main(learnings: int, *, long: bool, million: bool) -> None:
     """Prints every figure. Processor time is what the clock shows on a machine that has nothing else to do."""
     at = await compare(learnings, 0)
     below(f"search_memory at {learnings:,} learnings", at.found, 20)
     ratio("search_memory / the same query through sqlite3", at.found, at.plain, 3.0)
     at = await compare(10_000, 10_000)
-    below("search_memory at 10,000 turns with 10,000 learnings", at.found, 5)
+    below("search_memory at 10,000 turns with 10,000 learnings", at.found, 10)
     ratio("search_memory / both tables through sqlite3", at.found, at.plain, 3.0)
+    line("the index of these turns", f"{at.index_megabytes:.1f} MB", "stated", ok=True)
+    if long:
+        at = await compare(0, 100_000, LONG_REPLY)
+        below("search_memory at 100,000 turns with replies of 300 words", at.found, 60)
+        below("its processor time", at.processor, 60)
+        line("the index of these turns", f"{at.index_megabytes:.0f} MB", "stated", ok=True)
     if million:
         at = await compare(1_000_000, 0)
         below("search_memory at 1,000,000 learnings", at.found, 40)
@@ -172,6 +196,7 @@ async def main(learnings: int, *, million: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--learnings", type=int, default=100_000)
+    parser.add_argument("--long", action="store_true", help="also at 100,000 turns with long replies")
     parser.add_argument("--million", action="store_true", help="also at a million learnings")
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.learnings, million=arguments.million))
+    asyncio.run(main(arguments.learnings, long=arguments.long, million=arguments.million))

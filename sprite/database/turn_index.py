@@ -2,7 +2,8 @@
 
 `observations_fts` keeps no text of its own: it indexes `observations_text`, a view of the log. `turn_outlines` has
 what ranking needs to know of many turns, without their words: reading it costs 0.8 us a turn, where a turn's own
-row can be hundreds of kilobytes.
+row can be hundreds of kilobytes. Its columns `chars` and `asks` are no longer read: the lengths of both sides, which
+FTS5 keeps, took their place, and taking columns out would rewrite the table of every workspace.
 """
 
 from __future__ import annotations

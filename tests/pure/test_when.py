@@ -52,7 +52,12 @@ def test_what_names_no_period_is_none(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "end"),
-    [("the first time we met", "first"), ("which did I buy most recently", "latest"), ("first aid", None)],
+    [
+        ("the first time we met", "first"),
+        ("which did I buy most recently", "latest"),
+        ("first aid", None),
+        ("the report from last time", None),
+    ],
 )
 def test_one_end_of_time_is_understood(text: str, end: str | None) -> None:
     assert when_asked(text, NOW).end == end

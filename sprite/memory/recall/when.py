@@ -30,7 +30,11 @@ _UNIT = re.compile(r"\b(this|last|past|previous) (week|weekend|month|year)\b", r
 _AGO = re.compile(rf"\b{_NUMBER} (day|week|month|year)s? ago\b", re.IGNORECASE)
 _LAST_N = re.compile(rf"\b(?:last|past|previous) {_NUMBER} (day|week|month|year)s?\b", re.IGNORECASE)
 _FIRST = re.compile(r"\b(?:first time|earliest|originally|initially|at first|the first)\b", re.IGNORECASE)
-_LATEST = re.compile(r"\b(?:most recent(?:ly)?|latest|last time|newest)\b", re.IGNORECASE)
+#: "As we said last time" names no end: somebody did something that time.
+_LATEST = re.compile(
+    r"\b(?:most recent(?:ly)?|latest|newest|(?<!from )(?<!like )last time (?:that )?(?:i|we|you|he|she|they))\b",
+    re.IGNORECASE,
+)
 
 _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 
