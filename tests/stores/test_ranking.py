@@ -12,6 +12,7 @@ import pytest
 from sprite.database.full_text import FULL_QUERY_ROWS, Index, any_of, phrase, spaced
 from sprite.database.memory import read_memory
 from sprite.database.transcript import read_transcript
+from sprite.database.turn_index import MAX_POSTINGS
 from sprite.memory.recall.query import parse_query
 from sprite.memory.recall.search import search
 from sprite.memory.recall.word_forms import forms
@@ -117,6 +118,50 @@ async def test_chinese_and_japanese_are_found_without_spaces(stores: Stores) -> 
     assert names(await find(stores, "天気")) == ["T2"]
     assert names(await find(stores, "寿司")) == []
     assert spaced("a喝茶b, c") == "a 喝 茶 b, c"
+
+
+# Two sides, each with its own length
+
+
+async def test_how_often_a_word_stands_on_each_side_is_known_exactly(stores: Stores) -> None:
+    await stores.turn("tea, teas; buy", "bought tea " * 700, calls=[call("Read", "tea " * 50)])
+    await stores.turn("coffee", "the tea of May", at=MAY_8)
+    for number in range(20):
+        await stores.turn("tea" if number % 2 else "hay", "tea tea")
+    needles = [('"tea"',), ('"buy"', '"bought"'), ('"may"',), ('"zeppelin"',)]
+    counts = await stores.transcript.index.ask(lambda look: look.counts(needles, [0] * 4, {1, 2, 3, 4}))
+    assert counts == [{1: (2, 700), 2: (0, 1), 3: (0, 2), 4: (1, 2)}, {1: (1, 700)}, {2: (0, 1)}, {}]
+
+
+async def test_what_a_person_says_outweighs_what_a_page_mentions(stores: Stores) -> None:
+    hay = "Nothing of the kind was ever said here. " * 60
+    said = await stores.turn("My landlord raises the rent in spring", "Noted.")
+    for _ in range(6):
+        await stores.turn("Write me a page.", f"{hay} The landlord and his rent, the rent and the landlord. {hay}")
+    assert names(await find(stores, "what does the landlord do about the rent?"))[0] == f"T{said}"
+
+
+async def test_what_every_reply_says_does_not_hide_what_the_person_said_once(stores: Stores) -> None:
+    said = await stores.turn("Which invoice plan do I want?", "")
+    with sqlite3.connect(stores.path("transcript.db")) as writer:
+        writer.executemany(
+            "INSERT INTO observations (timestamp, session_id, sequence_num, user_message, tool_calls_json, "
+            "agent_response, processed, outcome) VALUES (?, ?, ?, 'go on', '[]', 'one invoice, another plan', 0, "
+            "'complete')",
+            [(MAY_8, SESSION, number) for number in range(10, 10 + MAX_POSTINGS + 50)],
+        )
+    assert f"T{said}" in names(await find(stores, "invoice plan wanted"))
+
+
+def test_words_of_asking_and_scraps_of_contractions_do_not_count_as_others() -> None:
+    query = parse_query("Don't you've Ada's list, as I'd mentioned?")
+    assert query.terms == ("ada", "list", "mentioned")
+    assert query.asking == [False, True, True]
+
+
+def test_a_long_question_without_spaces_is_looked_for_to_its_end() -> None:
+    question = "".join(chr(0x4E00 + number) for number in range(60))
+    assert len(parse_query(question).needles) == 59
 
 
 # Whoever wrote them
