@@ -12,7 +12,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from sprite.database.connection import Database
@@ -169,11 +169,14 @@ class TurnLook:
         person, person_counts = self._side(index, PERSON, words)
         reply, reply_counts = self._side(index, REPLY, words)
         tools, dated = self._some(index, TOOLS, words), self._some(index, SAID_ON, words)
-        postings = [Postings(person[place], reply[place], tools[place], dated[place], 0) for place in range(len(words))]
-        postings = [
-            replace(found, turns=self._having(found, word, person_counts[place], reply_counts[place]))
-            for place, (found, word) in enumerate(zip(postings, words, strict=True))
-        ]
+        # A year in which so much was said tells no turn from another.
+        dated = [turns if len(turns) < MAX_POSTINGS else frozenset() for turns in dated]
+        postings = []
+        for place, word in enumerate(words):
+            having = len(person[place] | reply[place]) or len(tools[place] | dated[place])
+            if max(person_counts[place], reply_counts[place]) > MAX_POSTINGS:  # not all of them were read
+                having = Index("observations_fts").count(self._connection, f"{SPOKEN} : {word}")
+            postings.append(Postings(person[place], reply[place], tools[place], dated[place], having))
         totals = self._totals()
         rows = max(1, totals[0])
         return Looked(postings, _turns(self._connection, filters), Means(totals[1] / rows, totals[2] / rows))
@@ -199,12 +202,6 @@ class TurnLook:
         if not words or not index.newest(self._connection, f"{column} : {any_of(words)}", 1):
             return [frozenset()] * len(words)
         return [frozenset(index.newest(self._connection, f"{column} : {word}", MAX_POSTINGS)) for word in words]
-
-    def _having(self, found: Postings, word: str, person: int, reply: int) -> int:
-        """In how many turns a word was said: counted anew only where not all of them were read."""
-        if max(person, reply) > MAX_POSTINGS:
-            return Index("observations_fts").count(self._connection, f"{SPOKEN} : {word}")
-        return len(found.person | found.reply) or len(found.tools | found.dated)
 
     def outlines(self, ids: Collection[int], filters: Filters) -> dict[int, Outline]:
         """What is known of these turns, as far as they exist and pass the filters."""
