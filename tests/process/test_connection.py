@@ -629,9 +629,9 @@ async def test_an_edit_is_applied_versioned_and_announced(client: Client, sprite
 
 
 async def test_a_search_finds_learnings_and_turns_and_says_how_far_it_reaches(client: Client) -> None:
-    found = await remember(client, "search", query="how do I want dates?", limit=5)
+    found = await remember(client, "search", query="dates, gladly", limit=5)
     assert (found["indexed_through"], found["waiting"]) == (2, 1)
-    learning, turn = found["hits"]
+    turn, learning = found["hits"]
     assert (learning["kind"], learning["type"], learning["turn_id"]) == ("learning", "PREFERENCE", 1)
     assert (turn["kind"], turn["id"], turn["session_id"]) == ("turn", 1, SESSION)
     assert (await remember(client, "search", query='"AND ( NEAR', limit=HUGE))["hits"] == []

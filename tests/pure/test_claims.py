@@ -63,6 +63,11 @@ CLAIMS: dict[str, list[str]] = {
             "test_search::test_a_turn_is_found_from_the_moment_it_is_written_by_its_words_reply_and_tools "
             "test_search::test_how_far_learnings_reach_and_what_waits_is_said_truthfully"
         ),
+        (
+            "test_search::test_of_a_long_turn_the_passage_that_answers_is_shown_marked_as_cut "
+            "test_search::test_last_week_is_the_days_of_that_week_without_saying_so "
+            "test_search::test_a_misspelled_word_is_looked_for_as_the_log_spells_it_and_that_is_said"
+        ),
     ],
     "Privacy": [
         (
