@@ -44,8 +44,6 @@ SUBJECT_SATURATION = 2.0
 NAMED_SPEAKER = 1.5
 #: Of turns that need each other, the longer ones say more, slowly.
 LENGTH_POWER = 0.2
-#: What a learning adds to the turn it cites.
-CITED = 0.8
 #: A turn of the time that the question is about; of turns that fit alike, the first or the latest where that is asked.
 IN_TIME = 1.5
 
@@ -113,6 +111,15 @@ def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
         for turn in (found.tools - spoken) & shares.keys():
             shares[turn] += word_weight * TOOL_WORD / total
     return shares
+
+
+def lifts(cited: Mapping[int, float], own: Mapping[int, float]) -> dict[int, float]:
+    """What learnings add to the turns they cite, of the share of the question that a turn lacks.
+
+    What it says itself does not count again: it would push out a turn that says as much and has no learning, as few of
+    the agent's replies have.
+    """
+    return {turn: cited.get(turn, 0.0) * (1 - share) for turn, share in own.items()}
 
 
 def with_neighbours(turns: Iterable[int], reach: int) -> set[int]:

@@ -334,8 +334,8 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) 
     outlines = look.outlines(ranking.with_neighbours(anchors, ranking.REACH), query.filters)
     counts = ranking.presence(words, outlines)
     scores = ranking.score_turns(words, counts, anchors, outlines)
-    lifts = {turn: ranking.CITED * cited.get(turn, 0.0) for turn in scores}
     own = ranking.own_shares(words, scores)
+    lifts = ranking.lifts(cited, own)
     asked = len(looked.postings) >= QUESTION_WORDS
     fitting = [turn for turn in scores if scores[turn] + lifts[turn] and (asked or own[turn] or turn in cited)]
     candidates = ranking.best({turn: scores[turn] + lifts[turn] for turn in fitting}, pool)
