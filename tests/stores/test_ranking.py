@@ -13,8 +13,9 @@ from sprite.database.full_text import FULL_QUERY_ROWS, Index, any_of, phrase, sp
 from sprite.database.memory import read_memory
 from sprite.database.transcript import read_transcript
 from sprite.database.turn_index import MAX_POSTINGS
-from sprite.memory.recall.query import parse_query
+from sprite.memory.recall.query import own_names, parse_query
 from sprite.memory.recall.search import search
+from sprite.memory.recall.view import MemoryView
 from sprite.memory.recall.word_forms import forms
 from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
 
@@ -157,6 +158,33 @@ def test_words_of_asking_and_scraps_of_contractions_do_not_count_as_others() -> 
     query = parse_query("Don't you've Ada's list, as I'd mentioned?")
     assert query.terms == ("ada", "list", "mentioned")
     assert query.asking == [False, True, True]
+
+
+@pytest.mark.parametrize("asker", ["the user", "Noor", "Haddad"])
+async def test_whose_memory_it_is_says_little_of_what_is_asked(asker: str, stores: Stores) -> None:
+    stores.files.write("user.md", "# User\n\n## Profile\n- The user is Noor Haddad, backend developer in Rotterdam.\n")
+    allergy = await stores.turn("An allergy to nuts", "")
+    await small_talk(stores, 15)
+    who = await stores.turn("user noor haddad", "")
+    await small_talk(stores, 15)
+    view = MemoryView(stores.transcript, stores.memory, stores.files)
+    found = names(await view.search(f"{asker}: allergy"))
+    assert found[:2] == [f"T{allergy}", f"T{who}"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "own"),
+    [
+        ("- The user's name is Ana Lindqvist; she runs a pottery.", {"ana", "lindqvist"}),
+        ("- The user is Noor Haddad, backend developer", {"noor", "haddad"}),
+        ("- The user\u2019s first name is \u00c5sa.", {"\u00e5sa"}),
+        ("Name: Bo Ek\n- The dog's name is Rex.", {"bo", "ek"}),
+        ("- The user is Dutch. The user is a CTO.", set()),
+        ("", set()),
+    ],
+)
+def test_the_persons_name_is_what_their_file_calls_them(profile: str, own: set[str]) -> None:
+    assert own_names(profile) == own
 
 
 def test_a_long_question_without_spaces_is_looked_for_to_its_end() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from sprite.database.full_text import UNSPACED, Filters, phrase
@@ -37,21 +37,27 @@ STOP_WORDS = frozenset(
     would you your""".split()
 )
 
-#: Words by which one asks about a talk: they stand in the question whatever it is about.
+#: Words by which one asks about a talk and who talked: they stand in the question whatever it is about.
 ASKING_WORDS = frozenset(
     """chat chats conversation conversations describe described detail details discuss discussed discussion
     discussions earlier explain explained list listed mention mentioned mentioning mentions order previous previously
-    provide provided recall remember said say says summarise summarize summary talk talked talking told""".split()
+    provide provided recall remember said say says summarise summarize summary talk talked talking told user""".split()
 )
 #: "don't" leaves nothing to look for, "Ada's" and "they've" leave what stands before.
 _CONTRACTED = re.compile(r"\b\w+n['\u2019]t\b|(?<=\w)['\u2019](?:s|ve|ll|re|d|m)\b", re.IGNORECASE)
+#: Where user.md says what the user is called. "The user is Dutch" is no name, "The user is Ana Lindqvist" is.
+_NAME = r"[^\W\d_a-z][\w'\u2019-]*"
+_CALLED = re.compile(
+    rf"(?:\b[Uu]ser['\u2019]s(?: \w+)? name is|\b[Mm]y name is|\bName:) ({_NAME}(?: {_NAME})*)"
+    rf"|\b[Uu]ser is ({_NAME}(?: {_NAME})+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """What is searched for: `terms` in their order, and the filters (times in Unix seconds).
 
-    `also` are other spellings to look for, each with the term that it is near to.
+    `also` are other spellings to look for, each with the term that it is near to; `names` are the person's own.
     """
 
     terms: tuple[str, ...]
@@ -62,6 +68,7 @@ class Query:
     around: int | None = None
     when: When = NO_TIME
     also: tuple[tuple[str, str], ...] = ()
+    names: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def filters(self) -> Filters:
@@ -76,7 +83,7 @@ class Query:
     @property
     def asking(self) -> list[bool]:
         """For each of the needles whether it is a word of asking about a talk, not of what is asked about."""
-        return [term in ASKING_WORDS for _, term in self._looked_for]
+        return [term in ASKING_WORDS or term in self.names for _, term in self._looked_for]
 
     @property
     def _looked_for(self) -> list[tuple[tuple[str, ...], str]]:
@@ -104,8 +111,17 @@ class Query:
         return self == Query(())
 
 
-def parse_query(text: str, now: datetime | None = None) -> Query:
-    """Reads a query; a filter that makes no sense is searched for as words. `now` has the person's zone."""
+def own_names(profile: str) -> frozenset[str]:
+    """The words of the person's name, as far as user.md says it: whatever is asked is about them."""
+    found = (match[1] or match[2] for match in _CALLED.finditer(profile))
+    return frozenset(word.casefold() for name in found for word in _WORD.findall(name))
+
+
+def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = frozenset()) -> Query:
+    """Reads a query; a filter that makes no sense is searched for as words.
+
+    `now` has the person's zone, `names` are the words of their own name.
+    """
     types: list[str] = []
     since: float | None = None
     before: float | None = None
@@ -135,7 +151,7 @@ def parse_query(text: str, now: datetime | None = None) -> Query:
     said = " ".join(words)
     terms = significant(_CONTRACTED.sub(" ", said)) or significant(said)
     when = NO_TIME if now is None else when_asked(said[:MAX_TIMED_CHARS], now)
-    return Query(terms, kinds, since, before, session, around, when)
+    return Query(terms, kinds, since, before, session, around, when, names=names)
 
 
 def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:

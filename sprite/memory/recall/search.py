@@ -67,10 +67,19 @@ TIE_BREAK = 2e-9
 TURN = "TURN"
 
 
-async def search(transcript: TranscriptDB, memory: MemoryDB, text: str, limit: int = DEFAULT_LIMIT) -> Found:
-    """Finds what fits a question in natural language, best first; `limit` is kept between 1 and 100."""
+async def search(
+    transcript: TranscriptDB,
+    memory: MemoryDB,
+    text: str,
+    limit: int = DEFAULT_LIMIT,
+    names: frozenset[str] = frozenset(),
+) -> Found:
+    """Finds what fits a question in natural language, best first; `limit` is kept between 1 and 100.
+
+    `names` are the words of the person's own name.
+    """
     limit = max(1, min(limit, MAX_LIMIT))
-    query = parse_query(text, datetime.now().astimezone())
+    query = parse_query(text, datetime.now().astimezone(), names)
     notes: tuple[str, ...] = ()
     if query.around is not None:
         weights = {stem: 1.0 for needle in query.needles for stem in stems(needle)}

@@ -16,6 +16,7 @@ from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by, over_limits
 from sprite.memory.recall.hits import Found
+from sprite.memory.recall.query import own_names
 from sprite.memory.recall.search import (
     DEFAULT_LIMIT,
     search,
@@ -123,7 +124,7 @@ class MemoryView:
 
     async def search(self, query: str, limit: int = DEFAULT_LIMIT) -> Found:
         """What fits a question, best first."""
-        return await search(self._transcript, self._memory, query, limit)
+        return await search(self._transcript, self._memory, query, limit, own_names(self._files.read("user.md")))
 
     async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
         """Learnings above an id as rows, oldest first."""
