@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sprite.memory.recall.when import when_asked
@@ -68,7 +68,11 @@ def test_only_what_is_said_by_today_is_no_word_to_look_for() -> None:
     assert when_asked("who wrote in March?", NOW).words == frozenset()
 
 
-@given(st.text() | st.from_regex(r"\d+ (day|year|May) ?(ago|\d+)", fullmatch=True))
-def test_no_question_is_an_error(text: str) -> None:
-    when = when_asked(text, NOW.astimezone(UTC))
+@given(
+    st.text() | st.from_regex(r"\d+ (day|year|May) ?(ago|\d+)", fullmatch=True),
+    st.sampled_from([NOW.astimezone(UTC), NOW.replace(tzinfo=None)]),
+)
+@example("in 0001", NOW.replace(tzinfo=None))
+def test_no_question_is_an_error(text: str, now: datetime) -> None:
+    when = when_asked(text, now)
     assert (when.since is None) == (when.before is None)

@@ -287,6 +287,28 @@ async def test_last_week_is_the_days_of_that_week_without_saying_so(stores: Stor
     assert names(await find(stores, "what was last week?")) == ["T4"]
 
 
+@pytest.fixture
+def summer_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A computer in a zone that has it."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(("name", "month"), [("January", 1), ("July", 7)])
+@pytest.mark.usefixtures("summer_time")
+async def test_a_month_ends_at_its_own_midnight_whenever_it_is_asked_about(
+    name: str, month: int, stores: Stores
+) -> None:
+    year = time.localtime().tm_year - (month > time.localtime().tm_mon)
+    midnight = time.mktime((year, month + 1, 1, 0, 0, 0, 0, 0, -1))
+    for minutes in (-30, 30):
+        await stores.turn("The roof is leaking", at=midnight + minutes * 60)
+    assert names(await find(stores, f"what did I say about the roof in {name}?"))[0] == "T1"
+
+
 async def test_the_first_and_the_latest_of_a_kind_come_first(stores: Stores) -> None:
     for day in range(4):
         await stores.turn(f"I went to the dentist, visit {day}", at=MARCH + day * DAY)

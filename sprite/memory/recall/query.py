@@ -120,7 +120,7 @@ def own_names(profile: str) -> frozenset[str]:
 def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = frozenset()) -> Query:
     """Reads a query; a filter that makes no sense is searched for as words.
 
-    `now` has the person's zone, `names` are the words of their own name.
+    `now` is as in `when_asked`, `names` are the words of the person's own name.
     """
     types: list[str] = []
     since: float | None = None

@@ -79,7 +79,8 @@ async def search(
     `names` are the words of the person's own name.
     """
     limit = max(1, min(limit, MAX_LIMIT))
-    query = parse_query(text, datetime.now().astimezone(), names)
+    # Without an offset, each date has its own: by November's, July would begin an hour late.
+    query = parse_query(text, datetime.now(), names)  # noqa: DTZ005
     notes: tuple[str, ...] = ()
     if query.around is not None:
         weights = {stem: 1.0 for needle in query.needles for stem in stems(needle)}

@@ -56,19 +56,19 @@ NO_TIME = When()
 
 
 def when_asked(text: str, now: datetime) -> When:
-    """What a question says about time; `now` has the person's zone."""
+    """What a question says about time; `now` has the person's zone, or none for the computer's."""
     end: Literal["first", "latest"] | None = None
     if _FIRST.search(text):
         end = "first"
     elif _LATEST.search(text):
         end = "latest"
     try:
-        start, stop, named = next(_periods(text, now), (None, None, ""))
-    except (ValueError, OverflowError):  # the 31st of February, or a thousand years ago
+        start, stop, named = next(_periods(text, now))
+        since, before = start.timestamp(), stop.timestamp()
+    # No period, the 31st of February, a thousand years ago, or the year 1, whose times not every zone has.
+    except (StopIteration, ValueError, OverflowError):
         return When(end=end)
-    if start is None or stop is None:
-        return When(end=end)
-    return When(start.timestamp(), stop.timestamp(), frozenset(re.findall(r"\w+", named.casefold())), end)
+    return When(since, before, frozenset(re.findall(r"\w+", named.casefold())), end)
 
 
 def _periods(text: str, now: datetime) -> Iterator[tuple[datetime, datetime, str]]:
