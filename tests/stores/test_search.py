@@ -272,6 +272,13 @@ async def test_a_misspelled_word_is_looked_for_as_the_log_spells_it_and_that_is_
     assert "also: invoices" in describe(found)
 
 
+@pytest.mark.parametrize("word", ["initailizing", "inititalized", "initilizes"])
+async def test_a_mistake_is_forgiven_also_where_the_index_cuts_much_off(word: str, stores: Stores) -> None:
+    turn = await stores.turn("They initialize it; initial_state is initialized. Initialize it.", "")
+    found = await find(stores, word)
+    assert (names(found), found.notes) == ([f"T{turn}"], ("also: initialize",))
+
+
 async def test_an_unknown_word_is_no_filter(stores: Stores) -> None:
     for _ in range(3):
         await stores.turn("Please send the invoice to Volvo", "")

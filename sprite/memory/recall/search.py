@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from sprite.database.full_text import Filters
+from sprite.database.full_text import Filters, index_stems
 from sprite.database.learning_index import LearningHit, LearningLook
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
@@ -27,7 +27,7 @@ from sprite.memory.recall.query import (
     Query,
     parse_query,
 )
-from sprite.memory.recall.spelling import as_written, may_be_misspelled, near_spellings
+from sprite.memory.recall.spelling import may_be_misspelled, near_spellings
 from sprite.protocol.rows import SearchHit
 
 DEFAULT_LIMIT = 10
@@ -117,10 +117,11 @@ async def _with_near_spellings(transcript: TranscriptDB, query: Query) -> Query:
     def look_near(look: TurnLook) -> tuple[tuple[str, str], ...]:
         looked = look.look_up(query.needles, Filters())
         also: list[tuple[str, str]] = []
-        for term in query.unknown([found.turns for found in looked.postings])[:MAX_RESPELLED]:
-            if may_be_misspelled(term):
-                near = near_spellings(term, look.vocabulary(term[0]))
-                also += [(term, as_written(stem, look.text_with(stem))) for stem in near]
+        unknown = query.unknown([found.turns for found in looked.postings])[:MAX_RESPELLED]
+        misspelled = [term for term in unknown if may_be_misspelled(term)]
+        for term, stem in zip(misspelled, index_stems(misspelled), strict=True):
+            near = near_spellings(term, stem, look.vocabulary(term[0]))
+            also += [(term, look.as_written(other)) for other in near]
         return tuple(also)
 
     return replace(query, also=await transcript.index.ask(look_near))

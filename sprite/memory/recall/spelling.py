@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-
-from sprite.memory.recall.passage import stem
 
 #: A word of fewer letters is near to too many others; from so many letters on two mistakes are forgiven.
 LEAST_LETTERS = 4
@@ -18,26 +15,22 @@ def may_be_misspelled(word: str) -> bool:
     return len(word) >= LEAST_LETTERS and word.isascii() and word.isalpha()
 
 
-def near_spellings(word: str, vocabulary: Iterable[tuple[str, int]]) -> list[str]:
-    """The nearest of the vocabulary's stems, the most frequent of equals; each comes with how many texts have it."""
-    wanted = stem(word)
+def near_spellings(word: str, wanted: str, vocabulary: Iterable[tuple[str, int]]) -> list[str]:
+    """The nearest of the vocabulary's stems, the most frequent of equals; each comes with how many texts have it.
+
+    `wanted` is the word's own stem, by the same rules: it is as far from the right one as the mistake is.
+    """
     most = 2 if len(word) >= TWO_MISTAKES else 1
     letters = set(wanted)
     near = [
         (mistakes, -count, term)
         for term, count in vocabulary
         # Most are known to be far off without being compared letter by letter.
-        if abs(len(term) - len(wanted)) <= most + 1
-        and len(letters ^ set(term)) <= 2 * most + 1
-        and (mistakes := distance(wanted, stem(term))) <= most
+        if abs(len(term) - len(wanted)) <= most
+        and len(letters ^ set(term)) <= 2 * most
+        and (mistakes := distance(wanted, term)) <= most
     ]
     return [term for _, _, term in sorted(near)[:MOST_NEAR]]
-
-
-def as_written(index_stem: str, text: str) -> str:
-    """A word of a text that has this stem of the index, as people wrote it; the stem itself if there is none."""
-    words = [word for word in re.findall(r"\w+", text.casefold()) if stem(word) == stem(index_stem)]
-    return max(words, key=words.count, default=index_stem)
 
 
 def distance(one: str, other: str) -> int:
