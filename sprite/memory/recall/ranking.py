@@ -163,13 +163,12 @@ def score_turns(
     """The share of the question that each turn has, with its neighbours; `outlines` has both."""
     scores = {turn: 0.0 for turn in turns if turn in outlines}
     needs = {turn: needs_others(outlines[turn]) for turn in scores}
-    sessions = {turn: outline.session_id for turn, outline in outlines.items()}
-    session_of, steps = sessions.get, list(NEIGHBOURS.items())
+    session_of, steps = {turn: outlines[turn].session_id for turn in scores}.get, list(NEIGHBOURS.items())
     for word_weight, amounts in zip(words.weights, _amounts(words, counts, outlines), strict=True):
         near: dict[int, float] = {}
         # By turn, not by the turn beside it: most words stand in few turns.
         for turn, amount in amounts.items():
-            session = sessions[turn]
+            session = outlines[turn].session_id
             for step, share in steps:
                 if session_of(turn - step) == session:
                     near[turn - step] = near.get(turn - step, 0.0) + share * amount

@@ -353,8 +353,9 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int) 
     counted = look.counts(
         needles, [found.turns for found in looked.postings], ranking.worth_counting(candidates, outlines)
     )
-    counts = [present | exact for present, exact in zip(counts, counted, strict=True)]
-    scores = ranking.score_turns(words, counts, candidates, outlines)
+    near = {turn: outlines[turn] for turn in ranking.with_neighbours(candidates, ranking.REACH) & outlines.keys()}
+    counts = [present | exact for present, exact in zip(ranking.presence(words, near), counted, strict=True)]
+    scores = ranking.score_turns(words, counts, candidates, near)
     subject = ranking.score_subject(words, candidates, outlines)
     openings = look.openings(candidates, OPENING_CHARS)
     named = _speakers_named(query, openings)
