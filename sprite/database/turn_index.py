@@ -345,9 +345,9 @@ def _with_another(words: Sequence[str], place: int) -> str:
 
 def _varints(blob: bytes, number: int) -> list[int]:
     """The first integers of a blob, as SQLite packs them: seven bits a byte, the last byte below 128."""
-    found: list[int] = []
-    if (start := blob[:number]).isascii():  # nearly all texts are short: all of these are one byte each
+    if (start := blob[:number]).isascii():  # one byte each, as the lengths of most texts are
         return list(start)
+    found: list[int] = []
     value = 0
     for byte in blob:
         value = value << 7 | byte & 0x7F
