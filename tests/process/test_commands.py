@@ -246,7 +246,9 @@ def test_a_search_prints_hits_and_how_far_learnings_reach(run: Run) -> None:
     code, out, err = run("memory", "search", "what", "is", "my", "codename?")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert re.match(r"L2 +FACT .*The user's codename is Quibblewort\.$", lines[0])
+    # Turn 6 asks the same and is answered: it says all of it, too.
+    assert [line.split()[0] for line in lines[:2]] == ["t6", "L2"]
+    assert re.match(r"L2 +FACT .*The user's codename is Quibblewort\.$", lines[1])
     assert lines[-1].endswith("hit(s). Learnings reach up to turn 9; 0 newer turn(s) wait to be curated.")
     found = as_json(run("memory", "search", "codename type:FACT", "--json", "--limit", "1"))
     assert (found["indexed_through"], found["waiting"]) == (9, 0)
