@@ -1,0 +1,165 @@
+"""A history replayed through the real memory: its turns into the log, the recorded answers through the processor.
+
+Real are the databases, the files, the redaction, the prompts, the fold and the search; the model is a recording, and
+the clock is the history's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.curation_score import Memory, Run
+from benchmarks.history import LIVE, History, Turn
+from benchmarks.recorded_model import RecordedModel
+from benchmarks.recordings import Recordings
+from sprite.config import Settings
+from sprite.database.memory import MemoryDB, open_memory
+from sprite.database.transcript import NewObservation, TranscriptDB, open_transcript
+from sprite.folders import make_folders
+from sprite.memory.capture.turn_buffer import TurnBuffer
+from sprite.memory.files import CURATED, MemoryFiles
+from sprite.memory.processor import ObservationProcessor
+from sprite.memory.projection.projection import Projection
+from sprite.memory.recall.search import search
+from sprite.privacy.confidences import Confidences
+from sprite.tools.memory import describe
+
+#: How deep an answer of the search is looked at.
+HITS = 10
+_FLUSH_SECONDS = 60.0
+
+
+class ReplayError(Exception):
+    """A recorded answer came to nothing: the message says what the processor said."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """What time it is in the history, in Unix seconds."""
+
+    now: float = 0.0
+
+    @contextmanager
+    def rules(self) -> Iterator[None]:
+        """Everything that asks `time.time` gets the history's time, so that nothing hangs on the day of the run."""
+        real, time.time = time.time, lambda: self.now
+        try:
+            yield
+        finally:
+            time.time = real
+
+
+@dataclass(slots=True)
+class Workspace:
+    """The memory of the person in the history."""
+
+    settings: Settings
+    transcript: TranscriptDB
+    memory: MemoryDB
+    files: MemoryFiles
+    processor: ObservationProcessor
+    model: RecordedModel
+    confidences: Confidences = field(default_factory=Confidences)
+
+    async def write(self, turn: Turn) -> None:
+        """Writes a turn into the log as the recorder would."""
+        if turn.trigger == "user":
+            self.confidences.hear(turn.user)
+        buffer = TurnBuffer(turn.session, turn.trigger, None, turn.user, discreet=self.confidences.text)
+        for place, call in enumerate(turn.tools):
+            use = f"toolu_{turn.n}_{place}"
+            buffer.start_tool(use, call.name, call.input)
+            if call.result is not None:
+                result = await self._live(call.input) if call.result == LIVE else call.result
+                buffer.end_tool(use, call.name, call.input, result, is_error=call.is_error)
+        buffer.add_text(turn.reply or "")
+        observation: NewObservation = buffer.observation(turn.outcome, turn.notice or "")
+        written = await self.transcript.add_observation(observation, at=turn.at.timestamp())
+        assert written == turn.n, "a turn's number is its id"
+
+    async def _live(self, given: dict[str, str]) -> str:
+        return describe(await search(self.transcript, self.memory, given["query"], HITS))
+
+    async def curate(self) -> None:
+        """Curates what waits. ReplayError, or NotRecordedError, if that cannot be done."""
+        if await self.transcript.waiting_count() and not await self.processor.flush_within(_FLUSH_SECONDS):
+            raise self.model.missing or ReplayError(self.processor.last_error or "the flush took too long")
+
+    async def finds(self, question: str) -> list[tuple[int | None, str]]:
+        """The first hits for a question: the turn that each is or comes from, and its text."""
+        found = await search(self.transcript, self.memory, question, HITS)
+        return [(hit.turn_id, hit.text) for hit in found.hits]
+
+    async def remembered(self) -> Memory:
+        """What memory holds now."""
+        learnings = await self.memory.learnings(limit=100_000)
+        versions = [version for name in CURATED for version in await self.memory.versions(name)]
+        return Memory(
+            files={name: self.files.read(name) for name in CURATED},
+            actions=[action.content for action in await self.memory.actions("pending")],
+            all_actions=[action.content for action in await self.memory.actions()],
+            learnings=[known.content for known in learnings if known.superseded_by is None],
+            superseded=sum(known.superseded_by is not None for known in learnings),
+            versions=[(version.curation_id, version.name, version.content) for version in versions],
+            reports=[
+                (said.curation_id, said.kind, said.detail) for said in reversed(await self.memory.reports(10_000))
+            ],
+        )
+
+
+@asynccontextmanager
+async def _open(recordings: Recordings, clock: Clock, slip: Callable[[str, str], str]) -> AsyncIterator[Workspace]:
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        plain = Settings(workspace=folder)
+        make_folders(plain)
+        transcript = await stack.enter_async_context(open_transcript(plain.transcript_db))
+        memory = await stack.enter_async_context(open_memory(plain.memory_db))
+        files = MemoryFiles(plain.memory)
+        files.ensure()
+
+        async def about() -> str:
+            waiting = await transcript.waiting(plain.batch_turns)
+            return f"t{waiting[0].id}-t{waiting[-1].id}"
+
+        model = await stack.enter_async_context(RecordedModel(recordings, about, lambda: clock.now, slip))
+        settings = Settings(workspace=folder, api_key="recorded", base_url=model.url)
+        projection = Projection(transcript, memory, files)
+        await projection.settle()
+        processor = ObservationProcessor(settings, transcript, memory, files, projection, lambda _: None)
+        await stack.enter_async_context(processor.running(lambda: None))
+        yield Workspace(settings, transcript, memory, files, processor, model)
+
+
+async def replay(
+    history: History, recordings: Recordings, slip: Callable[[str, str], str], cuts: frozenset[int] = frozenset()
+) -> Run:
+    """Replays all of it, curating as the product does: at the batch size and at a session's end, and after `cuts`."""
+    clock = Clock(history.turns[0].at.timestamp())
+    with clock.rules():
+        async with _open(recordings, clock, slip) as workspace:
+            session = ""
+            for turn in history.turns:
+                if turn.session != session:
+                    await workspace.curate()
+                    clock.now = turn.at.timestamp()
+                    await workspace.transcript.end_sessions()
+                    await workspace.transcript.start_session(turn.session)
+                    session = turn.session
+                clock.now = turn.at.timestamp()
+                await workspace.write(turn)
+                is_full = await workspace.transcript.waiting_count() >= workspace.settings.batch_turns
+                if is_full or turn.n in cuts:
+                    await workspace.curate()
+            await workspace.curate()
+            return Run(
+                memory=await workspace.remembered(),
+                found=[await workspace.finds(asked.question) for asked in history.questions],
+                served=workspace.model.served,
+                usd=await workspace.transcript.spending.total(),
+            )
