@@ -24,8 +24,9 @@ _SHORT = 3
 RUN = 4
 Run = tuple[str, ...]
 
-#: Scripts that put no space between words: their signs are compared in pairs.
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+#: Scripts that put no space between words, as a regular expression's ranges: their signs are compared in pairs.
+SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_UNSPACED = re.compile(f"[{SPACELESS}]+")
 #: Letters of other scripts that pass for Latin ones (the lower-case part of Unicode's confusables that keyboards have).
 _LOOKALIKES = str.maketrans(
     "аеорсухіјѕԁһкмтвнгԛԝαεορυχικντβηγѵӏ",
@@ -80,6 +81,16 @@ class Text:
         return frozenset(runs(run_words(self.text)))
 
 
+def words_in(texts: Iterable[Text]) -> frozenset[str]:
+    """The meaning-carrying words of several texts."""
+    return frozenset[str]().union(*(text.words for text in texts))
+
+
+def is_spaceless(word: str) -> bool:
+    """Whether it is a pair of signs of a script that puts no space between words."""
+    return _UNSPACED.match(word) is not None
+
+
 def share(words: AbstractSet[str], of: AbstractSet[str]) -> float:
     """Which part of `words` is among the others, from 0 to 1; 1 where there are none."""
     return len(words & of) / len(words) if words else 1.0
@@ -93,14 +104,18 @@ def _form(word: str) -> str:
     return word[:-1] if len(word) > _SHORT and word.endswith("s") and not word.endswith("ss") else word
 
 
+def plain(text: str) -> str:
+    """A text as an eye reads it: no case, no invisible signs inside words, no accents, no letters that look alike."""
+    text = text.casefold()
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFKD", text)
+    return "".join(c for c in text if unicodedata.category(c) not in {"Cf", "Mn"}).translate(_LOOKALIKES)
+
+
 def _words(text: str) -> list[str]:
-    plain = text.casefold()
-    if plain.isascii():
-        return _WORD.findall(plain)
-    # As an eye reads it: no invisible signs inside words, no accents, no letters that only look like others.
-    plain = unicodedata.normalize("NFKD", plain)
-    plain = "".join(c for c in plain if unicodedata.category(c) not in {"Cf", "Mn"}).translate(_LOOKALIKES)
-    return _WORD.findall(_UNSPACED.sub(_in_pairs, plain))
+    text = plain(text)
+    return _WORD.findall(text if text.isascii() else _UNSPACED.sub(_in_pairs, text))
 
 
 def _in_pairs(run: re.Match[str]) -> str:

@@ -1,0 +1,229 @@
+"""Where a quote stands in a text (pure): its words count, and not the signs between them.
+
+A model that copies twenty words adds a full stop, drops a backtick, leaves out a word in the middle. None of it changes
+who said them; a negation or a number that is not the text's does, and so does one that was cut off in front.
+
+The time is linear in the length of the text: what is compared word by word is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sprite.memory.words import SPACELESS
+
+#: Of ten words of a quote nine have to stand in the text in the quote's order, where not all do as they are.
+_NEARLY = 9, 10
+#: Comparisons of two words that looking for one quote in one text may take; a real quote needs a thousand.
+MAX_COMPARISONS = 1_000_000
+#: Places of one quote in one text that are looked at, where those before it are denied.
+MAX_PLACES = 20
+#: A negation denies so many words after it, in its clause.
+_NEGATION_REACH = 6
+
+#: A word, or one sign of a script that puts no space between words.
+_WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
+_ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.+)\]?")
+#: What ends a clause. A comma does, since what follows it is said anew ("never commit to main, always a branch").
+_CLAUSE_END = re.compile(r"[.,;:!?()\n\u2013\u2014]|\s-\s|\b(?:but|aber|maar|sondern|mais|pero|men)\b", re.IGNORECASE)
+_NEGATIONS = frozenset(
+    """never not no none nothing nobody nowhere neither nor cannot without instead
+    cant dont doesnt didnt isnt wont wouldnt shouldnt mustnt
+    nie niemals nicht nichts kein keine keinen keiner niet geen nooit inte aldrig ikke jamais sans nunca não
+    не нет никогда
+    """.split()
+)
+#: "No, day first" is an answer and denies nothing; "no day" does.
+_NEXT_WORD_ONLY = frozenset({"no"})
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A quote as words: all of them, and those of its parts, between which something was left out."""
+
+    words: Sequence[str]
+    parts: Sequence[Sequence[str]]
+
+
+def quote_of(text: str) -> Quote:
+    """Takes a quote apart."""
+    return Quote(_words(text), [words for part in _ELLIPSIS.split(text) if (words := _words(part))])
+
+
+def denials(text: str) -> Counter[str]:
+    """The words of a text that deny something."""
+    return _denials(_words(text))
+
+
+class Spoken:
+    """A text in which quotes are looked for, taken apart once; a word is named by its place among the words."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    # --- the ways of reading a quote, the strictest first: each gives places of the quote's parts ---
+
+    def as_it_is(self, quote: Quote) -> Iterator[list[range]]:
+        """Where all words of the quote follow each other."""
+        after = 0
+        for _ in range(MAX_PLACES):
+            found = self._sequence(quote.words, after)
+            if found is None:
+                return
+            yield [found]
+            after = found.start + 1
+
+    def in_parts(self, quote: Quote) -> Iterator[list[range]]:
+        """Where the parts of the quote stand one after the other."""
+        found: list[range] = []
+        for part in quote.parts if len(quote.parts) > 1 else ():
+            place = self._sequence(part, found[-1].stop if found else 0)
+            if place is None:
+                return
+            found.append(place)
+        if found:
+            yield found
+
+    def nearly(self, quote: Quote) -> Iterator[list[range]]:
+        """The stretches that have nearly all words of the quote in their order."""
+        wanted = quote.words
+        need = -(-len(wanted) * _NEARLY[0] // _NEARLY[1])
+        width = len(wanted) + max(2, len(wanted) // 3)
+        left = MAX_COMPARISONS
+        for start in self._stretches(wanted, need, width):
+            stretch = self.words[start : start + width]
+            left -= len(wanted) * width
+            if left < 0:
+                return
+            places = _in_order(wanted, stretch)
+            if len(places) < need:
+                continue
+            found = range(start + places[0], start + places[-1] + 1)
+            if _says_the_same(wanted, self.words[found.start : found.stop]):
+                yield [found]
+
+    # --- what stands there ---
+
+    def wording(self, places: Sequence[range], denial: int | None = None) -> str:
+        """The text's own words at these places with all their signs; what is denied begins with the denial."""
+        parts: list[str] = []
+        stop = 0
+        for place in places:
+            start = denial if denial is not None and stop <= denial < place.start else place.start
+            parts.append(self.text[self._begins[start] : self._ends[place.stop - 1]])
+            stop = place.stop
+        return " … ".join(parts)
+
+    def denied_from(self, place: range) -> int | None:
+        """Where a negation stands in the same clause, shortly before these words."""
+        reach = range(max(0, place.start - _NEGATION_REACH), place.start)
+        if not reach:
+            return None
+        ends = _CLAUSE_END.finditer(self.text, self._begins[reach.start], self._begins[place.start])
+        clause = max((end.end() for end in ends), default=0)
+        for at in reversed(reach):
+            if self._begins[at] < clause:
+                break
+            word = self.words[at]
+            if word == "t" and at and self.words[at - 1].endswith("n"):
+                return at - 1
+            if word in _NEGATIONS and (word not in _NEXT_WORD_ONLY or at == place.start - 1):
+                return at
+        return None
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words in their order, whatever their case."""
+        return _words(self.text)
+
+    @cached_property
+    def _begins(self) -> array[int]:
+        return array("Q", (word.start() for word in _WORD.finditer(self.text)))
+
+    @cached_property
+    def _ends(self) -> array[int]:
+        return array("Q", (word.end() for word in _WORD.finditer(self.text)))
+
+    @cached_property
+    def _joined(self) -> str:
+        return _joined(self.words)
+
+    @cached_property
+    def _in_joined(self) -> array[int]:
+        """Where the space before each word stands in `_joined`."""
+        places, at = array("Q"), 0
+        for word in self.words:
+            places.append(at)
+            at += len(word) + 1
+        return places
+
+    def _sequence(self, words: Sequence[str], after: int) -> range | None:
+        if not words or after >= len(self.words):
+            return None
+        found = self._joined.find(_joined(words), self._in_joined[after])
+        if found < 0:
+            return None
+        first = bisect_left(self._in_joined, found)
+        return range(first, first + len(words))
+
+    def _stretches(self, quote: Sequence[str], need: int, width: int) -> Iterator[int]:
+        """Where a stretch begins that has enough of the quote's words in any order, one of the first in front."""
+        wanted = Counter(quote)
+        first = frozenset(quote[: len(quote) - need + 1])
+        here: Counter[str] = Counter()
+        enough = end = 0
+        for start, leaving in enumerate(self.words):
+            for entering in self.words[end : start + width]:
+                here[entering] += 1
+                enough += here[entering] <= wanted[entering]
+            end = start + width
+            if enough >= need and leaving in first:
+                yield start
+            enough -= here[leaving] <= wanted[leaving]
+            here[leaving] -= 1
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def _joined(words: Sequence[str]) -> str:
+    return f" {' '.join(words)} "
+
+
+def _denials(words: Sequence[str]) -> Counter[str]:
+    # `don't` is two words; the second alone tells what it is.
+    return Counter(word for word in words if word in _NEGATIONS or word == "t")
+
+
+def _says_the_same(quote: Sequence[str], said: Sequence[str]) -> bool:
+    """Whether it is no negation and no number in which the two differ."""
+    numbers = {word for word in quote if any(sign.isdigit() for sign in word)}
+    return _denials(quote) == _denials(said) and numbers.issubset(said)
+
+
+def _in_order(quote: Sequence[str], stretch: Sequence[str]) -> list[int]:
+    """The places of a stretch's words that are the quote's in its order, as many as there are."""
+    # longest[q][s]: how many the rest of the quote from q on and the rest of the stretch from s on have in common.
+    longest = [[0] * (len(stretch) + 1) for _ in range(len(quote) + 1)]
+    for q in range(len(quote) - 1, -1, -1):
+        row, below = longest[q], longest[q + 1]
+        for s in range(len(stretch) - 1, -1, -1):
+            row[s] = below[s + 1] + 1 if quote[q] == stretch[s] else max(below[s], row[s + 1])
+    places: list[int] = []
+    q = s = 0
+    while q < len(quote) and s < len(stretch):
+        if quote[q] == stretch[s]:
+            places.append(s)
+            q, s = q + 1, s + 1
+        elif longest[q + 1][s] >= longest[q][s + 1]:
+            q += 1
+        else:
+            s += 1
+    return places
