@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -39,6 +39,11 @@ class Known:
     origin: str
     confidence: float
     source_observation_id: int | None
+    evidence: str | None
+
+
+def _of(table: str) -> str:
+    return ", ".join(f"{table}{field.name}" for field in fields(Known))
 
 
 class Projected:
@@ -63,7 +68,7 @@ class Projected:
         if not match:
             return []
         rows = self._tx.execute(
-            "SELECT l.id, l.type, l.content, l.origin, l.confidence, l.source_observation_id FROM learnings_fts f "  # noqa: S608 - our clause
+            f"SELECT {_of('l.')} FROM learnings_fts f "  # noqa: S608 - our clause
             f"JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND {where} "
             "ORDER BY f.rank, l.id LIMIT ?",
             (f"{{content}} : ({match})", limit),
@@ -76,7 +81,7 @@ class Projected:
 
     def _known(self, where: str, parameters: Sequence[Any]) -> Known | None:
         row = self._tx.execute(
-            f"SELECT id, type, content, origin, confidence, source_observation_id FROM learnings WHERE {where}",  # noqa: S608 - our clause
+            f"SELECT {_of('')} FROM learnings WHERE {where}",  # noqa: S608 - our clause
             parameters,
         ).fetchone()
         return Known(**dict(row)) if row else None

@@ -174,4 +174,5 @@ def test_any_quote_in_any_text_is_answered_with_the_texts_own_words(text: str, q
     for read in (spoken.as_it_is, spoken.in_parts, spoken.nearly):
         for places in read(quote_of(quote)):
             assert all(part in text for part in spoken.wording(places).split(" … "))
-            assert all(spoken.denied_from(place) is None or spoken.denied_from(place) >= 0 for place in places)
+            denials_before = [spoken.denied_from(place) for place in places]
+            assert all(at is None or at < place.start for at, place in zip(denials_before, places, strict=True))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, over_limits, template
-from sprite.memory.projection.batch_fold import FIRST_PROMPT
+from sprite.memory.projection.rules import FIRST_PROMPT
 from tests.harness import dump
 from tests.memory_stores import Stores, call, open_stores
 

@@ -29,13 +29,18 @@ from sprite.memory.projection.evidence import (
 )
 from sprite.memory.projection.guards import (
     RESTS_ON,
+    Refused,
     Sources,
     drops_too_much,
+    lines_to_put_back,
     new_lines,
+    put_back,
+    repeats,
     rests_on,
     with_pins_of,
     without_foreign_lines,
 )
+from sprite.memory.projection.rules import rules_of
 from sprite.memory.recall.query import (
     any_term,
     significant,
@@ -46,9 +51,6 @@ from sprite.memory.words import FORGOTTEN, Text, content_words, said, share
 _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
 #: Origins that no curated file may rest on without the person's word.
 _FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "memory", "none"})
-MAX_REPORTED = 200
-#: The SHA-256 of the first prompt that answers were given to.
-FIRST_PROMPT = "823b4d779555bf712ebded6326a2a390af40ac0087b0a3b5c906991ae3116e0c"
 #: An assistant's sentence that has this part of its words from one thing in memory is that, read aloud.
 ECHO_SHARE = 0.8
 NEAREST = 3
@@ -62,10 +64,9 @@ class BatchFold:
     ) -> None:
         self._tx = tx
         self._curation = curation
-        self._provenance = Provenance(turns, earlier)
+        self._rules = rules_of(curation.prompt_sha256)
+        self._provenance = Provenance(turns, earlier, self._rules)
         self._weighed: list[tuple[ParsedLearning, Evidence]] = []
-        #: Answers to the first prompt are read by the rules of their time, so that an old log gives what it gave.
-        self._is_first_prompts = curation.prompt_sha256 == FIRST_PROMPT
         #: What was superseded or completed: its lines may leave the files.
         self._retired: list[str] = []
         self.learnings: list[int] = []
@@ -73,7 +74,7 @@ class BatchFold:
 
     def apply(self) -> None:
         """Learnings first, since files may rest on them."""
-        response = parse_response(self._curation.response, as_first_read=self._is_first_prompts)
+        response = parse_response(self._curation.response, as_first_read=not self._rules.unwraps_headers)
         for learning in response.learnings:
             self._learn(learning)
         self._rewrite_files(response)
@@ -102,7 +103,7 @@ class BatchFold:
                 return
         learning_id = self._repeat(known, evidence) if known else self._add(number, learning, evidence)
         for replaced in learning.supersedes:
-            self._retire(replaced, learning_id, evidence.origin)
+            self._retire(replaced, learning_id, evidence)
 
     def _echoed(self, content: str) -> Known | None:
         """What memory knew already and the agent only read aloud: that is no news, however it is put."""
@@ -157,17 +158,24 @@ class BatchFold:
             self._tx.add_action(learning.content, number, at)
         return number
 
-    def _retire(self, replaced: int, by: int, origin: Origin) -> None:
+    def _retire(self, replaced: int, by: int, evidence: Evidence) -> None:
         known = self._tx.known(replaced)
         if known is None or known.id == by:
             return
-        if not _may_retire(origin, known):
-            self._report("supersede_refused", f"L{replaced} stands: only the person's word could replace it")
+        # What was done is the agent's to say where a command did it, whatever else the learning tells of the result.
+        acts = evidence.act and self._rules.acts_close_actions
+        if not _may_retire("assistant" if acts and evidence.origin == "tool" else evidence.origin, known):
+            self._report("supersede_refused", f"L{replaced} stands: {self._whose_word(known)} could replace it")
         elif (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
             # A turn that was set aside is curated late: what was learned from a newer one is not taken back by it.
             self._report("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
         elif self._tx.supersede(replaced, by):
             self._retired.append(known.content)
+
+    def _whose_word(self, known: Known) -> str:
+        if self._rules.tells_why and known.type == "ACTION":
+            return "only the person's word, or a quote of the command that did it,"
+        return "only the person's word"
 
     # --- files ---
 
@@ -176,7 +184,8 @@ class BatchFold:
             if name in CURATED:
                 self._rewrite(name, content)
 
-    def _rewrite(self, name: str, content: str) -> None:
+    def _rewrite(self, name: str, content: str, explained: frozenset[str] = frozenset()) -> None:
+        """Makes a file's next version; `explained`: lines of the old one for whose removal the answer gave a reason."""
         version = self._tx.latest_content(name)
         old = template(name) if version is None else version
         # As the curator gave it, so that what is too long is refused and not cut to fit.
@@ -187,15 +196,22 @@ class BatchFold:
             return
         sources = self._sources(name, old, content)
         kept, refused = without_foreign_lines(old, content, sources, personal=name == "user.md")
-        for line in refused:
-            self._report("line_refused", f"{name}: nobody here said this: {line}")
+        for each in refused:
+            self._report_line(name, each)
         new = with_pins_of(old, kept)
         if new == old or not new.strip():
             return
         # What the file was shipped with is scaffolding: it may all go.
-        dropping = None if version is None else drops_too_much(old, new, self._retired)
-        if dropping is not None:
-            self._refuse(name, dropping)
+        if version is not None:
+            if self._rules.puts_lines_back:
+                new = self._with_lost_lines(name, old, new, explained, refused)
+                reason = over_limit(name, new) or self._over_together(name, new)
+            else:
+                reason = drops_too_much(old, new, self._retired)
+            if reason is not None:
+                self._refuse(name, reason)
+                return
+        if new == old:
             return
         self._tx.add_version(
             name,
@@ -207,11 +223,26 @@ class BatchFold:
         )
         self.files.append(name)
 
+    def _with_lost_lines(
+        self, name: str, old: str, new: str, explained: frozenset[str], refused: Sequence[Refused]
+    ) -> str:
+        """One careless answer costs no update: what it may not leave out stands again."""
+        lost = lines_to_put_back(old, new, self._retired, explained, [each.line for each in refused])
+        for line in lost:
+            self._report("lines_kept", f"{name}: it was left out without a reason, and stands again: {line.strip()}")
+        return put_back(old, new, lost) if lost else new
+
+    def _report_line(self, name: str, refused: Refused) -> None:
+        if self._rules.tells_why:
+            self._report("line_refused", f"{name}: {refused.line}\nrefused, because {refused.reason}")
+        else:
+            self._report("line_refused", f"{name}: nobody here said this: {refused.line}")
+
     def _refuse(self, name: str, reason: str) -> None:
         self._report("file_refused", f"{name}: {reason}; the old file stays")
 
     def _over_together(self, name: str, content: str) -> str | None:
-        if self._is_first_prompts:
+        if not self._rules.limits_together:
             return None
         latest = {other: self._tx.latest_content(other) for other in CURATED}
         files = {other: template(other) if text is None else text for other, text in latest.items()}
@@ -225,25 +256,49 @@ class BatchFold:
         return None
 
     def _sources(self, name: str, old: str, new: str) -> Sources:
-        """Whose words the file's new lines may rest on. What a tool or a web page said is not among it."""
+        """Whose words the file's new lines may rest on. What a page or a pasted text said is not among it."""
         heard = self._provenance
+        is_told = self._rules.results_may_be_told and name != "user.md"
+        # What a document says becomes a plan or a decision only when the person takes it up.
+        documents = name in {"tools.md", "files.md"}
         trusted = [*heard.person, *(Text(ll.content) for ll, evidence in self._weighed if evidence.origin == "user")]
-        foreign = [text for _, text in heard.strangers]
-        # Whom it works for is for the person to say: there what rests on the agent's words is a stranger's, too.
-        strangers = _FOREIGN | {"assistant"} if name == "user.md" else _FOREIGN
-        foreign += [Text(ll.content) for ll, evidence in self._weighed if evidence.origin in strangers]
         if name != "user.md":
             trusted += heard.acts
+        taken_up = heard.taken_up if is_told else []
+        foreign = heard.outsiders(documents=documents) if is_told else [voice.words for voice in heard.strangers]
+        for learning, evidence in self._weighed:
+            if _is_untold(evidence) if is_told else _is_strangers(evidence, name):
+                foreign += [] if rests_on(learning.content, taken_up) else [Text(learning.content)]
         for line in new_lines(old, new).values():
             if not rests_on(line, trusted):
                 # What the batch itself does not carry may come from memory, and is as good as it was there.
                 near = [known for known in self._nearest(line) if _rests_on(line, known.content)]
+                near = [known for known in near if not is_told or known.id not in self.learnings]
                 trusted += [Text(known.content) for known in near if known.origin == "user"]
-                foreign += [Text(known.content) for known in near if known.origin in _FOREIGN]
-        return Sources([*trusted, *map(Text, old.split("\n"))], foreign)
+                foreign += [Text(known.content) for known in near if _is_foreign(known, is_told=is_told)]
+        work = heard.work(documents=documents) if is_told else ()
+        return Sources([*trusted, *taken_up, *map(Text, old.split("\n"))], foreign, work)
 
     def _report(self, kind: str, detail: str) -> None:
-        self._tx.report(self._curation.id, kind, detail[:MAX_REPORTED])
+        self._tx.report(self._curation.id, kind, detail[: self._rules.report_chars])
+
+
+def _is_strangers(evidence: Evidence, name: str) -> bool:
+    # Whom it works for is for the person to say: there what rests on the agent's words is a stranger's, too.
+    return evidence.origin in _FOREIGN or (name == "user.md" and evidence.origin == "assistant")
+
+
+def _is_untold(evidence: Evidence) -> bool:
+    """Whether not even the files about the work may rest on it."""
+    return evidence.origin in {"web", "none"} or evidence.outside
+
+
+def _is_foreign(known: Known, *, is_told: bool) -> bool:
+    """Whether a file may not rest on what is known; `is_told`: the file may tell what tools showed."""
+    if not is_told or known.origin != "tool":
+        return known.origin in _FOREIGN
+    # Who spoke there is not known any more: the curator's own words may be told, and what it copied may not.
+    return repeats(known.content, known.evidence or "")
 
 
 def _reads_aloud(content: str, known: str) -> bool:

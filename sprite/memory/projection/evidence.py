@@ -10,19 +10,25 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from sprite.database.transcript import Observation
 from sprite.memory.curation.answer import ParsedLearning
+from sprite.memory.projection import results
 from sprite.memory.projection.guards import (
     MAX_FOREIGN,
     Sources,
+    Work,
 )
+from sprite.memory.projection.quotes import Spoken, denials, quote_of
+from sprite.memory.projection.results import ECHO_TOOLS, WEB_TOOLS, kind_of
+from sprite.memory.projection.rules import Rules
 from sprite.memory.words import Text, content_words, run_words, runs
-from sprite.protocol.tools import SEARCH_CALL
 
 #: `none`: a quote that is nowhere in the cited turn. `memory`: only memory's own echo says it.
 Origin = Literal["user", "assistant", "tool", "web", "memory", "none"]
+Kind = Literal["person", "reply", "input"] | results.Kind
 
 #: How sure a learning is, by its evidence: quoted words of the person's, words of others, a mere citation.
 QUOTED_USER = 0.9
@@ -30,10 +36,6 @@ QUOTED_OTHER = 0.6
 CITED_ONLY = 0.5
 UNVERIFIED = 0.1
 
-#: What only these tools said came from outside and may be anybody's words.
-WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
-#: What memory itself put into the conversation proves nothing: it would confirm itself for ever.
-ECHO_TOOLS = frozenset({SEARCH_CALL})
 #: Only the person's own words make these; from anyone else's mouth the same sentence is a mere FACT.
 PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 #: Whose words are neither the person's nor the agent's.
@@ -49,58 +51,184 @@ _SENTENCE_END = re.compile(r"(?<=[.!?。!?])\s+|\n+")
 _PASTED = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>.*$", re.DOTALL | re.MULTILINE)
 
 
+#: How a paste is taken up: a clause that begins so, and names what it is about ("yes to the demo").
+_TAKES_UP = re.compile(
+    r"(?:yes|yep|yeah|ok|okay|agreed|accepted|confirmed|right|correct|exactly|sure|ja|jo|oui|sí|si|sim)\b",
+    re.IGNORECASE,
+)
+_CLAUSE_END = re.compile(r"[.,;:!?\n\u2013\u2014]+|\bbut\b")
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a learning rests on: its turn, whose words, how sure, and the type it may have."""
+    """What a learning rests on: its turn, whose words, how sure, and the type it may have.
+
+    `quote` is the turn's own wording where the quote was found there. `act`: a command that did not fail says it.
+    `outside`: it has words of a page, a paste or another agent, whatever is quoted for it.
+    """
 
     turn: Observation | None
     origin: Origin
     confidence: float
     type: str
     quote: str | None
+    act: bool = False
+    outside: bool = False
+
+
+@dataclass(frozen=True)
+class Voice:
+    """One text of a turn with its speaker."""
+
+    origin: Origin
+    text: str
+    kind: Kind
+    #: It is a command, which did not fail.
+    act: bool = False
+
+    @cached_property
+    def spoken(self) -> Spoken:
+        """The text, for looking for quotes in it."""
+        return Spoken(self.text)
+
+    @cached_property
+    def words(self) -> Text:
+        """The text, for comparing sentences with it."""
+        return Text(self.text)
 
 
 class Provenance:
     """Who said what: in a batch's turns, and in those just before it, whose words are still in the air."""
 
-    def __init__(self, turns: Sequence[Observation], earlier: Sequence[Observation] = ()) -> None:
+    def __init__(self, turns: Sequence[Observation], earlier: Sequence[Observation], rules: Rules) -> None:
         self.turns = turns
+        self.rules = rules
         heard = (*earlier, *turns)
+        self._voices = {turn.id: list(_voices(turn)) for turn in heard}
         #: The person's own words, sentence by sentence.
         self.person = [Text(said) for turn in heard for said in _SENTENCE_END.split(_own_words(turn))]
         #: What the agent did: commands, paths, questions.
         self.acts = [Text(act) for turn in heard for act in _acts(turn)]
         #: What tools and pages said, and the CLI's own notices: not trusted.
-        self.strangers = [
-            (origin, Text(said)) for turn in heard for origin, said in _voices(turn) if origin in STRANGERS
-        ]
-        self._sources = Sources([*self.person, *self.acts], [text for _, text in self.strangers])
-        self._vouched = frozenset[str]().union(*(text.words for text in (*self.person, *self.acts)))
+        self.strangers = [voice for turn in heard for voice in self._voices[turn.id] if voice.origin in STRANGERS]
+        self._vouching = [*self.person, *self.acts]
+        self._sources = Sources(self._vouching, [voice.words for voice in self.strangers])
+        self._vouched = frozenset[str]().union(*(text.words for text in self._vouching))
+        self._heard = heard
 
-    def stranger_behind(self, content: str) -> Origin | None:
+    def stranger_behind(self, content: str, *, outside: bool = False) -> Voice | None:
         """The tool or page whose words a learning really has, where neither the person nor the agent used them first.
 
-        Whatever turn it cites: a true quote of somebody's greeting carries no stranger's sentence.
+        Whatever turn it cites: a true quote of somebody's greeting carries no stranger's sentence. `outside`: only what
+        came from outside is asked.
         """
         if self._sources.say(content):
             return None
         words = content_words(content)
         copied = [text for run in runs(run_words(content)) if (text := self._sources.copied_from(run)) is not None]
-        for origin, text in self.strangers:
-            if len((words & text.words) - self._vouched) > MAX_FOREIGN * len(words) or text in copied:
-                return origin
+        for voice in self.strangers:
+            if outside and voice.kind != "outside":
+                continue
+            if len((words & voice.words.words) - self._vouched) > MAX_FOREIGN * len(words) or voice.words in copied:
+                return voice
         return None
+
+    def voices(self, turn: Observation) -> list[Voice]:
+        """Every text of a turn with its speaker, in the order in which a quote is looked for."""
+        return self._voices[turn.id]
+
+    def as_shown(self, turn: Observation) -> list[Voice]:
+        """Inputs and results that are no text, as the curator sees them: a quote may reach across their fields."""
+        return list(_as_shown(turn))
+
+    def work(self, *, documents: bool) -> Iterable[Work]:
+        """What the agent wrote and did and what tools showed of it, in order: all that may be told of the work.
+
+        What a tool read out of `documents` is among it only if they are asked for.
+        """
+        for turn in self._heard:
+            # Inputs come before their results and the reply last, as it was; a quote is looked for in another order.
+            voices = self._voices[turn.id]
+            for voice in (*(v for v in voices if v.kind != "reply"), *(v for v in voices if v.kind == "reply")):
+                if voice.kind in {"reply", "input"}:
+                    yield Work(voice.words, is_own=True)
+                elif voice.kind in {"result", "memory"} or (documents and voice.kind == "document"):
+                    yield Work(voice.words, is_own=False)
+
+    def outsiders(self, *, documents: bool) -> list[Text]:
+        """What others said; what tools read out of `documents` is among it unless they count as work."""
+        kinds = {"outside"} if documents else {"outside", "document"}
+        return [voice.words for voice in self.strangers if voice.kind in kinds]
+
+    @cached_property
+    def taken_up(self) -> list[Text]:
+        """Pasted sentences that the person agreed to in a later turn, naming what they are about."""
+        found: list[Text] = []
+        pasted: list[Text] = []
+        for turn in self._heard:
+            clauses = (clause.strip() for clause in _CLAUSE_END.split(_own_words(turn)))
+            agreed = [content_words(_TAKES_UP.sub("", clause)) for clause in clauses if _TAKES_UP.match(clause)]
+            found += [said for said in pasted if any(not words.isdisjoint(said.words) for words in agreed)]
+            if turn.trigger != "task":
+                pasted += [Text(said) for said in _SENTENCE_END.split(_pasted(turn))]
+        return found
 
 
 def weigh(learning: ParsedLearning, provenance: Provenance) -> Evidence:
     """Judges one learning against the batch it was drawn from."""
-    turn = _cited(learning, provenance.turns)
+    turn = _cited(learning, provenance)
     if turn is None:
         return Evidence(None, "none", UNVERIFIED, _allowed(learning.type, "none"), learning.quote)
-    origin = _spoken_by(learning.quote, turn) if learning.quote else _closest_voice(learning.content, turn)
-    if origin in {"user", "assistant"}:
-        origin = provenance.stranger_behind(learning.content) or origin
-    return Evidence(turn, origin, _confidence(origin, learning.quote), _allowed(learning.type, origin), learning.quote)
+    voice, quote = _said(learning, turn, provenance)
+    origin: Origin = voice.origin if voice else "none"
+    if voice and origin in {"user", "assistant"}:
+        stranger = provenance.stranger_behind(learning.content)
+        origin = stranger.origin if stranger else origin
+    # What tools showed here may be told of the work; a page's sentence may not, whatever result is quoted for it.
+    outside = voice is not None and (
+        voice.kind == "outside" or provenance.stranger_behind(learning.content, outside=True) is not None
+    )
+    type_ = _allowed(learning.type, origin)
+    act = voice is not None and voice.act
+    return Evidence(turn, origin, _confidence(origin, learning.quote), type_, quote, act=act, outside=outside)
+
+
+def _said(learning: ParsedLearning, turn: Observation, provenance: Provenance) -> tuple[Voice | None, str | None]:
+    """Whose words a learning rests on, and the quote that proves it, as it is kept."""
+    if not learning.quote:
+        return _closest_voice(learning.content, provenance.voices(turn)), None
+    voices = [*provenance.voices(turn), *provenance.as_shown(turn)]
+    if not provenance.rules.reads_quotes_by_words:
+        return _spoken_by(learning.quote, voices), learning.quote
+    return _quoted(learning.quote, learning.content, voices)
+
+
+def _quoted(quote: str, content: str, voices: Sequence[Voice]) -> tuple[Voice | None, str]:
+    """Who said a quote, in the strictest way of reading it in which anybody did, and how it stands there."""
+    # The curator is shown turns as XML, and may copy what it sees.
+    wordings = [quote_of(wording) for wording in dict.fromkeys((quote, html.unescape(quote)))]
+    if not any(wording.words for wording in wordings):
+        return _spoken_by(quote, voices), quote
+    cut_out: str | None = None
+    for read in (Spoken.as_it_is, Spoken.in_parts, Spoken.nearly):
+        for voice in voices:
+            for wording in wordings:
+                for places in read(voice.spoken, wording):
+                    denial = _denial(voice, places)
+                    said = voice.spoken.wording(places, denial)
+                    if denial is None or denials(content) - denials(voice.spoken.wording(places)):
+                        return voice, said
+                    cut_out = cut_out or said
+    # What was said is the opposite: the clause is kept, so that a reader sees why it counts for nothing.
+    return None, cut_out or quote
+
+
+def _denial(voice: Voice, places: Sequence[range]) -> int | None:
+    """Where a negation stands that the quote was cut out of; in commands and results "no" is mostly an option."""
+    if voice.kind not in {"person", "reply"}:
+        return None
+    denied = [voice.spoken.denied_from(place) for place in places]
+    return next((at for at in denied if at is not None), None)
 
 
 def _confidence(origin: Origin, quote: str | None) -> float:
@@ -115,54 +243,61 @@ def _allowed(type_: str, origin: Origin) -> str:
     return "FACT" if type_ in PERSONAL_TYPES and origin != "user" else type_
 
 
-def _cited(learning: ParsedLearning, turns: Sequence[Observation]) -> Observation | None:
+def _cited(learning: ParsedLearning, provenance: Provenance) -> Observation | None:
+    turns = provenance.turns
     if learning.turn_id is not None:
         return next((turn for turn in turns if turn.id == learning.turn_id), None)
     # An answer without citations is in the format too: the turn that shares most words is taken.
     words = content_words(learning.content)
-    return max(turns, key=lambda turn: len(words & content_words(" ".join(_all_text(turn)))), default=None)
+
+    def shared(turn: Observation) -> int:
+        return len(words & content_words(" ".join(voice.text for voice in provenance.voices(turn))))
+
+    return max(turns, key=shared, default=None)
 
 
-def _spoken_by(quote: str, turn: Observation) -> Origin:
+def _spoken_by(quote: str, voices: Iterable[Voice]) -> Voice | None:
     # The curator is shown turns as XML, and may copy what it sees.
     wanted = {_folded(quote), _folded(html.unescape(quote))}
-    for origin, text in (*_voices(turn), *_as_shown(turn)):
-        said = _folded(text)
+    for voice in voices:
+        said = _folded(voice.text)
         if any(words in said for words in wanted):
-            return origin
-    return "none"
+            return voice
+    return None
 
 
-def _closest_voice(content: str, turn: Observation) -> Origin:
+def _closest_voice(content: str, voices: Iterable[Voice]) -> Voice | None:
     words = content_words(content)
-    scored = [(len(words & content_words(text)), origin) for origin, text in _voices(turn)]
+    scored = [(len(words & content_words(voice.text)), voice) for voice in voices]
     # max keeps the first of equals, and voices come with the person's first.
-    best = max(scored, key=lambda pair: pair[0], default=(0, "none"))
-    return best[1] if best[0] else "none"
+    shared, voice = max(scored, key=lambda pair: pair[0])
+    return voice if shared else None
 
 
 # --- voices ---
 
 
-def _voices(turn: Observation) -> Iterable[tuple[Origin, str]]:
-    """Every text of a turn with its speaker, in the order in which a quote is looked for."""
-    yield "user", _own_words(turn)
+def _voices(turn: Observation) -> Iterable[Voice]:
+    yield Voice("user", _own_words(turn), "person")
     # What a person pastes is shown by them, not said by them; and in a turn of the CLI's own the person said nothing.
-    yield "tool", turn.user_message if turn.trigger == "task" else "\n".join(_PASTED.findall(turn.user_message))
-    yield "assistant", turn.agent_response
+    yield Voice("tool", turn.user_message if turn.trigger == "task" else _pasted(turn), "outside")
+    yield Voice("assistant", turn.agent_response, "reply")
     for call in turn.tool_calls:
         # What the agent asked of a tool is its own words; what came back is the tool's.
-        yield "assistant", text_of(call.get("input"))
-        yield _source(call), text_of(call.get("result"))
-    yield "tool", turn.notice
+        if (command := _command(call)) and not call.get("is_error"):
+            yield Voice("assistant", command, "input", act=True)
+        yield Voice("assistant", text_of(call.get("input")), "input")
+        yield Voice(_source(call), text_of(call.get("result")), kind_of(call))
+    yield Voice("tool", turn.notice, "outside")
 
 
-def _as_shown(turn: Observation) -> Iterable[tuple[Origin, str]]:
-    """Inputs and results that are no text, as the curator sees them: a quote may reach across their fields."""
+def _as_shown(turn: Observation) -> Iterable[Voice]:
     for call in turn.tool_calls:
-        for origin, value in (("assistant", call.get("input")), (_source(call), call.get("result"))):
-            if isinstance(value, dict | list):
-                yield origin, json.dumps(value, ensure_ascii=False)  # type: ignore[misc]
+        given, result = call.get("input"), call.get("result")
+        if isinstance(given, dict | list):
+            yield Voice("assistant", json.dumps(given, ensure_ascii=False), "input")
+        if isinstance(result, dict | list):
+            yield Voice(_source(call), json.dumps(result, ensure_ascii=False), kind_of(call))
 
 
 def _source(call: dict[str, Any]) -> Origin:
@@ -174,6 +309,10 @@ def _own_words(turn: Observation) -> str:
     return "" if turn.trigger == "task" else _PASTED.sub("\n", turn.user_message)
 
 
+def _pasted(turn: Observation) -> str:
+    return "\n".join(_PASTED.findall(turn.user_message))
+
+
 def _acts(turn: Observation) -> Iterable[str]:
     for call in turn.tool_calls:
         given = call.get("input")
@@ -182,8 +321,10 @@ def _acts(turn: Observation) -> Iterable[str]:
                 yield value
 
 
-def _all_text(turn: Observation) -> Iterable[str]:
-    return (text for _, text in _voices(turn))
+def _command(call: dict[str, Any]) -> str:
+    given = call.get("input")
+    command = given.get("command") if isinstance(given, dict) else None
+    return command if isinstance(command, str) else ""
 
 
 def text_of(value: Any) -> str:

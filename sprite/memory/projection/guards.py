@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
 
-from sprite.memory.words import RUN, Run, Text, content_words, run_words, runs, share
+from sprite.memory.words import RUN, Run, Text, content_words, is_spaceless, plain, run_words, runs, share, words_in
 
 #: A rewrite may lose this part of a file's lines unexplained; more is taken for forgetfulness. One line may always go:
 #: in a file of three, a quarter would be none.
@@ -27,40 +30,77 @@ SAYS_IT = 0.8
 #: A mail or web address: where somebody else's stands in a line, the rest of the line does not excuse it.
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]", re.IGNORECASE)
 
+#: A path, a package, a version: words with signs between them and no space.
+_BOUND = re.compile(r"[~.]*/?\w+(?:[-/._:=@+~]+\w+)+/?")
+_PART = re.compile(r"[^\W_]+")
+#: So many words a name has that is no path.
+_LONGEST_NAME = 4
+
 PIN = "<!-- pin -->"
 UNPIN = "<!-- /pin -->"
+
+
+class Work:
+    """A text of the agent's work: its own words (`is_own`), or what a tool showed it."""
+
+    def __init__(self, text: Text, *, is_own: bool) -> None:
+        self.text = text
+        self.is_own = is_own
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Paths, packages and the like that stand in it."""
+        return frozenset(_names(self.text.text))
+
+    @cached_property
+    def prose(self) -> Text:
+        """Its sentences without names: a path has many words and says nothing."""
+        return Text(_without(self.names, self.text.text))
 
 
 class Sources:
     """Whose words a file's new lines may rest on: `trusted` texts, and `foreign` ones that need the person's word.
 
     Words tell whose a line is however it is put, and runs of words tell it where each word for itself is anybody's.
-    Words found in no text are the curator's own phrasing, and pass.
+    Words found in no text are the curator's own phrasing, and pass. The agent's `work`, in its order, is between the
+    two: what tools showed may be told in the curator's words (versions, paths, errors), but no sentence of theirs
+    may be copied, since anybody may have written it; one that the agent wrote first is its own, read again.
     """
 
-    def __init__(self, trusted: Iterable[Text], foreign: Iterable[Text]) -> None:
+    def __init__(self, trusted: Iterable[Text], foreign: Iterable[Text], work: Iterable[Work] = ()) -> None:
         self._trusted = tuple(trusted)
         self._foreign = tuple(foreign)
+        self._work = tuple(work)
+        shown = words_in(work.text for work in self._work if not work.is_own)
         #: Every word that a stranger used.
-        self.foreign = frozenset[str]().union(*(text.words for text in self._foreign))
-        self._strange = self.foreign.difference(*(text.words for text in self._trusted))
+        self.foreign = words_in(self._foreign) | shown
+        # Scripts without spaces have no runs by which a sentence would be known: there the words tell.
+        strange = words_in(self._foreign) | {word for word in shown if is_spaceless(word)}
+        self._strange = strange - words_in(self._trusted)
 
     def own(self, words: AbstractSet[str]) -> bool:
         """Whether strangers' words make up too much of these."""
         return len(words & self._strange) > MAX_FOREIGN * len(words)
 
-    def touch(self, words: AbstractSet[str]) -> bool:
-        """Whether any of these is a stranger's alone."""
-        return not words.isdisjoint(self._strange)
+    def strange(self, words: AbstractSet[str]) -> frozenset[str]:
+        """Those of these words that are a stranger's alone."""
+        return self._strange.intersection(words)
 
     def carry(self, line: str) -> bool:
         """Whether somebody trusted carries a line, in one sentence of theirs."""
         return rests_on(line, self._trusted)
 
-    def gave_address(self, line: str) -> bool:
-        """Whether a mail or web address in this line is a stranger's alone."""
+    def strangers_address(self, line: str) -> str | None:
+        """A mail or web address in this line that is a stranger's alone."""
         given = [found.casefold() for found in _ADDRESS.findall(line)]
-        return any(_mentions(self._foreign, found) and not _mentions(self._trusted, found) for found in given)
+        return next((address for address in given if self._is_strangers(address)), None)
+
+    def _is_strangers(self, address: str) -> bool:
+        if any(_mentions(text, address) for text in self._trusted):
+            return False
+        first = next((work for work in self._work if _mentions(work.text, address)), None)
+        shown = first is not None and not first.is_own
+        return shown or any(_mentions(text, address) for text in self._foreign)
 
     def say(self, text: str) -> bool:
         """Whether somebody trusted said this: then it does not matter any more who else did, and in the same words."""
@@ -72,10 +112,49 @@ class Sources:
         """The stranger who used words in this order, where no trusted text has them."""
         if not self.foreign.issuperset(run):
             return None
-        stranger = next((text for text in self._foreign if text.words.issuperset(run) and run in text.runs), None)
-        if any(text.words.issuperset(run) and run in text.runs for text in self._trusted):
-            return None
-        return stranger
+        stranger = next((text for text in self._foreign if _has(text, run)), None)
+        return stranger if stranger is not None and not self._is_trusted(run) else None
+
+    def shown(self, run: Run) -> bool:
+        """Whether a tool showed words in this order before the agent itself or anybody trusted used them."""
+        first = next((work for work in self._work if _has(work.prose, run)), None)
+        return first is not None and not first.is_own and not self._is_trusted(run)
+
+    def without_names(self, line: str) -> str:
+        """A line without the paths and packages that stand so in what tools showed."""
+        return _without(self._names, line)
+
+    def _is_trusted(self, run: Run) -> bool:
+        return any(_has(text, run) for text in self._trusted)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset[str]().union(*(work.names for work in self._work))
+
+
+def repeats(told: str, shown: str) -> bool:
+    """Whether a sentence was copied from what a tool showed."""
+    work = Work(Text(shown), is_own=False)
+    return not work.prose.runs.isdisjoint(runs(run_words(_without(work.names, told))))
+
+
+def _names(text: str) -> Iterator[str]:
+    """Words that signs bind together, unless it is a sentence in disguise."""
+    for found in _BOUND.findall(plain(text)):
+        if "/" in found or len(_PART.findall(found)) <= _LONGEST_NAME:
+            yield found
+
+
+def _without(names: AbstractSet[str], text: str) -> str:
+    return _BOUND.sub(lambda found: " " if found[0] in names else found[0], plain(text))
+
+
+def _mentions(text: Text, address: str) -> bool:
+    return address in text.text.casefold()
+
+
+def _has(text: Text, run: Run) -> bool:
+    return text.words.issuperset(run) and run in text.runs
 
 
 # --- dropped lines ---
@@ -94,13 +173,66 @@ def dropped_lines(old: str, new: str, explained: Iterable[str]) -> list[str]:
     return [line for line in lost if not any(_lives_on(content_words(line), words) for words in later)]
 
 
+def may_drop(old: str) -> float:
+    """How many lines of this file a rewrite may lose unexplained."""
+    return max(1, MAX_DROPPED * len(_lines(old)))
+
+
 def drops_too_much(old: str, new: str, explained: Iterable[str]) -> str | None:
     """Why this rewrite loses too much, or None."""
     total = len(_lines(old))
     dropped = dropped_lines(old, new, explained)
-    if len(dropped) <= max(1, MAX_DROPPED * total):
+    if len(dropped) <= may_drop(old):
         return None
     return f"it drops {len(dropped)} of {total} lines without superseding or completing them"
+
+
+def lines_to_put_back(
+    old: str, new: str, retired: Iterable[str], explained: AbstractSet[str], refused: Iterable[str]
+) -> list[str]:
+    """Lines of the old file that a rewrite may not lose.
+
+    All that are gone without a reason if those are too many, and otherwise those whose new wording was refused.
+    `retired` is what was superseded or completed, `explained` the old lines for whose removal there is a reason.
+    """
+    reasons = {_normal(line) for line in explained}
+    lost = [line for line in dropped_lines(old, new, retired) if _normal(line) not in reasons]
+    if len(lost) > may_drop(old):
+        return lost
+    wordings = [content_words(line) for line in refused]
+    return [line for line in lost if any(_lives_on(content_words(line), words) for words in wordings)]
+
+
+def put_back(old: str, new: str, lost: Iterable[str]) -> str:
+    """The new file with these lines of the old one at their place: behind what they stood behind."""
+    before, after = old.split("\n"), new.split("\n")
+    blocks = SequenceMatcher(
+        None, [*map(_normal, before)], [*map(_normal, after)], autojunk=False
+    ).get_matching_blocks()
+    place_of = {block.a + step: block.b + step for block in blocks for step in range(block.size)}
+    wanted = Counter(lost)
+    behind: dict[int, list[str]] = {}
+    last = -1
+    for at, line in enumerate(before):
+        if at in place_of:
+            last = place_of[at] if line.strip() else last
+        elif wanted[line]:
+            wanted[line] -= 1
+            behind.setdefault(_outside_pins(after, last), []).append(line)
+    lines = [*behind.get(-1, ())]
+    for at, line in enumerate(after):
+        lines += [line, *behind.get(at, ())]
+    return "\n".join(lines)
+
+
+def _outside_pins(lines: Sequence[str], at: int) -> int:
+    """This place, or if it is inside a block of the person's, the end of that block."""
+    inside = False
+    for place, line in enumerate(lines if at >= 0 else ()):
+        inside = line.strip() != UNPIN if inside else line.strip() == PIN
+        if place >= at and not inside:
+            return place
+    return at
 
 
 def _lives_on(line: AbstractSet[str], other: AbstractSet[str]) -> bool:
@@ -166,7 +298,15 @@ def with_pins_of(old: str, new: str) -> str:
 # --- strangers' words ---
 
 
-def without_foreign_lines(old: str, new: str, sources: Sources, *, personal: bool) -> tuple[str, list[str]]:
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that may not enter a file, and why, in words for who wrote it."""
+
+    line: str
+    reason: str
+
+
+def without_foreign_lines(old: str, new: str, sources: Sources, *, personal: bool) -> tuple[str, list[Refused]]:
     """The new file without lines that no trusted text supports, and those lines.
 
     Lines the file already had are not asked again; where no stranger has spoken, none is asked. In a `personal` file
@@ -175,12 +315,15 @@ def without_foreign_lines(old: str, new: str, sources: Sources, *, personal: boo
     """
     if not sources.foreign:
         return new, []
-    lines = new.split("\n")
     asked = new_lines(old, new)
-    refused = {at for at, line in asked.items() if _foreign(line, sources, personal=personal)}
-    refused |= _copied(asked, sources)
-    kept = [line for at, line in enumerate(lines) if at not in refused]
-    return "\n".join(kept).rstrip("\n") + "\n", [asked[at].strip() for at in sorted(refused)]
+    lines = {at: run_words(line) for at, line in asked.items()}
+    told = {at: run_words(sources.without_names(line)) for at, line in asked.items()}
+    copied = [*_copied(lines, lambda run: sources.copied_from(run) is not None), *_copied(told, sources.shown)]
+    reasons = {at: f"it repeats word for word: {run}" for at, run in copied if not sources.say(asked[at])}
+    reasons |= {at: why for at, line in asked.items() if (why := _foreign(line, sources, personal=personal))}
+    kept = [line for at, line in enumerate(new.split("\n")) if at not in reasons]
+    refused = [Refused(asked[at].strip(), reasons[at]) for at in sorted(reasons)]
+    return "\n".join(kept).rstrip("\n") + "\n", refused
 
 
 def new_lines(old: str, new: str) -> dict[int, str]:
@@ -195,22 +338,26 @@ def rests_on(line: str, texts: Iterable[Text]) -> bool:
     return any(share(words, text.words) >= RESTS_ON for text in texts)
 
 
-def _foreign(line: str, sources: Sources, *, personal: bool) -> bool:
+def _foreign(line: str, sources: Sources, *, personal: bool) -> str | None:
+    """Why a line is a stranger's, or None."""
     words = content_words(line)
-    if sources.own(words) or sources.gave_address(line):
-        return True
-    return personal and sources.touch(words) and not sources.carry(line)
+    strange = sources.strange(words)
+    if sources.own(words):
+        return f"nobody but others said {_listed(strange)}"
+    if (address := sources.strangers_address(line)) is not None:
+        return f"nobody but others gave the address {address}"
+    if personal and strange and not sources.carry(line):
+        return f"no sentence of the user's says it, and nobody but others said {_listed(strange)}"
+    return None
 
 
-def _mentions(texts: Iterable[Text], address: str) -> bool:
-    return any(address in text.text.casefold() for text in texts)
+def _listed(words: AbstractSet[str]) -> str:
+    return ", ".join(sorted(words))
 
 
-def _copied(asked: Mapping[int, str], sources: Sources) -> set[int]:
-    """Lines that, together, repeat a stranger's sentence: however it was cut into lines."""
-    words = [(word, at) for at, line in asked.items() for word in run_words(line)]
-    found: set[int] = set()
+def _copied(lines: Mapping[int, Sequence[str]], is_strangers: Callable[[Run], bool]) -> Iterator[tuple[int, str]]:
+    """Lines that, together, repeat a stranger's sentence, however it was cut into lines, and words that tell it."""
+    words = [(word, at) for at, line in lines.items() for word in line]
     for start, run in enumerate(runs([word for word, _ in words])):
-        if sources.copied_from(run) is not None:
-            found.update(at for _, at in words[start : start + RUN])
-    return {at for at in found if not sources.say(asked[at])}
+        if is_strangers(run):
+            yield from ((at, " ".join(run)) for at in sorted({at for _, at in words[start : start + RUN]}))
