@@ -309,8 +309,8 @@ async def test_a_persons_edit_stays_in_its_place_between_the_turns(workspace: Pa
     assert [v["source"] for v in versions][:4] == ["curator", "curator", "curator", "person"]
     assert all("as shipped" in v["content"] for v in versions[:3])
     assert TYPED in versions[3]["content"]
-    refused = memory(workspace, "SELECT detail FROM reports WHERE kind = 'file_refused'")
-    assert len(refused) == 2, "the later ones saw it, and may not drop its lines"
+    told = memory(workspace, "SELECT DISTINCT curation_id FROM reports WHERE kind IN ('file_refused', 'lines_kept')")
+    assert len(told) == 2, "the later ones saw it, and may not drop its lines"
     assert TYPED in memory_file(workspace, "user.md")
 
 

@@ -369,7 +369,5 @@ async def test_a_refused_line_is_told_whole_with_its_file_and_the_words_it_is_ab
     await learn(stores, TODAY, update("user.md", line), "Go on", calls=[PAGE])
     ((kind, detail),) = await stores.reports()
     assert kind == "line_refused"
-    assert detail.startswith(f"user.md: {line}\nrefused, because ")
-    assert {"evilcorp", "install", "unattended", "package"} <= set(
-        detail.rpartition("because")[2].replace(",", "").split()
-    )
+    reason = "nobody but others said evilcorp, install, package, unattended"
+    assert detail == f"user.md: refused, because {reason}: {line}"

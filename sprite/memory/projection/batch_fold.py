@@ -234,7 +234,7 @@ class BatchFold:
 
     def _report_line(self, name: str, refused: Refused) -> None:
         if self._rules.tells_why:
-            self._report("line_refused", f"{name}: {refused.line}\nrefused, because {refused.reason}")
+            self._report("line_refused", f"{name}: refused, because {refused.reason}: {refused.line}")
         else:
             self._report("line_refused", f"{name}: nobody here said this: {refused.line}")
 

@@ -49,8 +49,6 @@ _SPACE = re.compile(r"\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?。!?])\s+|\n+")
 #: What a person marks as not their own words: quoted lines and fenced blocks.
 _PASTED = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>.*$", re.DOTALL | re.MULTILINE)
-
-
 #: How a paste is taken up: a clause that begins so, and names what it is about ("yes to the demo").
 _TAKES_UP = re.compile(
     r"(?:yes|yep|yeah|ok|okay|agreed|accepted|confirmed|right|correct|exactly|sure|ja|jo|oui|sí|si|sim)\b",
@@ -95,6 +93,11 @@ class Voice:
     def words(self) -> Text:
         """The text, for comparing sentences with it."""
         return Text(self.text)
+
+    @cached_property
+    def work(self) -> Work:
+        """The text as a part of the agent's work."""
+        return Work(self.words, is_own=self.kind in {"reply", "input"})
 
 
 class Provenance:
@@ -150,10 +153,8 @@ class Provenance:
             # Inputs come before their results and the reply last, as it was; a quote is looked for in another order.
             voices = self._voices[turn.id]
             for voice in (*(v for v in voices if v.kind != "reply"), *(v for v in voices if v.kind == "reply")):
-                if voice.kind in {"reply", "input"}:
-                    yield Work(voice.words, is_own=True)
-                elif voice.kind in {"result", "memory"} or (documents and voice.kind == "document"):
-                    yield Work(voice.words, is_own=False)
+                if voice.kind in {"reply", "input", "result", "memory"} or (documents and voice.kind == "document"):
+                    yield voice.work
 
     def outsiders(self, *, documents: bool) -> list[Text]:
         """What others said; what tools read out of `documents` is among it unless they count as work."""
@@ -168,7 +169,8 @@ class Provenance:
         for turn in self._heard:
             clauses = (clause.strip() for clause in _CLAUSE_END.split(_own_words(turn)))
             agreed = [content_words(_TAKES_UP.sub("", clause)) for clause in clauses if _TAKES_UP.match(clause)]
-            found += [said for said in pasted if any(not words.isdisjoint(said.words) for words in agreed)]
+            if agreed:
+                found += [said for said in pasted if any(not words.isdisjoint(said.words) for words in agreed)]
             if turn.trigger != "task":
                 pasted += [Text(said) for said in _SENTENCE_END.split(_pasted(turn))]
         return found

@@ -27,11 +27,14 @@ RESTS_ON = 0.5
 #: A text that has so many of a line's words says it, in whatever order.
 SAYS_IT = 0.8
 
+#: So many words of a refused line are named.
+_MOST_LISTED = 10
+
 #: A mail or web address: where somebody else's stands in a line, the rest of the line does not excuse it.
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]", re.IGNORECASE)
 
-#: A path, a package, a version: words with signs between them and no space.
-_BOUND = re.compile(r"[~.]*/?\w+(?:[-/._:=@+~]+\w+)+/?")
+#: A path, a package, a version: words with signs between them and no space. Possessive, so that no text takes long.
+_BOUND = re.compile(r"(?<!\w)[~.]{0,3}/?\w++(?:[-/._:=@+~]++\w++)++/?")
 _PART = re.compile(r"[^\W_]+")
 #: So many words a name has that is no path.
 _LONGEST_NAME = 4
@@ -117,6 +120,8 @@ class Sources:
 
     def shown(self, run: Run) -> bool:
         """Whether a tool showed words in this order before the agent itself or anybody trusted used them."""
+        if not self.foreign.issuperset(run):
+            return False
         first = next((work for work in self._work if _has(work.prose, run)), None)
         return first is not None and not first.is_own and not self._is_trusted(run)
 
@@ -352,7 +357,7 @@ def _foreign(line: str, sources: Sources, *, personal: bool) -> str | None:
 
 
 def _listed(words: AbstractSet[str]) -> str:
-    return ", ".join(sorted(words))
+    return ", ".join([*sorted(words)[:_MOST_LISTED], *(["…"] if len(words) > _MOST_LISTED else [])])
 
 
 def _copied(lines: Mapping[int, Sequence[str]], is_strangers: Callable[[Run], bool]) -> Iterator[tuple[int, str]]:

@@ -18,10 +18,13 @@ from functools import cached_property
 
 from sprite.memory.words import SPACELESS
 
-#: Of ten words of a quote nine have to stand in the text in the quote's order, where not all do as they are.
-_NEARLY = 9, 10
+#: Of so many words of a quote one may be wrong; the others have to stand in the text in the quote's order. A word is
+#: here what stands between spaces: a wrong path is one.
+ONE_WRONG_OF = 10
 #: Comparisons of two words that looking for one quote in one text may take; a real quote needs a thousand.
 MAX_COMPARISONS = 1_000_000
+#: Words of a text in which a quote is looked for that does not stand there as it is: a book. An answer has many quotes.
+MAX_WORDS = 100_000
 #: Places of one quote in one text that are looked at, where those before it are denied.
 MAX_PLACES = 20
 #: A negation denies so many words after it, in its clause.
@@ -45,15 +48,33 @@ _NEXT_WORD_ONLY = frozenset({"no"})
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A quote as words: all of them, and those of its parts, between which something was left out."""
+    """A quote as words: all of them, and those of its parts, between which something was left out.
+
+    `group_of`: for each word, the number of the stretch without spaces that it stands in.
+    """
 
     words: Sequence[str]
     parts: Sequence[Sequence[str]]
+    group_of: Sequence[int]
+
+    @property
+    def may_be_wrong(self) -> int:
+        """How many stretches without spaces may be others in the text."""
+        return len(set(self.group_of)) // ONE_WRONG_OF
+
+    @property
+    def least(self) -> int:
+        """How many words a text must at least have of it."""
+        sizes = Counter(self.group_of).most_common(self.may_be_wrong)
+        return len(self.words) - sum(size for _, size in sizes)
 
 
 def quote_of(text: str) -> Quote:
     """Takes a quote apart."""
-    return Quote(_words(text), [words for part in _ELLIPSIS.split(text) if (words := _words(part))])
+    groups = [words for group in text.split() if (words := _words(group))]
+    parts = [words for part in _ELLIPSIS.split(text) if (words := _words(part))]
+    numbers = [number for number, words in enumerate(groups) for _ in words]
+    return Quote([word for words in groups for word in words], parts, numbers)
 
 
 def denials(text: str) -> Counter[str]:
@@ -93,18 +114,19 @@ class Spoken:
     def nearly(self, quote: Quote) -> Iterator[list[range]]:
         """The stretches that have nearly all words of the quote in their order."""
         wanted = quote.words
-        need = -(-len(wanted) * _NEARLY[0] // _NEARLY[1])
         width = len(wanted) + max(2, len(wanted) // 3)
         left = MAX_COMPARISONS
-        for start in self._stretches(wanted, need, width):
+        for start in self._stretches(wanted, quote.least, width):
             stretch = self.words[start : start + width]
             left -= len(wanted) * width
             if left < 0:
                 return
-            places = _in_order(wanted, stretch)
-            if len(places) < need:
+            pairs = _in_order(wanted, stretch)
+            matched = {q for q, _ in pairs}
+            wrong = {group for q, group in enumerate(quote.group_of) if q not in matched}
+            if not pairs or len(wrong) > quote.may_be_wrong:
                 continue
-            found = range(start + places[0], start + places[-1] + 1)
+            found = range(start + pairs[0][1], start + pairs[-1][1] + 1)
             if _says_the_same(wanted, self.words[found.start : found.stop]):
                 yield [found]
 
@@ -178,7 +200,7 @@ class Spoken:
         first = frozenset(quote[: len(quote) - need + 1])
         here: Counter[str] = Counter()
         enough = end = 0
-        for start, leaving in enumerate(self.words):
+        for start, leaving in enumerate(self.words[:MAX_WORDS]):
             for entering in self.words[end : start + width]:
                 here[entering] += 1
                 enough += here[entering] <= wanted[entering]
@@ -208,19 +230,19 @@ def _says_the_same(quote: Sequence[str], said: Sequence[str]) -> bool:
     return _denials(quote) == _denials(said) and numbers.issubset(said)
 
 
-def _in_order(quote: Sequence[str], stretch: Sequence[str]) -> list[int]:
-    """The places of a stretch's words that are the quote's in its order, as many as there are."""
+def _in_order(quote: Sequence[str], stretch: Sequence[str]) -> list[tuple[int, int]]:
+    """The places of words that the quote and the stretch have in common in the same order, as many as there are."""
     # longest[q][s]: how many the rest of the quote from q on and the rest of the stretch from s on have in common.
     longest = [[0] * (len(stretch) + 1) for _ in range(len(quote) + 1)]
     for q in range(len(quote) - 1, -1, -1):
         row, below = longest[q], longest[q + 1]
         for s in range(len(stretch) - 1, -1, -1):
             row[s] = below[s + 1] + 1 if quote[q] == stretch[s] else max(below[s], row[s + 1])
-    places: list[int] = []
+    places: list[tuple[int, int]] = []
     q = s = 0
     while q < len(quote) and s < len(stretch):
         if quote[q] == stretch[s]:
-            places.append(s)
+            places.append((q, s))
             q, s = q + 1, s + 1
         elif longest[q + 1][s] >= longest[q][s + 1]:
             q += 1
