@@ -11,6 +11,8 @@ from sprite.memory.last_error import last_error
 from sprite.protocol.rows import Health
 
 GAUGE_CELLS = 20
+#: What a guard did, where it refused nothing.
+_GUARDED = {"over_limit": "over limit", "lines_kept": "kept"}
 
 
 async def status(settings: Settings, *, as_json: bool) -> int:
@@ -54,7 +56,7 @@ def _print(health: Health) -> None:
         found = day_and_time(drifted.at)
         say(f"  drift       {drifted.name} changed while the agent was at work ({found}): see `memory drift`")
     for refusal in health.refusals:
-        kind = "over limit" if refusal.kind == "over_limit" else "refused"
+        kind = _GUARDED.get(refusal.kind, "refused")
         say(f"  {kind:<11} curation {refusal.curation_id}: {refusal.detail}")
     for words in health.attention:
         say(f"  attention   {words}")

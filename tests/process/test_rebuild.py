@@ -24,6 +24,7 @@ from bridge.offline.model import OfflineModel
 from sprite.database.curations import NewCuration
 from sprite.errors import ModelError, SpriteError
 from sprite.memory.files import CURATED
+from sprite.memory.projection.rules import FIRST_PROMPT, SECOND_PROMPT
 from tests.command_line import (
     KillableCommands,
     command,
@@ -91,6 +92,10 @@ async def eventful(stores: Stores) -> None:
     await stores.learn(f'PREFERENCE [t] {page} | "{page}"\n' + update("context.md", f"- {page}", "- Shopping"),
                        "Shopping", calls=[call("WebFetch", page)])  # fmt: skip
     await stores.learn('FACT [t] A llama. | "nowhere"\nnot a directive\n' + update("tools.md", "# x\n" * 200), "Hello")
+    for prompt in (FIRST_PROMPT, SECOND_PROMPT, None):
+        turn = await stores.turn("I keep three llamas, not two", "Noted")
+        answer = f'FACT [t{turn}] Ada keeps llamas. | "keep llamas, not two."\n' + update("context.md", "# Old and new")
+        await stores.batch(answer, turn, prompt_sha256=prompt)
     await stores.projection.resolve_action(3, "completed")
     stores.path("files.md").write_text("# By hand\n")
     await stores.learn('FACT [t] Bo repairs bicycles. | "Bo repairs"', "Bo repairs my bicycle", "He does")
@@ -133,6 +138,7 @@ async def test_a_rebuild_makes_every_table_and_file_as_they_were_to_the_byte(fol
         "unverified",
         "line_refused",
         "file_refused",
+        "lines_kept",
         "type_lowered",
         "unparsed",
     }
