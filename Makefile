@@ -27,7 +27,7 @@ chat: $(VENV)/.run ## talk to your agent in this terminal
 
 # Four at once also on two cores: tests wait a lot. conftest.py says what stays on one worker, and what begins first.
 WORKERS ?= 4
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 test: $(VENV)/.dev lint ## lint, types and every test
 	$(PYTEST)

@@ -9,11 +9,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import hypothesis
 import msgspec
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from bridge.offline.model import OfflineModel
 from tests.curated_workspace import curate_workspace
@@ -63,12 +64,22 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders files, and keeps each on one worker; inside a file tests stay as they are written."""
+    """Orders files; inside a file tests stay as they are written."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
-    for item in items:
-        if item.path.stem not in SHARED_OUT:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]
+    """Keeps each file on one worker. (xdist's own marks for that do nothing under pytest 9.2.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if Path(file).stem in SHARED_OUT else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesWhole:
+    return FilesWhole(config, log)
 
 
 @pytest.fixture

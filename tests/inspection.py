@@ -81,11 +81,13 @@ def prompts(model: OfflineModel, text: str) -> list[RecordedRequest]:
 
 
 async def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Polls, with a bound: only where nothing says when it has happened."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
-            await asyncio.sleep(0.02)
-    assert condition(), what
+    """Polls, with a bound: only where nothing says when it has happened. What was true once need not be so any more."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(what) from None
 
 
 async def chat(client: Client, *texts: str) -> list[str]:
@@ -163,6 +165,15 @@ async def shared_sprite(folder: Path, *, permissions: str = "bypass") -> AsyncIt
     workspace.mkdir()
     async with OfflineModel() as model, running_sprite(workspace, model.url, permissions=permissions) as sprite:
         yield SharedSprite(model, workspace, sprite)
+
+
+def is_running(sprite: SpriteProcess, words: str) -> bool:
+    """Whether a command with these words runs below the sprite."""
+    for pid in descendants(sprite.process.pid):
+        with contextlib.suppress(OSError):
+            if words.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
+                return True
+    return False
 
 
 def descendants(pid: int) -> list[int]:

@@ -5,6 +5,7 @@ Long, since its tests share one browser.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator
@@ -398,7 +399,8 @@ async def test_a_change_out_of_sight_is_told_and_never_scrolls_by_itself(stack: 
     async with studio(stack, "Tall") as easel, stack.page(viewport={"width": 900, "height": 500}) as page:
         await easel.draw_all(*(f"Note {number}" for number in range(8)))
         await expect(page.locator(".canvas-card")).to_have_count(8)
-        await easel.draw("Last of all", block("note", content="Down here."))
+        # It is told for some seconds, which may be over before the turn that draws is.
+        drawing = asyncio.create_task(easel.draw("Last of all", block("note", content="Down here.")))
         news = page.get_by_role("button", name="“Last of all” is new or has changed. Show it")
         await expect(news).to_be_visible()
         assert await page.locator(".board").evaluate("e => e.scrollTop") == 0
@@ -406,6 +408,7 @@ async def test_a_change_out_of_sight_is_told_and_never_scrolls_by_itself(stack: 
         await expect(card(page, "Last of all")).to_be_focused()
         await expect(card(page, "Last of all")).to_be_in_viewport()
         await expect(news).to_be_hidden()
+        await drawing
 
 
 # --- tables ---

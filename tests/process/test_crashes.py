@@ -16,6 +16,7 @@ from tests.inspection import (
     descendants,
     endings,
     eventually,
+    is_running,
     journal,
     observation_of,
     prompts,
@@ -146,7 +147,7 @@ async def test_what_a_killed_sprites_agent_was_running_does_not_go_on_after_the_
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         client.send("mission", {"text": SLOW_TOUCH})
         await client.event("tool_use")
-        await eventually(lambda: len(descendants(sprite.process.pid)) > 1, "the command runs")
+        await eventually(lambda: is_running(sprite, "time.sleep(2)"), "the command runs")
         family = descendants(sprite.process.pid)
         # Stopped, the CLI does not end with the sprite, as on a system that does not tell it of its parent's death.
         os.kill(agent_process(sprite), signal.SIGSTOP)
@@ -177,7 +178,7 @@ async def test_the_agent_of_a_killed_sprite_ends_with_it_and_takes_along_what_it
         elif when == "with a command in the background":
             await chat(client, "Begin")
         if when in {"in mid-tool", "with a command in the background"}:
-            await eventually(lambda: len(descendants(sprite.process.pid)) > 1, "the command runs")
+            await eventually(lambda: is_running(sprite, "sleep 600"), "the command runs")
         family = descendants(sprite.process.pid)
         assert family
         await sprite.kill()

@@ -150,6 +150,8 @@ async def test_the_timeline_shows_turns_and_what_changed_memory_newest_first_in_
 
 
 async def test_older_lines_of_the_chat_come_in_pages_that_join(home: SharedSprite) -> None:
+    async with home.client() as first:
+        await chat(first, "Hello", "Hello again")
     async with home.client() as client:
         whole = (await sync_of(client))["chat"]
         newest = await rows_of(client, "chat", limit=2)
