@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 _ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
+_LINE_NUMBER = re.compile(r"^[0-9]+\| ?", re.MULTILINE)
 _TOOL_PART = re.compile(r"<input>(.*?)</input>", re.DOTALL)
 
 
@@ -109,6 +110,6 @@ def _file(attributes: dict[str, str], content: str) -> MemoryFile:
     limit = attributes.get("limit", "")
     return MemoryFile(
         name=attributes["name"],
-        content=html.unescape(content).strip("\n"),
+        content=_LINE_NUMBER.sub("", html.unescape(content).strip("\n")),
         limit=int(limit) if limit.isdecimal() else 200,
     )

@@ -24,8 +24,8 @@ from sprite.tools.memory import describe
 
 DESCRIPTION = (
     "Search everything ever said to or learned by this person's agent, in natural language: learnings and past turns, "
-    "best first. Filters inside the query: type:PREFERENCE (or FACT, PATTERN, CORRECTION, ACTION, TOOL_INSTALL, TURN), "
-    "since:2026-01-31, before:2026-02-28, session:ID, around:31 (the conversation around turn 31)."
+    "best first. Filters inside the query: type:PREFERENCE (FACT, PATTERN, CORRECTION, ACTION, TOOL_INSTALL, DIGEST, "
+    "TURN), since:2026-01-31, before:2026-02-28, session:ID, around:31 (the conversation around turn 31)."
 )
 
 

@@ -11,8 +11,8 @@ from sprite.memory.last_error import last_error
 from sprite.protocol.rows import Health
 
 GAUGE_CELLS = 20
-#: What a guard did, where it refused nothing.
-_GUARDED = {"over_limit": "over limit", "lines_kept": "kept"}
+#: How a report is called, by its kind; any other is a refusal.
+_KINDS = {"over_limit": "over limit", "lines_kept": "kept", "edit_missed": "missed"}
 
 
 async def status(settings: Settings, *, as_json: bool) -> int:
@@ -56,8 +56,8 @@ def _print(health: Health) -> None:
         found = day_and_time(drifted.at)
         say(f"  drift       {drifted.name} changed while the agent was at work ({found}): see `memory drift`")
     for refusal in health.refusals:
-        kind = _GUARDED.get(refusal.kind, "refused")
-        say(f"  {kind:<11} curation {refusal.curation_id}: {refusal.detail}")
+        kind = _KINDS.get(refusal.kind, "refused")
+        say(f"  {kind:<11} curation {refusal.curation_id}: {'; '.join(refusal.detail.splitlines())}")
     for words in health.attention:
         say(f"  attention   {words}")
     say(f"  last error  {health.last_error or 'none'}")

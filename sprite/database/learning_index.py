@@ -26,7 +26,7 @@ END;
 """  # noqa: S608 - our own tables
 
 #: Words that the types are made of: only these have to be looked for in the content alone, which costs a third more.
-_TYPE_WORD = re.compile(r'"(?:fact|pattern|correct|prefer|action|tool|instal)')
+_TYPE_WORD = re.compile(r'"(?:fact|pattern|correct|prefer|action|tool|instal|digest)')
 #: Up to so many learnings, words are counted one by one, as in turns; above, FTS5 ranks.
 MAX_POSTINGS = 2000
 

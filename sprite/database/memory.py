@@ -7,7 +7,7 @@ Everything here can be deleted and comes back from the log; nothing here is writ
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +76,15 @@ SCHEMA = Schema(
         INSERT INTO projection VALUES (1, 0, 0);
         """  # noqa: S608 - our own schema
         + LEARNING_INDEX,
+        # One more type. What a CHECK allows is no part of the file's format, so that its text may be changed in place
+        # (sqlite.org/lang_altertable.html, "Making Other Kinds Of Table Schema Changes").
+        """
+        PRAGMA writable_schema = ON;
+        UPDATE sqlite_schema SET sql = replace(sql, '''TOOL_INSTALL'')', '''TOOL_INSTALL'', ''DIGEST'')')
+            WHERE type = 'table' AND name = 'learnings';
+        PRAGMA writable_schema = RESET;
+        CREATE INDEX learnings_standing ON learnings (type, id) WHERE superseded_by IS NULL;
+        """,
     ],
 )
 
@@ -241,6 +250,32 @@ class MemoryDB:
         )
         return [Learning(**dict(row)) for row in await self._db.fetch_all(sql, (f"{{content}} : ({match})", limit))]
 
+    async def standing(self, sessions: Collection[str], limit: int = 500) -> list[Learning]:
+        """What holds until somebody says otherwise: open actions, the sessions' digests, wishes and corrections.
+
+        The newest of each first.
+        """
+        actions = await self._learnings(
+            "WHERE superseded_by IS NULL AND type = 'ACTION' AND id IN "
+            "(SELECT source_learning_id FROM pending_actions WHERE status = 'pending') ORDER BY id DESC LIMIT ?",
+            (limit,),
+        )
+        places = ", ".join("?" * len(sessions))
+        digests = await self._learnings(
+            f"WHERE superseded_by IS NULL AND type = 'DIGEST' AND session_id IN ({places}) ORDER BY id DESC LIMIT ?",
+            (*sessions, limit),
+        )
+        wishes = await self._learnings(
+            "WHERE superseded_by IS NULL AND type IN ('PREFERENCE', 'CORRECTION') ORDER BY id DESC LIMIT ?", (limit,)
+        )
+        return [*actions, *digests, *wishes]
+
+    async def wishes(self, limit: int = 500) -> list[Learning]:
+        """How the person wants things, newest first."""
+        return await self._learnings(
+            "WHERE superseded_by IS NULL AND type = 'PREFERENCE' ORDER BY id DESC LIMIT ?", (limit,)
+        )
+
     # --- actions ---
 
     async def actions(self, status: str | None = None) -> list[Action]:
@@ -310,10 +345,20 @@ class MemoryDB:
         )
         return [Report(**dict(row)) for row in rows]
 
+    async def refused_last(self, limit: int) -> list[str]:
+        """What of the newest answer that taught or was refused anything was not taken, in words."""
+        rows = await self._db.fetch_all(
+            "SELECT detail FROM reports WHERE kind NOT IN ('over_limit', 'damaged', 'unknown_kind', 'aged') "
+            "AND curation_id = (SELECT max(id) FROM (SELECT max(curation_id) AS id FROM learnings "
+            "UNION ALL SELECT max(curation_id) FROM reports)) ORDER BY id LIMIT ?",
+            (limit,),
+        )
+        return [str(row["detail"]) for row in rows]
+
     async def reports(self, limit: int = 20) -> list[Report]:
         """The newest refusals, newest first."""
         rows = await self._db.fetch_all(
-            "SELECT curation_id, kind, detail FROM reports ORDER BY id DESC LIMIT ?", (limit,)
+            "SELECT curation_id, kind, detail FROM reports WHERE kind <> 'aged' ORDER BY id DESC LIMIT ?", (limit,)
         )
         return [Report(**dict(row)) for row in rows]
 

@@ -61,8 +61,11 @@ class Projected:
         return self._known("id = ? AND superseded_by IS NULL", (learning_id,))
 
     def nearest(self, match: str, limit: int) -> list[Known]:
-        """The valid learnings that share most with a text; `match` is an FTS5 expression."""
-        return self._nearest(match, "l.superseded_by IS NULL", limit)
+        """The valid learnings that share most with a text; `match` is an FTS5 expression.
+
+        A digest is none of them: it says again what others say, and proves nothing.
+        """
+        return self._nearest(match, "l.superseded_by IS NULL AND l.type <> 'DIGEST'", limit)
 
     def _nearest(self, match: str, where: str, limit: int) -> list[Known]:
         if not match:
@@ -85,6 +88,14 @@ class Projected:
             parameters,
         ).fetchone()
         return Known(**dict(row)) if row else None
+
+    def digests_of(self, session_id: str) -> list[int]:
+        """The valid digests of a session."""
+        rows = self._tx.execute(
+            "SELECT id FROM learnings WHERE type = 'DIGEST' AND superseded_by IS NULL AND session_id = ? ORDER BY id",
+            (session_id,),
+        )
+        return [int(row[0]) for row in rows]
 
     def next_number(self) -> int:
         """The number of an answer's next learning."""

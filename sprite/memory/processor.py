@@ -191,7 +191,8 @@ class ObservationProcessor:
     async def _curate(self, turns: list[Observation]) -> None:
         await check_budget(self._settings, self._transcript)
         _, generation = await self._transcript.curations.activation()
-        curation = await self._attempts.extract(turns, generation)
+        is_followed = await self._transcript.waiting_count() > len(turns)
+        curation = await self._attempts.extract(turns, generation, is_followed=is_followed)
         if curation is None:
             log.warning("turn %d was set aside, since every call about it was in vain", turns[0].id)
         else:

@@ -131,7 +131,7 @@ class Reextraction:
                 while before and before[0].created_at <= batch[-1].timestamp:
                     await aside.apply(before.popleft())
                 try:
-                    curation = await attempts.extract(batch, generation)
+                    curation = await attempts.extract(batch, generation, is_followed=len(batch) < len(turns))
                 except VainError as error:
                     if isinstance(error, RefusedError) and await self._is_first_refusal(batch[0].id, generation):
                         # It may be the key or the model that was chosen: for whoever is watching to see.

@@ -44,9 +44,9 @@ def settings(base_url: str, **more: Any) -> Settings:
     return Settings(Path("/nowhere"), base_url=base_url, **({"api_key": "key"} | more))
 
 
-async def create(at: Settings, timeout_seconds: float = 30.0) -> Message:
+async def create(at: Settings, timeout_seconds: float = 30.0, *, keep_system: bool = True) -> Message:
     async with MessagesApi(at, timeout_seconds=timeout_seconds) as api:
-        return await api.create(model="haiku", max_tokens=5, system="Sort it.", user="Turn 1")
+        return await api.create(model="haiku", max_tokens=5, system="Sort it.", user="Turn 1", keep_system=keep_system)
 
 
 async def test_a_request_is_the_vendors_and_its_answer_is_read() -> None:
@@ -104,6 +104,22 @@ async def test_what_is_no_message_is_an_outage_in_words(body: bytes) -> None:
         with pytest.raises(ModelError, match="no Messages API") as caught:
             await create(settings(url))
     assert not isinstance(caught.value, RefusedCallError)
+
+
+async def test_what_no_next_call_needs_is_not_marked_to_be_kept() -> None:
+    seen: list[Any] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.append((await request.json())["system"])
+        return web.json_response({"content": [], "model": "claude-haiku", "stop_reason": "end_turn", "usage": {}})
+
+    async with served(answer) as url:
+        for keep_system in (True, False):
+            await create(settings(url), keep_system=keep_system)
+    assert seen == [
+        [{"type": "text", "text": "Sort it.", "cache_control": {"type": "ephemeral"}}],
+        [{"type": "text", "text": "Sort it."}],
+    ]
 
 
 async def test_a_redirect_takes_the_key_nowhere() -> None:

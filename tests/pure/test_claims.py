@@ -14,12 +14,17 @@ CLAIMS: dict[str, list[str]] = {
     "Evidence": [
         (
             "test_evidence::test_a_quote_is_found_whatever_its_case_white_space_quotes_and_escapes "
-            "test_projection::test_a_quote_is_looked_up_and_its_speaker_decides_how_far_it_is_trusted"
+            "test_projection::test_a_quote_is_looked_up_and_its_speaker_decides_how_far_it_is_trusted "
+            "test_rules::test_a_quote_counts_by_its_words_and_is_kept_in_the_turns_own "
+            "test_rules::test_a_quote_cut_out_of_a_negation_is_no_evidence"
         ),
         "test_projection::test_what_the_person_did_not_say_is_never_their_wish",
         (
             "test_evidence::test_what_a_stranger_taught_long_ago_reaches_no_file_later "
-            "test_evidence::test_the_persons_word_brings_a_pages_claim_into_files"
+            "test_evidence::test_the_persons_word_brings_a_pages_claim_into_files "
+            "test_rules::test_what_a_commands_result_shows_may_be_told_in_the_curators_words "
+            "test_rules::test_only_results_are_told_in_other_words_and_never_of_the_person "
+            "test_rules::test_nobodys_sentence_is_copied_into_a_file"
         ),
         "test_evidence::test_what_memory_returned_is_no_evidence_even_when_it_is_quoted",
     ],
@@ -32,6 +37,11 @@ CLAIMS: dict[str, list[str]] = {
         "test_guards::test_a_page_reworded_about_the_person_needs_a_sentence_of_theirs_as_soon_as_one_word_is_the_pages",
         "",  # a limit, said plainly
     ],
+    "Sessions": [
+        "test_curation_form::test_a_session_has_one_digest_and_no_file_line_rests_on_it_as_the_persons",
+        "test_curation_form::test_standing_preferences_are_in_the_boot_prompt_however_old",
+        "test_curation_form::test_a_learning_has_its_turns_day",
+    ],
     "Validity": [
         (
             "test_validity::test_a_correction_supersedes_every_learning_it_names_and_they_stay_for_history "
@@ -40,14 +50,18 @@ CLAIMS: dict[str, list[str]] = {
         "test_validity::test_exact_and_near_repeats_are_counted_with_the_time_they_were_last_heard",
         (
             "test_validity::test_an_agent_does_not_take_back_what_the_person_said "
-            "test_projection::test_only_the_persons_own_words_retire_what_is_known"
+            "test_projection::test_only_the_persons_own_words_retire_what_is_known "
+            "test_rules::test_an_action_is_closed_by_the_command_that_did_it_or_the_person"
         ),
     ],
     "Files": [
         (
-            "test_guards::test_a_quarter_of_the_lines_may_go_and_not_one_more "
+            "test_curation_form::test_edits_change_a_file_and_what_they_do_not_name_stays "
+            "test_rules::test_lines_left_out_without_a_reason_stand_again_at_their_place_and_the_rest_is_taken_over "
             "test_commands::test_status_says_what_needs_attention_and_what_was_refused"
         ),
+        "test_curation_form::test_a_reminder_leaves_when_its_day_has_passed_and_its_action_stays",
+        "test_curation_form::test_what_was_refused_is_shown_once",
         "test_guards::test_a_pinned_block_survives_every_rewrite_verbatim",
         (
             "test_drift_waits::test_a_file_that_changes_in_mid_turn_waits_for_the_persons_word "

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.memory.curation.extraction import NEAREST_LEARNINGS
-from sprite.memory.curation.prompt import OpenLearning, build_prompt, system_prompt
-from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, DEPLOYED, LINE_LIMITS, over_limit, over_together
+from sprite.memory.curation.extraction import (
+    ELEMENT_TOKENS,
+    MAX_REFUSED_CHARS,
+    MOST_REFUSED,
+    NEAREST_TOKENS,
+    STANDING_TOKENS,
+)
+from sprite.memory.curation.prompt import OpenLearning, build_prompt
+from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, over_limit, over_together
 from sprite.memory.limits import CURATED_TOKENS, LEARNINGS_TOKENS, MAX_ANSWER_TOKENS, PROMPT_BUDGET_TOKENS
 from sprite.memory.tokens import estimate_tokens
 
@@ -47,12 +53,16 @@ def test_four_full_files_of_plain_english_are_within_the_limit() -> None:
 
 @pytest.mark.parametrize("sign", SCRIPTS)
 def test_a_prompt_with_all_that_may_be_there_leaves_room_for_turns(sign: str) -> None:
-    files = {**accepted(sign), **{name: full(sign) for name in DEPLOYED}}
-    learnings = [OpenLearning(n, "FACT", "x" * 1_000, n) for n in range(NEAREST_LEARNINGS)]
-    limits = {name: LINE_LIMITS[name] for name in BOOT_ORDER}
-    prompt = build_prompt(files=files, limits=limits, open_learnings=learnings, turns=[])
-    assert estimate_tokens(system_prompt()) < 7_000
-    assert PROMPT_BUDGET_TOKENS - prompt.tokens >= 13_000
+    wishes = [OpenLearning(n, "PREFERENCE", "x", n, "user", 0.0) for n in range(STANDING_TOKENS // ELEMENT_TOKENS)]
+    learnings = [OpenLearning(n, "FACT", "x", n, "user", 0.0) for n in range(NEAREST_TOKENS // ELEMENT_TOKENS)]
+    prompt = build_prompt(
+        files=accepted(sign),
+        limits={name: LINE_LIMITS[name] for name in CURATED},
+        open_learnings=wishes + learnings,
+        turns=[],
+        refused=["x" * MAX_REFUSED_CHARS] * MOST_REFUSED,
+    )
+    assert PROMPT_BUDGET_TOKENS - prompt.tokens >= 25_500
 
 
 def test_what_is_over_the_limit_already_may_shrink_and_not_grow() -> None:

@@ -72,5 +72,5 @@ def test_a_new_curated_file_explains_itself_and_states_nothing(name: str) -> Non
 def test_a_template_survives_the_way_through_prompt_and_answer(name: str) -> None:
     text = template(name)
     prompt = build_prompt(files={name: text}, limits=LIMITS, open_learnings=(), turns=())
-    assert text in prompt.user
+    assert all(f"| {line}\n" in prompt.user for line in text.splitlines())
     assert parse_response(f"{name.removesuffix('.md').upper()}_MD_UPDATE:\n{text}").files == {name: text}

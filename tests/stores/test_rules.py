@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sprite.memory.curation.answer_edits import Edited
 from sprite.memory.projection.batch_fold import BatchFold
 from sprite.memory.projection.rules import FIRST_PROMPT, SECOND_PROMPT, TODAYS, rules_of
 from tests.memory_stores import Stores, call, open_stores
@@ -147,6 +148,23 @@ async def test_an_action_is_closed_by_the_command_that_did_it_or_the_person(
     assert action.status == ("completed" if done else "pending")
     if not done:
         assert any("a quote of the command that did it" in detail for _, detail in await stores.reports())
+
+
+@pytest.mark.parametrize(("quote", "done"), [("so the kiln chasing is settled", True), ("thanks a lot", False)])
+async def test_an_action_is_closed_by_the_person_whatever_a_result_says_of_it(
+    quote: str, done: bool, stores: Stores
+) -> None:
+    await learn(stores, TODAY, 'ACTION [t] Chase the kiln man. | "chase the kiln man"', "chase the kiln man")
+    booked = call(
+        "Read", "Thursday 22 October, fourteen hundred: Wilfred Osgood inspects burners", {"file_path": "cal"}
+    )
+    answer = (
+        f'FACT [t] supersedes L1: Wilfred Osgood inspects burners Thursday 22 October, fourteen hundred. | "{quote}"'
+    )
+    await learn(stores, TODAY, answer, f"He wrote. {quote}", calls=[booked])
+    (action,) = await stores.memory.actions()
+    assert action.status == ("completed" if done else "pending")
+    assert (await stores.learnings())[-1].origin == "tool"
 
 
 async def test_a_command_closes_no_preference_of_the_persons(stores: Stores) -> None:
@@ -354,9 +372,10 @@ async def test_what_the_answer_gives_a_reason_for_may_leave(stores: Stores) -> N
 
     def fold(tx: Any) -> str | None:
         batch = BatchFold(tx, curation, [])
-        batch._rewrite("context.md", f"# New\n{LINES[0]}\n", frozenset(f" {line}" for line in LINES[2:]))
-        content: str | None = tx.latest_content("context.md")
-        return content
+        content = f"# New\n{LINES[0]}\n"
+        batch._rewrite("context.md", content, Edited(content, frozenset(LINES[2:]), (), ()))
+        latest: str | None = tx.latest_content("context.md")
+        return latest
 
     assert await stores.memory.apply(fold, cursor=curation.id) == "\n".join(["# New", *LINES[:1]]) + "\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -155,5 +156,9 @@ async def test_the_curator_is_shown_the_open_learnings_nearest_to_its_turns(stor
     model = CuratorModel(Settings(tmp_path), partial(log_lost_call, stores.transcript))
     extractor = Extractor(stores.memory, stores.files, model)
     prompt, _ = await extractor.prompt(await stores.transcript.observations_between(turn, turn))
-    assert '<learning id="2" type="CORRECTION" turn="2">Reports are in SEK.</learning>' in prompt.user
+    day = datetime.now().astimezone().strftime("%Y-%m-%d")
+    assert (
+        f'<learning id="2" type="CORRECTION" from="user" on="{day}" turn="2">Reports are in SEK.</learning>'
+        in prompt.user
+    )
     assert 'id="1"' not in prompt.user

@@ -15,6 +15,7 @@ export const TYPES = {
   PATTERN: 'Pattern',
   ACTION: 'To do',
   TOOL_INSTALL: 'Tool',
+  DIGEST: 'Session',
 };
 
 /** @type {Record<string, string>} */

@@ -3,12 +3,17 @@
     NONE
     TYPE [tN] content | "verbatim quote"
     TYPE [tN] supersedes LN, LM: content | "verbatim quote"
-    USER_MD_UPDATE:
+    USER_MD_EDIT:
+    DELETE 5 | why
+    REPLACE 8 | - the new line
+    ADD Heading | - a line
+    TOOLS_MD_UPDATE:
     the complete new file
 
-Learnings come first. From the first header on, every line belongs to a file: a line in a file that looks like a
-learning is content, because text that gets into a file must not become a learning that way. Whether a quote is true,
-a file too long or an id known is for the guards to say: this module knows neither the log nor the limits.
+`*_MD_UPDATE:` is how the first prompts asked for files, and is still read. Learnings come first. From the first header
+on, every line belongs to a file: a line in a file that looks like a learning is content, because text that gets into a
+file must not become a learning that way. Whether a quote is true, a file too long or an id known is for the guards to
+say: this module knows neither the log nor the limits.
 
 Nothing here raises, whatever the text; what cannot be read is kept in `unparsed`. Every regular expression is anchored
 and every line is looked at a bounded number of times, so the time is linear in the length of the text.
@@ -19,16 +24,17 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sprite.memory.curation.answer_edits import Edit, read_edits
 from sprite.memory.curation.answer_fences import fences_below_headers
 from sprite.memory.curation.answer_files import (
     Lines,
     is_placeholder,
+    read_bodies,
     read_fence,
     read_header,
-    read_updates,
 )
 
-LEARNING_TYPES = ("FACT", "PATTERN", "CORRECTION", "PREFERENCE", "ACTION", "TOOL_INSTALL")
+LEARNING_TYPES = ("FACT", "PATTERN", "CORRECTION", "PREFERENCE", "ACTION", "TOOL_INSTALL", "DIGEST")
 
 # One sentence needs far less; the cap keeps a runaway line from being injected into every later prompt.
 MAX_CONTENT_CHARS = 1_000
@@ -45,7 +51,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _TYPE = re.compile(
     r"[ \t>]{0,16}(?:[-*+•·\u2013\u2014]|[0-9]{1,3}[.)])?[ \t]{0,8}"
     r"(?P<mark>\*\*|__|`)?"
-    r"(?P<type>FACT|PATTERN|CORRECTION|PREFERENCE|ACTION|TOOL[_ ]INSTALL)(?![A-Z0-9])",
+    r"(?P<type>FACT|PATTERN|CORRECTION|PREFERENCE|ACTION|TOOL[_ ]INSTALL|DIGEST)(?![A-Z0-9])",
     re.IGNORECASE | re.ASCII,
 )
 # Of `[t31, t32]` and `[t31-t33]` the first counts: a learning has one source.
@@ -78,10 +84,14 @@ class ParsedLearning:
 
 @dataclass(frozen=True, slots=True)
 class CuratorResponse:
-    """What an answer says: learnings in its order, and complete new files by name, each ending in one newline."""
+    """What an answer says: learnings in its order, and by file name edits, or complete new contents.
+
+    No file has both; a content ends in one newline.
+    """
 
     learnings: tuple[ParsedLearning, ...]
     files: Mapping[str, str]
+    edits: Mapping[str, tuple[Edit, ...]]
     nothing: bool
     """It said NONE, and nothing else that counts."""
     unparsed: tuple[str, ...]
@@ -89,8 +99,8 @@ class CuratorResponse:
 
     @property
     def usable(self) -> bool:
-        """Whether the answer settles its batch: it said NONE, or it holds at least one learning or file."""
-        return self.nothing or bool(self.learnings) or bool(self.files)
+        """Whether the answer settles its batch: it said NONE, or it holds at least one learning, file or edit."""
+        return self.nothing or bool(self.learnings) or bool(self.files) or bool(self.edits)
 
 
 def plain_text(text: str) -> str:
@@ -127,11 +137,13 @@ def parse_response(text: str, *, as_first_read: bool = False) -> CuratorResponse
             learnings.append(learning)
         else:
             unparsed.append(line)
-    files = read_updates(_unwrapped(lines[start:]) if wrapped else lines[start:], unparsed)
+    bodies = read_bodies(_unwrapped(lines[start:]) if wrapped else lines[start:], unparsed)
+    edits = {name: found for name, body in bodies.edits.items() if (found := read_edits(body, unparsed))}
     return CuratorResponse(
         learnings=tuple(learnings),
-        files=files,
-        nothing=said_none and not learnings and not files,
+        files=bodies.files,
+        edits=edits,
+        nothing=said_none and not learnings and not bodies.files and not edits,
         unparsed=_reported(unparsed),
     )
 

@@ -40,7 +40,7 @@ def _swapped(fence: str, line: str) -> tuple[str, str]:
     header = read_header(line)
     if header is None or not header.rest:
         return line, fence
-    return f"{header.word}_MD_UPDATE:", f"{fence}\n{header.rest}"
+    return header.marker, f"{fence}\n{header.rest}"
 
 
 def _is_wrapper(fence: Fence) -> bool:

@@ -1,4 +1,4 @@
-"""File updates in the curator's answer: from the first `*_MD_UPDATE:` line to the end, no line is anything but content.
+"""Files in the curator's answer: from the first `*_MD_UPDATE:` or `*_MD_EDIT:` line to the end, all is their content.
 
 The one question here is where a file's content stops. It stops at the next header or at the end of the answer; a code
 fence around all of it is taken off. Between fences a line that looks like a header is content, so that a snippet which
@@ -26,9 +26,10 @@ Lines = Sequence[str]
 # A fence of any other language is part of the file.
 WRAPPERS = frozenset({"", "md", "markdown", "text", "txt"})
 
-_NAMES = {name.removesuffix(".md").upper(): name for name in CURATED}
+#: The files by the word in their headers.
+CURATED_NAMES = {name.removesuffix(".md").upper(): name for name in CURATED}
 _HEADER = re.compile(
-    r"(?:#{1,6}[ \t]{1,4})?(?:\*\*|__|`)?([A-Z]{1,20})_MD_UPDATE(?:\*\*|__|`)?[ \t]{0,4}:(?:\*\*|__|`)?",
+    r"(?:#{1,6}[ \t]{1,4})?(?:\*\*|__|`)?([A-Z]{1,20})_MD_(UPDATE|EDIT)S?(?:\*\*|__|`)?[ \t]{0,4}:(?:\*\*|__|`)?",
     re.IGNORECASE | re.ASCII,
 )
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -39,13 +40,19 @@ _PLACEHOLDER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A `*_MD_UPDATE:` line: the word before it in upper case, and what stands behind the colon."""
+    """A `*_MD_UPDATE:` or `*_MD_EDIT:` line: word and kind in upper case, and what stands behind the colon."""
 
     word: str
+    kind: str
     rest: str
 
+    @property
+    def marker(self) -> str:
+        """The line without what stands behind the colon."""
+        return f"{self.word}_MD_{self.kind}:"
+
     def __str__(self) -> str:
-        return f"{self.word}_MD_UPDATE: {self.rest}".rstrip()
+        return f"{self.marker} {self.rest}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,7 @@ class Fence:
 def read_header(line: str) -> Header | None:
     """The header a line is, if it is one. It must begin in the first column."""
     found = _HEADER.match(line)
-    return Header(found[1].upper(), line[found.end() :].strip()) if found else None
+    return Header(found[1].upper(), found[2].upper(), line[found.end() :].strip()) if found else None
 
 
 def read_fence(line: str) -> Fence | None:
@@ -81,34 +88,48 @@ def is_placeholder(text: str) -> bool:
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
-def read_updates(lines: Lines, unparsed: list[str]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What an answer says of files, by name: complete contents, each ending in one newline, or lines of edits."""
+
+    files: dict[str, str]
+    edits: dict[str, list[str]]
+
+
+def read_bodies(lines: Lines, unparsed: list[str]) -> Bodies:
     """Reads the files of an answer: `lines` is empty or begins with a header.
 
-    Returns complete contents by file name, each ending in one newline, the last update of a file winning. What was
-    refused, replaced or left over is appended to `unparsed`, one line each.
+    The last update of a file wins, and over its edits; several edits of one file are one. What was refused, replaced
+    or left over is appended to `unparsed`, one line each.
     """
     bodies = _Bodies(lines)
     files: dict[str, str] = {}
+    edits: dict[str, list[str]] = {}
     cursor = 0
     for _ in range(MAX_UPDATES):
         if cursor >= len(lines):
-            return files
+            break
         header = bodies.headers[cursor]
         body, left_over, cursor = bodies.read(cursor)
         unparsed.extend(line for line in left_over if line.strip())
         content = "\n".join(body).strip("\n")
-        name = _NAMES.get(header.word)
+        name = CURATED_NAMES.get(header.word)
         if name is None:
             unparsed.append(f"{header} names no file of the curator")
         elif not content.strip() or is_placeholder(content.strip()):
             unparsed.append(f"{header} came without content")
+        elif header.kind == "EDIT":
+            edits.setdefault(name, []).extend(body)
         else:
             if name in files:
                 unparsed.append(f"{header} replaced an earlier update of the same file")
             files[name] = content + "\n"
     if cursor < len(lines):
         unparsed.append(f"({len(lines) - cursor} lines behind update {MAX_UPDATES} were not read)")
-    return files
+    for name in files.keys() & edits.keys():
+        unparsed.append(f"the edits of {name} came beside a complete update")
+        del edits[name]
+    return Bodies(files, edits)
 
 
 class _Bodies:
@@ -127,6 +148,9 @@ class _Bodies:
     def read(self, at: int) -> tuple[Lines, Lines, int]:
         """The body under the header at line `at`."""
         rest = self.headers[at].rest
+        if rest and self.headers[at].kind == "EDIT":
+            content, _, end = self._plain(at + 1)
+            return [rest, *content], (), end
         if not rest:
             first = self._skip_blank(at + 1)
             return self._wrapped(first, self._fences.get(first)) or self._plain(at + 1)

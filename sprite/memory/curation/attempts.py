@@ -46,10 +46,11 @@ class Attempts:
         self._set_aside = set_aside
         self._together = together
 
-    async def extract(self, turns: Sequence[Observation], generation: int) -> NewCuration | None:
+    async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> NewCuration | None:
         """A curation of some of the turns, from the first on; None if the first was set aside instead.
 
-        The turns stand side by side. VainError if the call was in vain: then the next one is about fewer turns, or the
+        The turns stand side by side; `is_followed` says whether more wait behind them.
+        VainError if the call was in vain: then the next one is about fewer turns, or the
         first one's last. Another ModelError for an outage.
         """
         if await self._transcript.lost_calls.is_model_in_doubt():
@@ -60,9 +61,13 @@ class Attempts:
             # A process ended between the last call and its consequence.
             await self._quarantine(first.id, failures[first.id].reason, generation)
             return None
+        batch = _batch(turns, failures, self._together)
         try:
             return await self._extractor.extract(
-                _batch(turns, failures, self._together), generation, lambda batch: _may_repeat(batch, failures)
+                batch,
+                generation,
+                lambda asked: _may_repeat(asked, failures),
+                is_followed=is_followed or len(batch) < len(turns),
             )
         except VainError as error:
             if (await self._failures([first], generation))[first.id].alone < ALONE:

@@ -117,6 +117,7 @@ class CuratorModel:
                 max_tokens=MAX_ANSWER_TOKENS,
                 system=prompt.system,
                 user=prompt.user,
+                keep_system=prompt.is_followed,
             )
         except RefusedCallError as error:
             words = f"the curator's model refused the call: {error}"

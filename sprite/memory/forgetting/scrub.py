@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sprite.memory.curation.answer import read_learning
+from sprite.memory.curation.answer_edits import forgetful
 from sprite.memory.curation.answer_files import read_header
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 
@@ -103,7 +104,12 @@ class Scrubber:
                 head.append(f"{learning.type}: {FORGOTTEN}")
             else:
                 head.append(line)
-        files = [self.lines("\n".join(lines[start:]), keep=keep)] if start < len(lines) else []
+        # An edit whose words go still takes away the lines it meant, or they would stand again.
+        rest = [
+            forgetful(line, FORGOTTEN) or line if line.strip() not in keep and self.takes_line(line) else line
+            for line in lines[start:]
+        ]
+        files = [self.lines("\n".join(rest), keep=keep)] if rest else []
         return self.text("\n".join([*head, *files]))
 
 

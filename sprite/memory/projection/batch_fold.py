@@ -20,11 +20,14 @@ from sprite.memory.curation.answer import (
     ParsedLearning,
     parse_response,
 )
+from sprite.memory.curation.answer_edits import Edited, apply_edits
 from sprite.memory.files import CURATED, over_limit, over_together, sha256, template
+from sprite.memory.projection.ageing import without_past_reminders
 from sprite.memory.projection.evidence import (
     Evidence,
     Origin,
     Provenance,
+    digest_evidence,
     weigh,
 )
 from sprite.memory.projection.guards import (
@@ -78,6 +81,8 @@ class BatchFold:
         for learning in response.learnings:
             self._learn(learning)
         self._rewrite_files(response)
+        self._edit_files(response)
+        self._take_out_past()
         for line in response.unparsed:
             self._report("unparsed", line)
 
@@ -88,6 +93,9 @@ class BatchFold:
         # those must stand when one before them is forgotten.
         number = self._tx.next_number()
         if learning.content == FORGOTTEN:
+            return
+        if learning.type == "DIGEST":
+            self._digest(number, learning)
             return
         evidence = weigh(learning, self._provenance)
         self._weighed.append((learning, evidence))
@@ -104,6 +112,15 @@ class BatchFold:
         learning_id = self._repeat(known, evidence) if known else self._add(number, learning, evidence)
         for replaced in learning.supersedes:
             self._retire(replaced, learning_id, evidence)
+
+    def _digest(self, number: int, learning: ParsedLearning) -> None:
+        """What a session came to: one at a time, and nobody's word, however much of it the person said."""
+        evidence = digest_evidence(learning, self._provenance)
+        self._weighed.append((learning, evidence))
+        self._add(number, learning, evidence)
+        if evidence.turn is not None:
+            for earlier in self._tx.digests_of(evidence.turn.session_id):
+                self._tx.supersede(earlier, number)
 
     def _echoed(self, content: str) -> Known | None:
         """What memory knew already and the agent only read aloud: that is no news, however it is put."""
@@ -138,6 +155,8 @@ class BatchFold:
 
     def _add(self, number: int, learning: ParsedLearning, evidence: Evidence) -> int:
         at = self._curation.created_at
+        if evidence.turn is not None and self._rules.dates_by_turn:
+            at = evidence.turn.timestamp
         self._tx.add_learning(
             NewLearning(
                 id=number,
@@ -162,9 +181,8 @@ class BatchFold:
         known = self._tx.known(replaced)
         if known is None or known.id == by:
             return
-        # What was done is the agent's to say where a command did it, whatever else the learning tells of the result.
-        acts = evidence.act and self._rules.acts_close_actions
-        if not _may_retire("assistant" if acts and evidence.origin == "tool" else evidence.origin, known):
+        origin = _closed_by(evidence, known) if self._rules.acts_close_actions else None
+        if not _may_retire(origin or evidence.origin, known):
             self._report("supersede_refused", f"L{replaced} stands: {self._whose_word(known)} could replace it")
         elif (known.source_observation_id or 0) > (self._curation.last_observation_id or 0):
             # A turn that was set aside is curated late: what was learned from a newer one is not taken back by it.
@@ -184,8 +202,28 @@ class BatchFold:
             if name in CURATED:
                 self._rewrite(name, content)
 
-    def _rewrite(self, name: str, content: str, explained: frozenset[str] = frozenset()) -> None:
-        """Makes a file's next version; `explained`: lines of the old one for whose removal the answer gave a reason."""
+    def _edit_files(self, response: CuratorResponse) -> None:
+        for name, edits in response.edits.items():
+            edited = apply_edits(self._latest(name), edits)
+            for words in edited.missed:
+                self._report("edit_missed", f"{name}: {words}")
+            self._rewrite(name, edited.content, edited)
+
+    def _take_out_past(self) -> None:
+        """Reminders whose day had passed when the person last spoke."""
+        if not self._rules.takes_out_past or not self._provenance.turns:
+            return
+        new, gone = without_past_reminders(self._latest("context.md"), self._provenance.turns[-1].timestamp)
+        if gone:
+            self._add_version("context.md", new)
+            self._report("aged", f"context.md: its day has passed: {'; '.join(gone)}")
+
+    def _latest(self, name: str) -> str:
+        version = self._tx.latest_content(name)
+        return template(name) if version is None else version
+
+    def _rewrite(self, name: str, content: str, edited: Edited | None = None) -> None:
+        """Makes a file's next version, of a complete content or of what edits made."""
         version = self._tx.latest_content(name)
         old = template(name) if version is None else version
         # As the curator gave it, so that what is too long is refused and not cut to fit.
@@ -204,7 +242,7 @@ class BatchFold:
         # What the file was shipped with is scaffolding: it may all go.
         if version is not None:
             if self._rules.puts_lines_back:
-                new = self._with_lost_lines(name, old, new, explained, refused)
+                new = self._with_lost_lines(name, old, new, edited, refused)
                 reason = over_limit(name, new) or self._over_together(name, new)
             else:
                 reason = drops_too_much(old, new, self._retired)
@@ -213,21 +251,25 @@ class BatchFold:
                 return
         if new == old:
             return
+        self._add_version(name, new)
+
+    def _add_version(self, name: str, content: str) -> None:
         self._tx.add_version(
             name,
-            new,
-            sha256(new),
+            content,
+            sha256(content),
             curation_id=self._curation.id,
             at=self._curation.created_at,
             source="curator",
         )
-        self.files.append(name)
+        if name not in self.files:
+            self.files.append(name)
 
-    def _with_lost_lines(
-        self, name: str, old: str, new: str, explained: frozenset[str], refused: Sequence[Refused]
-    ) -> str:
+    def _with_lost_lines(self, name: str, old: str, new: str, edited: Edited | None, refused: Sequence[Refused]) -> str:
         """One careless answer costs no update: what it may not leave out stands again."""
-        lost = lines_to_put_back(old, new, self._retired, explained, [each.line for each in refused])
+        not_taken = [each.line for each in refused]
+        explained = edited.explained(not_taken) if edited is not None else frozenset()
+        lost = lines_to_put_back(old, new, self._retired, explained, not_taken)
         for line in lost:
             self._report("lines_kept", f"{name}: it was left out without a reason, and stands again: {line.strip()}")
         return put_back(old, new, lost) if lost else new
@@ -314,6 +356,17 @@ def _is_better(evidence: Evidence, known: Known) -> bool:
     if evidence.origin == known.origin:
         return evidence.confidence > known.confidence
     return evidence.origin == "user"
+
+
+def _closed_by(evidence: Evidence, known: Known) -> Origin | None:
+    """Whose word says that something is done, whatever else the learning tells beside; None if only the learning can.
+
+    That is the command that did it, or, of an action, the person in a message about it: no "thanks" closes one.
+    """
+    message = content_words(evidence.turn.user_message) if evidence.turn is not None else frozenset()
+    if known.type == "ACTION" and evidence.told and message & content_words(known.content):
+        return "user"
+    return "assistant" if evidence.act and evidence.origin == "tool" else None
 
 
 def _may_retire(origin: Origin, known: Known) -> bool:

@@ -61,7 +61,8 @@ _CLAUSE_END = re.compile(r"[.,;:!?\n\u2013\u2014]+|\bbut\b")
 class Evidence:
     """What a learning rests on: its turn, whose words, how sure, and the type it may have.
 
-    `quote` is the turn's own wording where the quote was found there. `act`: a command that did not fail says it.
+    `quote` is the turn's own wording where the quote was found there. `act`: a command that did not fail says it, and
+    `told`: the person says it, whosever words the learning has beside.
     `outside`: it has words of a page, a paste or another agent, whatever is quoted for it.
     """
 
@@ -71,6 +72,7 @@ class Evidence:
     type: str
     quote: str | None
     act: bool = False
+    told: bool = False
     outside: bool = False
 
 
@@ -192,7 +194,10 @@ def weigh(learning: ParsedLearning, provenance: Provenance) -> Evidence:
     )
     type_ = _allowed(learning.type, origin)
     act = voice is not None and voice.act
-    return Evidence(turn, origin, _confidence(origin, learning.quote), type_, quote, act=act, outside=outside)
+    told = voice is not None and voice.kind == "person" and learning.quote is not None
+    return Evidence(
+        turn, origin, _confidence(origin, learning.quote), type_, quote, act=act, told=told, outside=outside
+    )
 
 
 def _said(learning: ParsedLearning, turn: Observation, provenance: Provenance) -> tuple[Voice | None, str | None]:
@@ -231,6 +236,13 @@ def _denial(voice: Voice, places: Sequence[range]) -> int | None:
         return None
     denied = [voice.spoken.denied_from(place) for place in places]
     return next((at for at in denied if at is not None), None)
+
+
+def digest_evidence(learning: ParsedLearning, provenance: Provenance) -> Evidence:
+    """What a session's digest rests on: the agent's word for what was done, or a stranger's where it is theirs."""
+    stranger = provenance.stranger_behind(learning.content)
+    origin: Origin = "assistant" if stranger is None else stranger.origin
+    return Evidence(_cited(learning, provenance), origin, CITED_ONLY, learning.type, None)
 
 
 def _confidence(origin: Origin, quote: str | None) -> float:

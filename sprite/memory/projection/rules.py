@@ -33,6 +33,10 @@ class Rules:
     tells_why: bool = True
     #: The longest report.
     report_chars: int = 2000
+    #: A learning has the day of its turn, and not that of its curation.
+    dates_by_turn: bool = True
+    #: Reminders whose day has passed leave.
+    takes_out_past: bool = True
 
 
 TODAYS = Rules()
@@ -43,6 +47,8 @@ _SECOND = Rules(
     puts_lines_back=False,
     tells_why=False,
     report_chars=200,
+    dates_by_turn=False,
+    takes_out_past=False,
 )
 _FIRST = Rules(
     unwraps_headers=False,
@@ -53,6 +59,8 @@ _FIRST = Rules(
     puts_lines_back=False,
     tells_why=False,
     report_chars=200,
+    dates_by_turn=False,
+    takes_out_past=False,
 )
 _OF_OLD_PROMPTS = {FIRST_PROMPT: _FIRST, SECOND_PROMPT: _SECOND}
 

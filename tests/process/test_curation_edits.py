@@ -1,0 +1,41 @@
+"""The curator's edits of files on the whole stack: by the numbers it is shown, logged by the lines they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bridge.offline.model import OfflineModel
+from tests.command_line import rebuild
+from tests.harness import running_sprite
+from tests.inspection import chat, curations, memory_file
+
+
+async def test_a_line_shown_with_its_number_is_edited_and_comes_back_from_the_log(
+    model: OfflineModel, workspace: Path
+) -> None:
+    model.script.curator(
+        {"raw_text": "USER_MD_EDIT:\nADD Profile | - Ada lives in Bern.\n"},
+        {
+            "raw_text": 'FACT [t2] Ada lives in Thun (town). | "live in Thun"\n'
+            "USER_MD_EDIT:\nREPLACE 5 | - Ada lives in Thun.\n"
+        },
+    )
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "I live in Bern.")
+        await client.ask("system", {"action": "flush"})
+        await chat(client, "I moved, I live in Thun now.")
+        await client.ask("system", {"action": "flush"})
+    shown = [str(request.body["messages"]) for request in model.requests if request.kind == "curator"]
+    assert "4| ## Profile" in shown[0]
+    assert "5| - Ada lives in Bern." in shown[1]
+    # Nothing else waited, so there is no next call that would find the instructions in the vendor's cache.
+    systems = [request.body["system"] for request in model.requests if request.kind == "curator"]
+    assert all("cache_control" not in system[0] for system in systems)
+    assert "REPLACE 5 | - Ada lives in Thun.\n< - Ada lives in Bern.\n" in curations(workspace)[1]["response"]
+    user = memory_file(workspace, "user.md")
+    assert "## Profile\n- Ada lives in Thun.\n" in user
+    assert "Bern" not in user
+    (workspace / ".os/memory/memory.db").unlink()
+    (workspace / ".os/memory/user.md").unlink()
+    await rebuild(workspace)
+    assert memory_file(workspace, "user.md") == user

@@ -1,0 +1,60 @@
+"""Reminders whose day has passed leave by themselves; nothing else does."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from sprite.memory.projection.ageing import without_past_reminders
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
+FILE = """\
+# Context
+
+## Active tasks
+- 2026-10-01: the move began.
+
+## Reminders
+{}
+- When the letter comes: scan it.
+
+## Recently finished
+- 2026-11-01: sent.
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- 2026-11-19: call the bank.",
+        "- **2026-11-19**: call the bank.",
+        "- 2026-11-12 to 2026-11-18: the fair.",
+        "- by 2026-10-31, pay the tax",
+        "- Before 2026-11-12: ask for the certificate.",
+    ],
+)
+def test_a_past_reminder_goes(line: str) -> None:
+    content, gone = without_past_reminders(FILE.format(line), NOON)
+    assert gone == [line]
+    assert content == FILE.replace("{}\n", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- 2026-11-20: today.",
+        "- 2026-11-21: tomorrow.",
+        "- 2026-11-18 to 2026-11-25: the fair.",
+        "- Since 2026-10-01, every month: pay the rent.",
+        "- Thursday: call.",
+        "<!-- pin -->\n- 2026-11-01: the person's own.\n<!-- /pin -->",
+    ],
+)
+def test_what_is_to_come_or_says_no_day_stays(line: str) -> None:
+    text = FILE.format(line)
+    assert without_past_reminders(text, NOON) == (text, [])
+
+
+def test_a_day_is_over_when_it_is_over_everywhere() -> None:
+    text = FILE.format("- 2026-11-19: call.")
+    assert without_past_reminders(text, datetime(2026, 11, 20, 11, 59, tzinfo=UTC).timestamp())[1] == []
+    assert without_past_reminders(text, NOON)[1] == ["- 2026-11-19: call."]
