@@ -249,7 +249,7 @@ async def budget() -> None:
     text = "All work and no play makes a dull day. " * 600
     called = call("Bash", text[:2000], {"command": text[:2000]})
     turns = [CuratorTurn(n, 1.8e9, "s", "user", "complete", text, [called] * 5, text) for n in range(1, 26)]
-    learnings = [OpenLearning(n, "FACT", "x" * 1000, n) for n in range(NEAREST_LEARNINGS)]
+    learnings = [OpenLearning(n, "FACT", "x" * 1000, n, "user", 0.0) for n in range(NEAREST_LEARNINGS)]
     given: dict[str, Any] = {
         "files": dict.fromkeys(BOOT_ORDER, "y" * BYTE_LIMIT),
         "limits": LINE_LIMITS,

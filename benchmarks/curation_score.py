@@ -13,7 +13,7 @@ from sprite.memory.files import CURATED, template
 #: Reports whose kind ends so are about something refused; those of whole files and of learnings are counted apart.
 REFUSED = "_refused"
 WHOLE_FILE, SUPERSEDE = "file_refused", "supersede_refused"
-_REASON = re.compile(r"\A[\w.]+: [^:]{1,80}: ")
+_REASON = re.compile(r"\A[\w.]+: .*?: (?=[-*] )", re.DOTALL)
 _BULLET = re.compile(r"\A\s*(?:[-*+]|\d+[.)])\s+")
 _HEADING = re.compile(r"#+\s+(.+)")
 
@@ -48,6 +48,8 @@ class Score:
     """A run, counted: lists name what counts, so that the table can say it in words."""
 
     missing: list[Wanted]
+    #: Without what the history says the archive is for, where a valid learning has it.
+    missing_for_boot: list[Wanted]
     missing_in_place: list[Wanted]
     missing_anywhere: list[Wanted]
     unwanted: list[tuple[Unwanted, str]]
@@ -79,6 +81,9 @@ def score(history: History, run: Run) -> Score:
     hits = list(zip(history.questions, run.found, strict=True))
     return Score(
         missing=missing,
+        missing_for_boot=[
+            item for item in missing if LEARNINGS not in item.where or not _holds(memory.learnings, item.patterns)
+        ],
         missing_in_place=[
             item for item in history.wanted if not _holds((x for at in item.where for x in places[at]), item.patterns)
         ],
