@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 
-from aiohttp import web
+from aiohttp import WSCloseCode, web
 
 from bridge.config import Settings
 from bridge.door import login, messages, pages
@@ -99,11 +99,14 @@ class Routes:
                 code="websocket_only",
                 headers={"Upgrade": "websocket"},
             )
-        await websocket.prepare(request)
-        await self._people.seen(person)
-        with self._visitors.inside(person, self._doorkeeper.session_of(request), websocket):
+        with self._visitors.inside(person, self._doorkeeper.session_of(request), websocket) as visitor:
+            await websocket.prepare(request)
+            await self._people.seen(person)
             try:
-                await self._relay.serve(websocket, person)
+                if visitor.is_ended:
+                    await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"ended meanwhile")
+                else:
+                    await self._relay.serve(websocket, person)
             finally:
                 await self._people.seen(person)
         return websocket

@@ -18,18 +18,22 @@ MAX_SOCKETS_PER_PERSON = 32
 _CLOSE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Visitor:
+@dataclass(slots=True, eq=False)
+class Visitor:
+    """An open WebSocket, or one that is about to be."""
+
     person: str
     session: str | None
     socket: web.WebSocketResponse
+    #: It was to be closed, perhaps before it was open.
+    is_ended: bool = False
 
 
 class Visitors:
     """The open WebSockets."""
 
     def __init__(self) -> None:
-        self._of: defaultdict[str, set[_Visitor]] = defaultdict(set)
+        self._of: defaultdict[str, set[Visitor]] = defaultdict(set)
 
     def counts(self) -> dict[str, int]:
         """How many each person has open."""
@@ -40,12 +44,15 @@ class Visitors:
         return len(self._of[person]) < MAX_SOCKETS_PER_PERSON
 
     @contextmanager
-    def inside(self, person: str, session: str | None, socket: web.WebSocketResponse) -> Iterator[None]:
-        """Counts a WebSocket while the block runs; `session` is the browser's, None for a Bearer token."""
-        visitor = _Visitor(person, session, socket)
+    def inside(self, person: str, session: str | None, socket: web.WebSocketResponse) -> Iterator[Visitor]:
+        """Counts a WebSocket while the block runs; `session` is the browser's, None for a Bearer token.
+
+        From before its handshake on, or any number could be let in at once.
+        """
+        visitor = Visitor(person, session, socket)
         self._of[person].add(visitor)
         try:
-            yield
+            yield visitor
         finally:
             self._of[person].discard(visitor)
 
@@ -64,10 +71,13 @@ class Visitors:
         await _close(everyone, WSCloseCode.GOING_AWAY, b"the bridge stops")
 
 
-async def _close(visitors: set[_Visitor], code: int, reason: bytes) -> None:
+async def _close(visitors: set[Visitor], code: int, reason: bytes) -> None:
+    for visitor in visitors:
+        visitor.is_ended = True
     closing = [
         asyncio.create_task(visitor.socket.close(code=code, message=reason), name=f"close {visitor.person}")
         for visitor in visitors
+        if visitor.socket.prepared
     ]
     if closing:
         # A peer that does not answer is not waited for: its connection ends with the server's.

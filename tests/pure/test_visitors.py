@@ -1,0 +1,18 @@
+"""Who is connected: counted from before the handshake on, and ended also where it is not over."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from bridge.door.visitors import Visitors
+
+
+async def test_one_that_is_about_to_come_in_counts_and_is_told_when_its_person_is_revoked() -> None:
+    visitors = Visitors()
+    with visitors.inside("ada", None, web.WebSocketResponse()) as coming:
+        assert visitors.counts() == {"ada": 1}
+        await visitors.end_person("bo")
+        assert not coming.is_ended
+        await visitors.end_person("ada")
+        assert coming.is_ended
+    assert visitors.counts() == {}
