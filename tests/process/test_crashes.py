@@ -145,9 +145,10 @@ async def test_what_a_killed_sprites_agent_was_running_does_not_go_on_after_the_
     model: OfflineModel, workspace: Path
 ) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        client.send("mission", {"text": SLOW_TOUCH})
+        # Longer than any restart takes: only a part of the command that outlives the other comes to the touch.
+        client.send("mission", {"text": "run `python3 -c 'import time; time.sleep(600)'; touch survived`"})
         await client.event("tool_use")
-        await eventually(lambda: is_running(sprite, "time.sleep(2)"), "the command runs")
+        await eventually(lambda: is_running(sprite, "time.sleep(600)"), "the command runs")
         family = descendants(sprite.process.pid)
         # Stopped, the CLI does not end with the sprite, as on a system that does not tell it of its parent's death.
         os.kill(agent_process(sprite), signal.SIGSTOP)
