@@ -265,15 +265,13 @@ class MemoryDB:
             f"WHERE superseded_by IS NULL AND type = 'DIGEST' AND session_id IN ({places}) ORDER BY id DESC LIMIT ?",
             (*sessions, limit),
         )
-        wishes = await self._learnings(
-            "WHERE superseded_by IS NULL AND type IN ('PREFERENCE', 'CORRECTION') ORDER BY id DESC LIMIT ?", (limit,)
-        )
-        return [*actions, *digests, *wishes]
+        return [*actions, *digests, *await self.wishes("PREFERENCE", "CORRECTION", limit=limit)]
 
-    async def wishes(self, limit: int = 500) -> list[Learning]:
-        """How the person wants things, newest first."""
+    async def wishes(self, *types: str, limit: int = 500) -> list[Learning]:
+        """How the person wants things, newest first, by types of learnings."""
+        places = ", ".join("?" * len(types))
         return await self._learnings(
-            "WHERE superseded_by IS NULL AND type = 'PREFERENCE' ORDER BY id DESC LIMIT ?", (limit,)
+            f"WHERE superseded_by IS NULL AND type IN ({places}) ORDER BY id DESC LIMIT ?", (*types, limit)
         )
 
     # --- actions ---

@@ -42,8 +42,8 @@ _RANGE = re.compile(r"([0-9]+)[ \tL]{0,8}(?:-|\u2013|to)[ \tL]{0,8}([0-9]+)", re
 class Edit:
     """One change of a file: `lines` by number from 1, and `meant`, what stood there when it was asked for.
 
-    `path` is the heading to add under and, for one below it, that too; `content` the new lines; `reason` why the old
-    ones go.
+    `path` is the heading to add under and, for one below it, that too; `content` the new lines. Why old ones go stands
+    in the answer, for people.
     """
 
     verb: Literal["delete", "replace", "add"]
@@ -51,7 +51,6 @@ class Edit:
     meant: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
-    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ def _read(line: str) -> Edit | None:
         rest = found["rest"].strip()
         if found["verb"].upper() == "REPLACE":
             return Edit("replace", numbers, content=(rest,) if rest else ())
-        return Edit("delete", numbers, reason=rest)
+        return Edit("delete", numbers)
     if found := _ADD.match(line):
         path = tuple(name for part in found["heading"].split(">") if (name := heading_name(part)))
         rest = found["rest"].strip()
@@ -163,7 +162,7 @@ def _meant(header: Header | None, body: Sequence[str], files: Mapping[str, str])
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A file with its edits: the lines they took out and why, or for what, and the edits that found no line."""
+    """A file with its edits: the lines they took out, or replaced by what, and the edits that found no line."""
 
     content: str
     deleted: frozenset[str]

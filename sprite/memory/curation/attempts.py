@@ -49,9 +49,8 @@ class Attempts:
     async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> NewCuration | None:
         """A curation of some of the turns, from the first on; None if the first was set aside instead.
 
-        The turns stand side by side; `is_followed` says whether more wait behind them.
-        VainError if the call was in vain: then the next one is about fewer turns, or the
-        first one's last. Another ModelError for an outage.
+        The turns stand side by side; `is_followed` says whether more wait behind them. VainError if the call was in
+        vain: then the next one is about fewer turns, or the first one's last. Another ModelError for an outage.
         """
         if await self._transcript.lost_calls.is_model_in_doubt():
             await self._ask_control()

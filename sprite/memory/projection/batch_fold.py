@@ -286,9 +286,7 @@ class BatchFold:
     def _over_together(self, name: str, content: str) -> str | None:
         if not self._rules.limits_together:
             return None
-        latest = {other: self._tx.latest_content(other) for other in CURATED}
-        files = {other: template(other) if text is None else text for other, text in latest.items()}
-        return over_together(name, content, files)
+        return over_together(name, content, {other: self._latest(other) for other in CURATED})
 
     def _overtaken(self, name: str) -> str | None:
         """Why a rewrite comes too late: a person changed the file while the curator was at work on it."""

@@ -6,7 +6,7 @@ and learnings, files and reports made since rest on what came of it. So rules on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: The SHA-256 of the first prompt that answers were given to, and of the one after it.
 FIRST_PROMPT = "823b4d779555bf712ebded6326a2a390af40ac0087b0a3b5c906991ae3116e0c"
@@ -50,18 +50,7 @@ _SECOND = Rules(
     dates_by_turn=False,
     takes_out_past=False,
 )
-_FIRST = Rules(
-    unwraps_headers=False,
-    limits_together=False,
-    reads_quotes_by_words=False,
-    acts_close_actions=False,
-    results_may_be_told=False,
-    puts_lines_back=False,
-    tells_why=False,
-    report_chars=200,
-    dates_by_turn=False,
-    takes_out_past=False,
-)
+_FIRST = replace(_SECOND, unwraps_headers=False, limits_together=False)
 _OF_OLD_PROMPTS = {FIRST_PROMPT: _FIRST, SECOND_PROMPT: _SECOND}
 
 

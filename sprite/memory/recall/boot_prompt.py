@@ -115,7 +115,7 @@ class BootPrompt:
         lines = [content_words(line) for line in user.split("\n")]
         told: list[str] = []
         left = STANDING_TOKENS
-        for wish in await self._memory.wishes():
+        for wish in await self._memory.wishes("PREFERENCE"):
             words = content_words(wish.content)
             if wish.origin != "user" or any(share(words, line) >= SAID for line in lines):
                 continue
