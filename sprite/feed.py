@@ -1,8 +1,10 @@
 """The feed: every event in one order, written before it is sent, and fanned out to every client.
 
 Owns the sequence numbers. What it writes is discreet: nothing durable gets around it (tool inputs and results, which
-are cut, come discreet already). One writer task takes whatever has been published, writes it with all it implies in one
-transaction, and only then hands it out: a client never sees an event that a crash could take back.
+are cut, come discreet already). A question alone is handed out as it is, for as long as it is open: a person is asked
+about all of it, and the disk has the copy that a log may keep. One writer task takes whatever has been published,
+writes it with all it implies in one transaction, and only then hands it out: a client never sees an event that a crash
+could take back.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import msgspec
 
 from sprite.database.workspace import CardSaved, ChatAdded, Effect, WorkspaceDB
 from sprite.errors import StorageError
+from sprite.privacy.cutting import shown_input
 from sprite.privacy.redaction import (
     discreet,
     discreet_value,
@@ -27,6 +30,8 @@ from sprite.protocol.frames import encode
 from sprite.protocol.messages import (
     CanvasUpdate,
     Error,
+    PermissionRequest,
+    PermissionResolved,
     ServerPayload,
 )
 from sprite.protocol.shapes import Block, Card
@@ -47,6 +52,8 @@ _Drawn = TypeVar("_Drawn", CanvasUpdate, Card)
 @dataclass(frozen=True, slots=True)
 class _Published:
     payload: ServerPayload | None
+    #: What is written of it.
+    kept: ServerPayload | None
     effects: Sequence[Effect]
     durable: bool
 
@@ -73,6 +80,8 @@ class Feed:
         self._has_ended = False
         self._writing = asyncio.Lock()
         self._until_prune = PRUNE_EVERY
+        #: The open questions by their ids: each its number, and its frame as it was handed out.
+        self._questions: dict[str, tuple[int, bytes]] = {}
         #: Whether the disk refused last time; people are told once, not with every word.
         self._refused = False
 
@@ -88,9 +97,11 @@ class Feed:
 
     def publish(self, payload: ServerPayload | None, effects: Sequence[Effect] = (), *, durable: bool = True) -> None:
         """Sends an event to everyone, after writing it and what it implies; None writes the effects alone."""
+        kept = payload
         if durable:
-            payload, effects = self._discreet_event(payload), [self._discreet_effect(effect) for effect in effects]
-        self._pending.append(_Published(payload, effects, durable))
+            kept, effects = self._discreet_event(payload), [self._discreet_effect(effect) for effect in effects]
+            payload = payload if isinstance(payload, PermissionRequest) else kept
+        self._pending.append(_Published(payload, kept, effects, durable))
         self._idle.clear()
         self._wake.set()
 
@@ -107,6 +118,15 @@ class Feed:
                 return msgspec.structs.replace(payload, message=self._discreet(payload.message))
             case CanvasUpdate():
                 return self._discreet_card(payload)
+            case PermissionRequest():
+                return msgspec.structs.replace(
+                    payload,
+                    input=shown_input(payload.input, self._discreet),
+                    folder=None,
+                    real_path=None,
+                    always=None,
+                    redacted=True,
+                )
         return payload
 
     def _discreet_effect(self, effect: Effect) -> Effect:
@@ -143,7 +163,8 @@ class Feed:
 
     async def events_after(self, seq: int) -> list[tuple[int, bytes]]:
         """Kept events above a number, oldest first, some at a time; empty when there are no more."""
-        return await self._workspace.events_after(seq)
+        whole = dict(self._questions.values())
+        return [(number, whole.get(number, frame)) for number, frame in await self._workspace.events_after(seq)]
 
     async def oldest_seq(self) -> int:
         """The oldest event that can still be replayed, 0 if there is none."""
@@ -194,23 +215,30 @@ class Feed:
         frames: list[tuple[bytes, int | None]] = []
         for item in batch:
             self._unsaved_effects.extend(item.effects)
-            if item.payload is None:
+            if item.payload is None or item.kept is None:
                 continue
             number = self.last_seq + 1 if item.durable else None
             try:
-                frame = encode(item.payload, seq=number)
+                frame, kept = _frames(item.payload, item.kept, number)
             except (UnicodeEncodeError, TypeError, ValueError):
-                # One bad event must not silence those around it; it is ours, so it is logged whole.
-                log.exception("an event could not be encoded: %.500r", item.payload)
+                # One bad event must not silence those around it; it is ours, so what may be kept is logged whole.
+                log.exception("an event could not be encoded: %.500r", item.kept)
                 continue
             if number is not None:
                 self.last_seq = number
-                self._unsaved_events.append((number, frame))
+                self._unsaved_events.append((number, kept))
+                self._note_question(item.payload, number, frame)
             self.underway.take(item.payload)
             frames.append((frame, number))
         await self._save()
         for frame, seq in frames:
             self._hand_out(frame, seq)
+
+    def _note_question(self, payload: ServerPayload, number: int, frame: bytes) -> None:
+        if isinstance(payload, PermissionRequest):
+            self._questions[payload.request_id] = (number, frame)
+        elif isinstance(payload, PermissionResolved):
+            self._questions.pop(payload.request_id, None)
 
     async def _save(self) -> None:
         if not self._unsaved_events and not self._unsaved_effects:
@@ -253,3 +281,9 @@ class Feed:
     def _hand_out(self, frame: bytes, seq: int | None) -> None:
         for subscriber in tuple(self._subscribers):
             subscriber(frame, seq)
+
+
+def _frames(payload: ServerPayload, kept: ServerPayload, number: int | None) -> tuple[bytes, bytes]:
+    """An event's frame as it is handed out, and as it is kept."""
+    frame = encode(payload, seq=number)
+    return frame, frame if kept is payload else encode(kept, seq=number)

@@ -24,6 +24,7 @@ from sprite.agent.orphans import end_orphans
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
+from sprite.agent.standing_rules import StandingRules
 from sprite.awake import kept_awake
 from sprite.boundary.sandbox import find_boundary
 from sprite.clients.connection import Connection
@@ -94,7 +95,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences.text)
-        desk = PermissionDesk(feed, confidences.text)
+        desk = PermissionDesk(feed, StandingRules(settings.workspace))
         uploads = Uploads(settings.documents, settings.run / "uploads")
         uploads.prepare()
 

@@ -13,7 +13,6 @@ from claude_agent_sdk import (
     Message,
     PermissionResultAllow,
     PermissionResultDeny,
-    PermissionUpdate,
     ResultMessage,
     SystemMessage,
     TaskNotificationMessage,
@@ -25,18 +24,19 @@ from claude_agent_sdk import (
     ToolUseBlock,
     UserMessage,
 )
-from claude_agent_sdk.types import TERMINAL_TASK_STATUSES, PermissionRuleValue
+from claude_agent_sdk.types import TERMINAL_TASK_STATUSES
 
 from sprite.agent.background import Background
 from sprite.agent.conversation import (
     Conversation,
     Equipment,
 )
-from sprite.agent.guarding import guarding
+from sprite.agent.guarding import CallFolders, guarding
 from sprite.agent.permissions import (
     DeniedError,
     PermissionDesk,
 )
+from sprite.agent.standing_rules import Call
 from sprite.agent.translate import (
     events_of,
     result_of,
@@ -161,11 +161,12 @@ class Agent:
             before_compaction=listener.before_compaction,
             news=listener.news,
         )
-        hooks["PreToolUse"] = [guarding(self._guard, self._watch.begins), *hooks.get("PreToolUse", [])]
+        folders = CallFolders()
+        hooks["PreToolUse"] = [guarding(self._guard, self._watch.begins, folders), *hooks.get("PreToolUse", [])]
         equipment = Equipment(
             tools=[*canvas_tools(self._workspace, publish, lambda: listener.stack_id), *memory_tools(self._view)],
             hooks=hooks,
-            can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener),
+            can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),
             cli_path=agent_command(self._settings) if self._boundary.holds else None,
         )
         return Conversation(
@@ -206,7 +207,7 @@ class Agent:
                         self._recorder.tool_answered(block.tool_use_id, block.content, is_error=bool(block.is_error))
 
     def _asker(
-        self, listener: Listener
+        self, listener: Listener, folders: CallFolders
     ) -> Callable[
         [str, dict[str, Any], ToolPermissionContext], Awaitable[PermissionResultAllow | PermissionResultDeny]
     ]:
@@ -216,14 +217,12 @@ class Agent:
             if tool.startswith(OWN_TOOLS):
                 return PermissionResultAllow()
             begun_by = listener.background.turn_of(context.agent_id)
+            call = Call(tool, tool_input, folders.take(context.tool_use_id))
             try:
-                decision = await self._desk.ask(
-                    begun_by or listener.turn_id, tool, tool_input, of_background=begun_by is not None
-                )
+                await self._desk.ask(begun_by or listener.turn_id, call, of_background=begun_by is not None)
             except DeniedError as denied:
                 return PermissionResultDeny(message=str(denied))
-            if decision == "always":
-                return PermissionResultAllow(updated_permissions=_always(tool, context))
+            # No rule is left with the CLI: its own cover more than the person was asked about.
             return PermissionResultAllow()
 
         return ask
@@ -250,20 +249,3 @@ def _is_of_background(message: Message, background: Background) -> bool:
     return background.has(
         message.parent_tool_use_id, (block.id for block in content if isinstance(block, ToolUseBlock))
     )
-
-
-def _always(tool: str, context: ToolPermissionContext) -> list[PermissionUpdate]:
-    """The CLI's own suggestion of what "always" should cover, for this conversation only; else the tool."""
-    suggested = [
-        PermissionUpdate(type="addRules", rules=s.rules, behavior="allow", destination="session")
-        for s in context.suggestions
-        if s.type == "addRules" and s.rules
-    ]
-    return suggested or [
-        PermissionUpdate(
-            type="addRules",
-            rules=[PermissionRuleValue(tool_name=tool)],
-            behavior="allow",
-            destination="session",
-        )
-    ]

@@ -151,7 +151,7 @@ class AgentRuntime:
         """Runs something after the missions before it, with the session ended and nothing of the agent's running."""
 
         async def rest() -> _T:
-            await self._session.close()
+            await self._close_session()
             async with self._processor.paused():
                 return await work()
 
@@ -252,8 +252,12 @@ class AgentRuntime:
         if self._session.has_rested and self._own.current is None and not self.background.works():
             await self._end_session(SESSION_FLUSH_SECONDS)
 
-    async def _end_session(self, flush_seconds: float) -> None:
+    async def _close_session(self) -> None:
         await self._session.close()
+        self._desk.session_ended()
+
+    async def _end_session(self, flush_seconds: float) -> None:
+        await self._close_session()
         await self._processor.flush_within(flush_seconds)
 
     # --- a mission ---

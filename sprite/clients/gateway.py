@@ -170,6 +170,8 @@ class Gateway:
             stopped = await self._runtime.new_session()
         elif system.action == "flush":
             await self._processor.flush_within(FLUSH_SECONDS)
+        elif system.action == "revoke":
+            self._desk.rules.revoke(system.rule_id)
         answers, words = await self._model_check() if system.action == "check_model" else (None, None)
         return Status(
             action=system.action,
@@ -181,6 +183,7 @@ class Gateway:
             model_answers=answers,
             model_words=words,
             stopped=stopped,
+            rules=self._desk.rules.listed(),
         )
 
     async def _model_check(self) -> tuple[bool, str]:

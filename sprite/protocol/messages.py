@@ -99,12 +99,14 @@ class Permission(Payload):
 
 
 class System(Payload):
-    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`; answered when done.
+    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`.
 
-    `check_model` sends one request that is not billed.
+    Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
+    good: the rule with this id, or (without one) all of them.
     """
 
-    action: Literal["status", "new_session", "flush", "check_model"]
+    action: Literal["status", "new_session", "flush", "check_model", "revoke"]
+    rule_id: str | None = None
 
 
 class Ping(Payload):
@@ -211,6 +213,18 @@ class Gap(Payload, omit_defaults=False):
     oldest_seq: int
 
 
+class StandingRule(Payload, omit_defaults=False):
+    """What runs without asking again until the session ends; `at` in Unix seconds.
+
+    `words` are those of the question ("always allow this command"), `command` is the command, if it is about one.
+    """
+
+    rule_id: str
+    words: str
+    command: str
+    at: float
+
+
 class Status(Payload, omit_defaults=False):
     """The answer to a `system` message; `stopped` is what a `new_session` ended with the one before."""
 
@@ -224,6 +238,7 @@ class Status(Payload, omit_defaults=False):
     model_answers: bool | None = None
     model_words: str | None = None
     stopped: list[Stopped] | None = None
+    rules: list[StandingRule] = field(default_factory=list)
 
 
 class Running(Payload, omit_defaults=False):
@@ -303,7 +318,10 @@ class PermissionRequest(Payload, omit_defaults=False):
     """A tool call that waits for a person's word.
 
     `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
-    turn ends, as long as anything goes on in the background.
+    turn ends, as long as anything goes on in the background. `input` is what runs, whole; `folder` is where, if that is
+    not the workspace itself, and `real_path` where its `file_path` leads, if that is elsewhere. `always` says what
+    "always" would allow; where it is null, "always" is this once. `redacted`: a copy that was kept of a question by now
+    closed; its input may lack parts, and cannot be allowed.
     """
 
     request_id: str
@@ -311,6 +329,10 @@ class PermissionRequest(Payload, omit_defaults=False):
     tool: str
     input: dict[str, Any]
     background: bool = False
+    folder: str | None = None
+    real_path: str | None = None
+    always: str | None = None
+    redacted: bool = False
 
 
 class PermissionResolved(Payload, omit_defaults=False):

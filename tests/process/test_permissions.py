@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.harness import PATIENCE, Client, observations
 from tests.inspection import (
     SharedSprite,
     chat,
+    durable_events,
     eventually,
     observation_of,
     request_seen,
@@ -69,22 +71,149 @@ async def test_the_persons_word_decides_whether_a_tool_runs(home: SharedSprite) 
         assert len([m for m in client.received if m["type"] == "permission_request"]) == asked
 
 
-async def test_always_is_not_asked_again_in_this_conversation(home: SharedSprite) -> None:
+#: What a log takes out or cuts away; each ends in a command that the person has to see.
+HIDING = [
+    "echo <private>; touch hidden; echo </private>",
+    "echo start <private>; touch hidden",
+    "cat <<'X'\n-----BEGIN PRIVATE KEY-----\nX\ntouch hidden\n: -----END PRIVATE KEY-----",
+    "curl -s http://ada:x$(touch${IFS}hidden)y@intranet/ || true",
+    f"# {'a comment ' * 250}\ntouch hidden",
+    "echo \u202eecho harmless\u2066; touch hidden",
+]
+
+
+async def test_a_question_has_the_whole_input_as_it_would_run_and_the_disk_what_a_log_may_keep(
+    home: SharedSprite,
+) -> None:
+    for number, command in enumerate(HIDING):
+        step = {"match": f"hide {number}.", "on": "prompt", "tool": "Bash"}
+        home.model.script.agent({**step, "input": {"command": command}})
     async with home.client() as client:
-        mission = client.send("mission", {"text": "run `touch one`"})
-        await _answer(client, await _question(client), "always")
+        welcome = client.received[0]["payload"]
+        epoch, before = welcome["epoch"], welcome["last_seq"]
+        for number, command in enumerate(HIDING):
+            mission = client.send("mission", {"text": f"Please hide {number}."})
+            question = await client.until(lambda m: m["type"] == "permission_request")
+            assert question["payload"]["input"] == {"command": command}
+            # As well for whoever comes later, by the state or by a replay.
+            async with home.sprite.client() as other:
+                sync = (await other.until(lambda m: m["type"] == "state_sync"))["payload"]
+                assert sync["permissions"] == [question["payload"]]
+            resume = {"epoch": epoch, "last_seq": question["seq"] - 1}
+            async with home.sprite.client(resume=resume) as other:
+                assert await _question(other) == question["payload"]
+            await _answer(client, question["payload"], "deny")
+            await client.end_of(mission)
+        assert not (home.workspace / "hidden").exists()
+        # What is kept is the log's: nobody can take it for the question.
+        async with home.sprite.client(resume={"epoch": epoch, "last_seq": before}) as other:
+            for _ in HIDING:
+                await other.until(lambda m: m["type"] == "permission_resolved")
+            kept = [m["payload"] for m in other.received if m["type"] == "permission_request"]
+        assert all(each["redacted"] for each in kept)
+        assert "[private]" in kept[0]["input"]["command"]
+        assert "characters cut]" in kept[4]["input"]["command"]
+    for secret in ("; touch hidden; echo </private>", "x$(touch${IFS}hidden)y"):
+        assert [event for event in durable_events(home.workspace) if secret in json.dumps(event)] == []
+
+
+async def test_always_is_this_command_and_no_other(home: SharedSprite) -> None:
+    loop = "for f in a b; do touch $f; done"
+    removal = "rm -rf documents"
+    for words, command in (("the loop", loop), ("more loop", f"{loop}; {removal}"), ("a removal", removal)):
+        step = {"match": words, "on": "prompt", "tool": "Bash", "times": -1}
+        home.model.script.agent({**step, "input": {"command": command, "description": words}})
+    (home.workspace / "documents").mkdir(exist_ok=True)
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "Run the loop"})
+        question = await _question(client)
+        assert question["always"] == "this command"
+        await _answer(client, question, "always")
         await client.end_of(mission)
-        (home.workspace / "one").unlink()
-        await chat(client, "run `touch one`")
-        assert (home.workspace / "one").exists()
-        assert len([m for m in client.received if m["type"] == "permission_request"]) == 1
+        (home.workspace / "a").unlink()
+        await chat(client, "Run the loop")
+        assert (home.workspace / "a").exists()
+        for words in ("more loop", "a removal"):
+            mission = client.send("mission", {"text": f"Now {words}"})
+            await _answer(client, await _question(client), "deny")
+            await client.end_of(mission)
+        assert (home.workspace / "documents").is_dir()
+        # In another folder the same words are another command.
+        await chat(client, "run `cd documents`")
+        mission = client.send("mission", {"text": "Run the loop"})
+        question = await _question(client)
+        assert (question["folder"], question["always"]) == ("documents", "this command in documents/")
+        await _answer(client, question, "deny")
+        await client.end_of(mission)
+        await chat(client, "run `cd ..`")
         # It holds for this conversation and no longer.
         await client.ask("system", {"action": "new_session"})
-        mission = client.send("mission", {"text": "run `touch one`"})
+        mission = client.send("mission", {"text": "Run the loop"})
         await _answer(client, await _question(client), "deny")
         await client.end_of(mission)
-        # What it covers ends with the conversation: nothing is left where the agent could change it.
+        # Nothing is left where the agent could change it.
         assert not (home.workspace / ".claude").exists()
+
+
+async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(home: SharedSprite) -> None:
+    outside = home.workspace.parent / "outside"
+    outside.mkdir()
+    (home.workspace / "documents").mkdir(exist_ok=True)
+    (home.workspace / "documents/away").symlink_to(outside)
+    paths = {
+        "a note": "documents/note.txt",
+        "a second note": "documents/2026/second.txt",
+        "a third note": "documents/third.txt",
+        "a key": "../outside/authorized_keys",
+        "a linked key": "documents/away/linked_keys",
+        "an artifact": "artifacts/page.html",
+        "a hidden file": "documents/.git/hooks/pre-commit",
+    }
+    for words, path in paths.items():
+        step = {"match": f"write {words}.", "on": "prompt", "tool": "Write", "times": -1}
+        home.model.script.agent({**step, "input": {"file_path": str(home.workspace / path), "content": "text"}})
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "Please write a note."})
+        question = await _question(client)
+        assert question["always"] == "writing files in documents/ and its folders"
+        await _answer(client, question, "always")
+        await client.end_of(mission)
+        await chat(client, "Please write a second note.")
+        assert (home.workspace / paths["a second note"]).exists()
+        for words in ("a key", "a linked key", "an artifact", "a hidden file"):
+            mission = client.send("mission", {"text": f"Please write {words}."})
+            question = await _question(client)
+            if words != "an artifact":
+                # There is no narrow rule: an older page's "always" is this once.
+                assert question["always"] is None
+            linked = str((outside / "linked_keys").resolve())
+            assert question["real_path"] == (linked if words == "a linked key" else None)
+            await _answer(client, question, "deny" if words == "an artifact" else "always")
+            await client.end_of(mission)
+            resolved = [m["payload"] for m in client.received if m["type"] == "permission_resolved"][-1]
+            assert resolved["decision"] == ("deny" if words == "an artifact" else "allow")
+        # What holds is listed, and can be taken back.
+        rules = (await client.ask("system", {"action": "status"}))["payload"]["rules"]
+        assert [rule["words"] for rule in rules] == ["writing files in documents/ and its folders"]
+        revoke = {"action": "revoke", "rule_id": rules[0]["rule_id"]}
+        assert (await client.ask("system", revoke))["payload"]["rules"] == []
+        assert (await client.ask("system", revoke))["payload"]["code"] == "not_found"
+        mission = client.send("mission", {"text": "Please write a third note."})
+        await _answer(client, await _question(client), "deny")
+        await client.end_of(mission)
+
+
+async def test_what_cannot_be_shown_whole_is_not_asked_and_does_not_run(home: SharedSprite) -> None:
+    step = {"match": "write a lot", "on": "prompt", "tool": "Write"}
+    path = str(home.workspace / "a-lot.txt")
+    home.model.script.agent({**step, "input": {"file_path": path, "content": "x" * 600_000}})
+    async with home.client() as client:
+        mission = client.send("mission", {"text": "Please write a lot"})
+        assert (await client.end_of(mission))["event"] == "complete"
+        assert not any(m["type"] == "permission_request" for m in client.received)
+        (call,) = observation_of(home.workspace, mission)["tool_calls"]
+        assert "too long to be shown whole" in call["result"]
+    assert not (home.workspace / "a-lot.txt").exists()
 
 
 async def test_with_nobody_there_to_ask_the_answer_is_no_and_a_late_client_still_can_answer(home: SharedSprite) -> None:

@@ -314,12 +314,14 @@ export interface Permission {
   decision: "allow" | "always" | "deny";
 }
 /**
- * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`; answered when done.
+ * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`.
  *
- *     `check_model` sends one request that is not billed.
+ *     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
+ *     good: the rule with this id, or (without one) all of them.
  */
 export interface System {
-  action: "check_model" | "flush" | "new_session" | "status";
+  action: "check_model" | "flush" | "new_session" | "revoke" | "status";
+  rule_id?: string | null;
 }
 /**
  * Keeps a path open; dropped silently.
@@ -501,7 +503,10 @@ export interface QuarantinedTurn {
  * A tool call that waits for a person's word.
  *
  *     `mission_id` is the turn that made it. One of a `background` agent's, which that turn began, stays open when the
- *     turn ends, as long as anything goes on in the background.
+ *     turn ends, as long as anything goes on in the background. `input` is what runs, whole; `folder` is where, if that is
+ *     not the workspace itself, and `real_path` where its `file_path` leads, if that is elsewhere. `always` says what
+ *     "always" would allow; where it is null, "always" is this once. `redacted`: a copy that was kept of a question by now
+ *     closed; its input may lack parts, and cannot be allowed.
  */
 export interface PermissionRequest {
   request_id: string;
@@ -511,6 +516,10 @@ export interface PermissionRequest {
     [k: string]: unknown;
   };
   background?: boolean;
+  folder?: string | null;
+  real_path?: string | null;
+  always?: string | null;
+  redacted?: boolean;
 }
 /**
  * What a turn has shown so far: its durable events (the newest, if they are many), then text still growing.
@@ -631,6 +640,18 @@ export interface Status {
   model_answers?: boolean | null;
   model_words?: string | null;
   stopped?: Stopped[] | null;
+  rules?: StandingRule[];
+}
+/**
+ * What runs without asking again until the session ends; `at` in Unix seconds.
+ *
+ *     `words` are those of the question ("always allow this command"), `command` is the command, if it is about one.
+ */
+export interface StandingRule {
+  rule_id: string;
+  words: string;
+  command: string;
+  at: number;
 }
 /**
  * A card as it now is; `close_card` says it left the canvas.

@@ -1,0 +1,189 @@
+"""What "always" allows: this command in this folder, or files in this folder, and nothing that only looks like it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sprite.agent.standing_rules import MAX_RULES, Call, StandingRules
+from sprite.errors import PeerError
+from sprite.protocol.exactness import arrives_as_it_is
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    workspace = tmp_path.resolve() / "ws"
+    for folder in (".os/memory", "documents/2026", "documents/.git", "artifacts"):
+        (workspace / folder).mkdir(parents=True)
+    outside = workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "authorized_keys").write_text("")
+    (workspace / "documents/away").symlink_to(outside)
+    (workspace / "documents/system").symlink_to("../.os")
+    (workspace / "documents/round").symlink_to("round")
+    (workspace / "documents/key").symlink_to(outside / "authorized_keys")
+    os.link(outside / "authorized_keys", workspace / "documents/hard")
+    (workspace / "inside").symlink_to("documents")
+    return workspace
+
+
+def run(workspace: Path, command: str, folder: str = "", **options: Any) -> Call:
+    return Call("Bash", {"command": command, **options}, workspace / folder)
+
+
+def write(workspace: Path, path: str, tool: str = "Write") -> Call:
+    return Call(tool, {"file_path": str(workspace / path) if path[:1] not in " ~" else path}, workspace)
+
+
+def always(rules: StandingRules, call: Call) -> str | None:
+    """A person's "always": the words that they read."""
+    rule = rules.offer(call)
+    if rule is not None:
+        rules.add(rule)
+    return None if rule is None else rule.words
+
+
+def test_a_command_is_allowed_as_it_was_shown_in_the_folder_where_it_was_shown(workspace: Path) -> None:
+    rules = StandingRules(workspace)
+    loop = "for f in *; do echo $f; done"
+    assert always(rules, run(workspace, loop, description="List")) == "this command"
+    assert rules.cover(run(workspace, loop, description="Other words", timeout=1000))
+    for other in (
+        run(workspace, f"{loop}; rm -rf documents"),
+        run(workspace, f"{loop} "),
+        run(workspace, "rm -rf documents"),
+        run(workspace, loop, "documents"),
+        run(workspace, loop, run_in_background=True),
+        run(workspace, loop, dangerouslyDisableSandbox=True),
+        Call("Bash", {"command": loop}, None),
+        Call("PowerShell", {"command": loop}, workspace),
+    ):
+        assert not rules.cover(other), other
+
+
+def test_a_command_elsewhere_says_where(workspace: Path) -> None:
+    rules = StandingRules(workspace)
+    assert always(rules, run(workspace, "make", "documents")) == "this command in documents/"
+    assert not rules.cover(run(workspace, "make"))
+    assert rules.folder_of(run(workspace, "make")) is None
+    assert rules.folder_of(run(workspace, "make", "/srv")) == "/srv"
+
+
+def test_files_are_allowed_in_the_folder_and_its_folders(workspace: Path) -> None:
+    rules = StandingRules(workspace)
+    assert always(rules, write(workspace, "documents/note.txt")) == "writing files in documents/ and its folders"
+    for path in ("documents/other.txt", "documents/2026/a.txt", "documents/new/a.txt", "inside/a.txt"):
+        assert rules.cover(write(workspace, path)), path
+    assert rules.cover(write(workspace, "documents/note.txt", "Edit"))
+    for path in NOWHERE:
+        assert not rules.cover(write(workspace, path)), path
+    assert not rules.cover(write(workspace, "artifacts/a.txt"))
+    assert not rules.cover(write(workspace, "a.txt"))
+    assert not rules.cover(write(workspace, "documents/note.txt", "Read"))
+    assert not rules.cover(run(workspace, "touch documents/note.txt"))
+
+
+#: Outside, hidden, reached by links, or put so that it might be read in another way.
+NOWHERE = [
+    "../outside/authorized_keys",
+    "documents/../../outside/a",
+    "documents/away/authorized_keys",
+    "documents/away/new",
+    "documents/key",
+    "documents/hard",
+    "documents/round",
+    "documents/system/memory/user.md",
+    ".os/memory/user.md",
+    "documents/.git/hooks/pre-commit",
+    "documents/.bashrc",
+    ".bashrc",
+    "documents/../documents/a.txt",
+    "documents/a.txt ",
+    "documents/a\u0301.txt",
+    "documents/a\n.txt",
+    "documents/\u202etxt.a",
+    " documents/a.txt",
+    "~/a.txt",
+    "documents/a\x00.txt",
+]
+
+
+@pytest.mark.parametrize("path", NOWHERE)
+def test_what_is_not_plainly_in_the_workspace_has_no_always(workspace: Path, path: str) -> None:
+    assert always(StandingRules(workspace), write(workspace, path)) is None
+
+
+def test_at_the_top_of_the_workspace_its_folders_are_not_meant(workspace: Path) -> None:
+    rules = StandingRules(workspace)
+    assert always(rules, write(workspace, "a.txt")) == "writing files directly in the workspace"
+    assert rules.cover(write(workspace, "b.txt"))
+    assert not rules.cover(write(workspace, "documents/b.txt"))
+    assert not rules.cover(write(workspace, ".bashrc"))
+
+
+def test_links_count_as_they_are_at_each_use(workspace: Path) -> None:
+    rules = StandingRules(workspace)
+    always(rules, write(workspace, "documents/2026/a.txt"))
+    assert rules.cover(write(workspace, "documents/2026/b.txt"))
+    (workspace / "documents/2026").rmdir()
+    (workspace / "documents/2026").symlink_to(workspace.parent / "outside")
+    assert not rules.cover(write(workspace, "documents/2026/b.txt"))
+
+
+@pytest.mark.parametrize("tool", ["Read", "WebFetch", "WebSearch", "Agent", "TaskStop", "mcp__other__Write"])
+def test_any_other_tool_is_allowed_once(workspace: Path, tool: str) -> None:
+    assert always(StandingRules(workspace), write(workspace, "documents/a.txt", tool)) is None
+    assert always(StandingRules(workspace), Call(tool, {"command": "ls", "url": "https://x.org"}, workspace)) is None
+
+
+def test_rules_are_listed_and_taken_back_one_by_one_and_all_at_once(workspace: Path) -> None:
+    rules = StandingRules(workspace)
+    always(rules, run(workspace, "make"))
+    always(rules, write(workspace, "documents/a.txt"))
+    always(rules, run(workspace, "make"))
+    listed = rules.listed()
+    assert [(rule.words, rule.command) for rule in listed] == [
+        ("this command", "make"),
+        ("writing files in documents/ and its folders", ""),
+    ]
+    rules.revoke(listed[0].rule_id)
+    assert not rules.cover(run(workspace, "make"))
+    assert rules.cover(write(workspace, "documents/a.txt"))
+    with pytest.raises(PeerError, match="not allowed any more"):
+        rules.revoke(listed[0].rule_id)
+    rules.revoke(None)
+    assert rules.listed() == []
+
+
+def test_there_are_only_as_many_rules_as_fit_a_message_and_none_about_what_is_too_long_to_list(workspace: Path) -> None:
+    rules = StandingRules(workspace)
+    assert always(rules, run(workspace, "x" * 1001)) is None
+    for number in range(MAX_RULES):
+        assert always(rules, run(workspace, f"make {number}"))
+    assert always(rules, run(workspace, "make more")) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "arrives"),
+    [
+        ({"command": "ls \u202e\x00 é 🙂", "timeout": 2**53 - 1, "deep": [{"a": [None, True, 1.5]}]}, True),
+        ({"command": "ls \ud800"}, False),
+        ({"a\udc00": 1}, False),
+        ({"timeout": 2**53}, False),
+        ({"timeout": float("nan")}, False),
+        ({"timeout": float("inf")}, False),
+        ({"odd": object()}, False),
+    ],
+)
+def test_what_a_client_would_read_differently_is_known(value: dict[str, Any], arrives: bool) -> None:
+    assert arrives_as_it_is(value) is arrives
+
+
+def test_what_is_nested_too_deeply_to_be_read_is_known() -> None:
+    value: Any = "x"
+    for _ in range(5000):
+        value = [value]
+    assert not arrives_as_it_is({"deep": value})
