@@ -13,6 +13,7 @@ from bridge.chat.canvas_commands import CanvasCommands
 from bridge.chat.command import LOOK_SECONDS, MODEL_SECONDS, Asking, Command
 from bridge.chat.counted import counted
 from bridge.chat.memory_commands import MemoryCommands
+from bridge.chat.permission_commands import PermissionCommands
 from bridge.chat.screen import NobodyHereError
 from bridge.chat.untrusted import one_line
 from sprite.protocol.memory import (
@@ -71,6 +72,7 @@ class Commands:
             **MemoryCommands(conversation, screen, self._asking).table,
             "/actions": Command("/actions [done N | dismiss N]", "what is to be done; closes one of it", self._actions),
             **CanvasCommands(conversation, screen, self._asking).table,
+            **PermissionCommands(screen, self._asking).table,
             "/status": Command("/status", "the sprite in numbers", self._status),
             "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
             "/flush": Command("/flush", "learns now from what was said so far", self._flush),

@@ -59,10 +59,9 @@ DECISIONS: dict[str, Decision] = {
     "a": "always",
     "always": "always",
 }
-_OUTCOMES: dict[Decision, tuple[str, str]] = {
+_OUTCOMES: dict[str, tuple[str, str]] = {
     "allow": ("  ✓ allowed", "green"),
     "deny": ("  ✗ denied", "red"),
-    "always": ("  ✓ allowed from now on", "green"),
 }
 
 #: Kinds of what a stop ends that say so by an event of their own.
@@ -173,12 +172,17 @@ class Conversation:
         return True
 
     async def answer(self, decision: Decision) -> None:
-        """Gives the person's word on the question that is shown."""
+        """Gives the person's word on the question that is shown; "always" is once where the question has none."""
         if not self.questions:
             return
         request = self.questions.popleft()
+        if decision == "always" and request.always is not None:
+            outcome = drawing.allowed_always(request.always)
+        else:
+            decision = "deny" if decision == "deny" else "allow"
+            outcome = drawing.line(_OUTCOMES[decision])
         self._link.post(Permission(request_id=request.request_id, decision=decision))
-        await self._screen.line(drawing.line(_OUTCOMES[decision]), below=True)
+        await self._screen.line(outcome, below=True)
         await self._ask_next()
 
     async def tell_stopped(self, stopped: list[Stopped]) -> None:
@@ -295,7 +299,8 @@ class Conversation:
     async def _keep_questions(self, asked: list[PermissionRequest]) -> None:
         """Shows the first of the open questions, if it is not the one that is shown."""
         before = self.questions[0].request_id if self.questions else None
-        self.questions = deque(asked)
+        # A redacted one was kept of a question that is closed by now.
+        self.questions = deque(request for request in asked if not request.redacted)
         if self.questions and self.questions[0].request_id != before:
             await self._ask_next()
 

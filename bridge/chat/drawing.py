@@ -16,6 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from bridge.chat.exact import exact
 from bridge.chat.untrusted import clean, one_line
 from sprite.protocol.tools import OWN_TOOLS
 
@@ -37,8 +38,9 @@ _TAGS = re.compile(r"</?tool_use_error>")
 _LONGEST_SUMMARY = 300
 _HISTORY_MESSAGES = 6
 _HISTORY_LINES = 3
-#: What a person is asked to allow is shown whole, up to a point where they should say no.
-_QUESTION_LINES = 60
+#: The end of a longer question stands beside the keys, its beginning does not.
+_LINES_AT_A_GLANCE = 20
+_CHARS_AT_A_GLANCE = 1000
 #: The input that tells a tool call from another of the same tool, by the tool's usual name for it.
 _TELLING = (
     "command",
@@ -152,10 +154,10 @@ def history(chat: list[ChatMessage]) -> Group | None:
 
 
 def question(request: PermissionRequest) -> RenderableType:
-    """Draws what the agent wants to do, whole, and the keys that answer."""
+    """Draws what the agent wants to do, whole and character by character, and the keys that answer."""
     return Group(
         Panel(
-            _whole_input(request.input),
+            _whole_input(request),
             title=Text.assemble("May the agent use ", (tool_name(request.tool), "bold"), "?"),
             title_align="left",
             box=box.ROUNDED,
@@ -163,16 +165,25 @@ def question(request: PermissionRequest) -> RenderableType:
             padding=(0, 1),
             expand=False,
         ),
-        keys(),
+        *_length(request),
+        keys(request),
     )
 
 
-def keys() -> Text:
-    """Draws what answers a question."""
+def keys(request: PermissionRequest) -> Text:
+    """Draws what answers a question; "always" says what it would allow, and is there only where that is little."""
     drawn = Text("  ")
-    for key, answer in (("y", "allow"), ("n", "deny"), ("a", "always")):
+    answers = [("y", "allow"), ("n", "deny")]
+    if request.always is not None:
+        answers.append(("a", f"always allow {one_line(request.always)}"))
+    for key, answer in answers:
         drawn.append(key, style="bold yellow").append(f" {answer}   ")
     return drawn.append("then Enter", style="dim")
+
+
+def allowed_always(words: str) -> Text:
+    """Draws the outcome of an "always"."""
+    return line((f"  ✓ always allowed: {one_line(words)}", "green"), ("  /permissions takes it back", "dim"))
 
 
 def help_table(rows: list[tuple[str, str]]) -> Table:
@@ -204,26 +215,37 @@ def _telling(tool_input: dict[str, Any]) -> str:
     return one_line(_json(tool_input))[:_LONGEST_SUMMARY] if tool_input else ""
 
 
-def _whole_input(tool_input: dict[str, Any]) -> RenderableType:
-    if not tool_input:
+def _whole_input(request: PermissionRequest) -> RenderableType:
+    rows = list(request.input.items())
+    if not rows:
         return Text("without any input", style="dim italic")
-    if list(tool_input) in (["command"], ["command", "description"], ["file_path"]):
-        return _cut(str(next(iter(tool_input.values()))))
+    # What is long comes after what is short, and what the agent says of a call after what it does.
+    rows.sort(key=lambda row: (row[0] == "description", len(_field(row[1])) > _CHARS_AT_A_GLANCE))
+    if request.folder is not None:
+        rows.insert(0, ("in folder", request.folder))
+    if request.real_path is not None:
+        rows.insert(0, ("leads to", request.real_path))
+    if [name for name, _ in rows] == ["command"]:
+        return exact(_field(rows[0][1]))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    for key, value in tool_input.items():
-        grid.add_row(Text(one_line(key)), _cut(value if isinstance(value, str) else _json(value)))
+    for name, value in rows:
+        grid.add_row(Text(one_line(name)), exact(_field(value)))
     return grid
 
 
-def _cut(text: str) -> Text:
-    lines = clean(text).splitlines()
-    left_out = len(lines) - _QUESTION_LINES
-    shown = Text("\n".join(lines[:_QUESTION_LINES]))
-    if left_out > 0:
-        shown.append(f"\n… and {left_out} lines more, not shown: say no if in doubt", style="bold red")
-    return shown
+def _length(request: PermissionRequest) -> list[Text]:
+    """Draws how long a question is, where its beginning may be out of sight."""
+    texts = [_field(value) for value in request.input.values()]
+    chars, lines = sum(map(len, texts)), sum(text.count("\n") + 1 for text in texts)
+    if chars <= _CHARS_AT_A_GLANCE and lines <= _LINES_AT_A_GLANCE:
+        return []
+    return [Text(f"  {chars:,} characters in {lines:,} lines: scroll up to read all of it", style="bold yellow")]
+
+
+def _field(value: object) -> str:
+    return value if isinstance(value, str) else _json(value)
 
 
 def _json(value: object) -> str:

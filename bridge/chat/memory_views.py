@@ -14,6 +14,7 @@ from rich.text import Text
 
 from bridge.chat.cards import gauge, markdown
 from bridge.chat.counted import counted
+from bridge.chat.exact import exact
 from bridge.chat.untrusted import clean, one_line
 
 if TYPE_CHECKING:
@@ -126,11 +127,11 @@ def forgetting(what: Forgotten) -> RenderableType:
 
 
 def difference(name: str, before: str, after: str) -> Panel:
-    """Draws what stands on disk in a file against what memory has."""
-    lines = difflib.unified_diff(clean(before).splitlines(), clean(after).splitlines(), n=2, lineterm="")
+    """Draws what stands on disk in a file against what memory has, with every character that would be accepted."""
+    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), n=2, lineterm="")
     styles = {"+": "green", "-": "red", "@": "cyan"}
     # The first two lines name the sides, which the title does.
-    drawn = [Text(line, style=styles.get(line[:1], "dim")) for line in list(lines)[2:]]
+    drawn = [exact(line, style=styles.get(line[:1], "dim")) for line in list(lines)[2:]]
     title = Text(f"{one_line(name)}: in memory (-), on disk (+)", style="bold")
     return Panel(Group(*drawn), title=title, title_align="left", border_style="yellow")
 

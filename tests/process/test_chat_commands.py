@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.chat.state_line import state_line
@@ -25,6 +26,7 @@ from sprite.protocol.messages import (
     MemoryUpdate,
     PermissionRequest,
     StackUpdate,
+    StandingRule,
     Status,
 )
 from sprite.protocol.rows import Forgotten
@@ -230,6 +232,49 @@ async def test_a_file_is_uploaded_chunk_by_chunk(tmp_path: Path) -> None:
         for path, words in ((tmp_path, "not a file"), (tmp_path / "none", "No such file")):
             chat.type(f"/upload {path}\n")
             await chat.until_seen(words)
+
+
+async def test_what_runs_without_asking_is_listed_by_number_and_taken_back() -> None:
+    rules = [
+        StandingRule("a1", "this command", "make \u202eclean\x1b[2K", 1.0),
+        StandingRule("b2", "writing files in documents/ and its folders", "", 2.0),
+    ]
+    status = Status("status", state_sync().session, memory(), None, "ask", None, rules=rules)
+    async with in_a_pipe() as chat:
+        chat.type("/permissions revoke 1\n")
+        await chat.until_seen("/permissions lists them by number")
+        chat.type("/permissions\n")
+        used, payload = await asked(chat, "system")
+        assert payload == {"action": "status"}
+        await chat.visitor.send(status, reply_to=used)
+        await chat.until_seen("2  writing files in documents/ and its folders")
+        assert "make <U+202E>clean<U+001B>[2K" in chat.seen
+        chat.type("/permissions revoke 2\n")
+        used, payload = await asked(chat, "system")
+        assert payload == {"action": "revoke", "rule_id": "b2"}
+        await chat.visitor.send(msgspec.structs.replace(status, rules=rules[:1]), reply_to=used)
+        chat.type("/permissions revoke all\n")
+        used, payload = await asked(chat, "system")
+        assert payload == {"action": "revoke"}
+        await chat.visitor.send(msgspec.structs.replace(status, rules=[]), reply_to=used)
+        await chat.until_seen("nothing is allowed for good")
+
+
+async def test_always_is_what_the_question_says_and_once_where_it_says_nothing() -> None:
+    async with in_a_terminal() as chat:
+        for number, (always, sent, seen) in enumerate(
+            [("this command", "always", "always allowed: this command"), (None, "allow", "✓ allowed")]
+        ):
+            question = PermissionRequest(f"r{number}", "m1", "Bash", {"command": f"make {number}"}, always=always)
+            await chat.visitor.send(question)
+            await chat.until_seen(f"make {number}")
+            chat.type("a\r")
+            assert (await asked(chat, "permission"))[1] == {"request_id": f"r{number}", "decision": sent}
+            await chat.until_seen(seen)
+        # What was kept of a question is none.
+        await chat.visitor.send(PermissionRequest("r9", "m1", "Bash", {"command": "make 9"}, redacted=True))
+        await chat.mission("a message")
+        assert "make 9" not in chat.seen
 
 
 def memory(*drift: str) -> MemoryState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -144,16 +145,42 @@ def test_a_long_tool_line_is_cut_to_the_width() -> None:
 
 
 def test_what_is_asked_to_be_allowed_is_shown_whole() -> None:
-    command = "\n".join(f"step {number}" for number in range(50))
+    command = "\n".join(f"step {number}" for number in range(500))
     drawn = text_of(drawing.question(PermissionRequest("r", "m", "Bash", {"command": command})))
     assert "May the agent use Bash?" in drawn
-    assert all(f"step {number}" in drawn for number in range(50))
-    assert "y allow   n deny   a always   then Enter" in drawn
+    assert all(f"step {number}⏎" in drawn for number in range(499))
+    assert drawn.index("step 499") < drawn.index("characters in 500 lines: scroll up") < drawn.index("y allow")
+    long = text_of(drawing.question(PermissionRequest("r", "m", "Bash", {"command": f"# {'x ' * 1500}\nrm -rf ."})))
+    assert "rm -rf ." in long
 
 
-def test_a_question_too_long_to_show_says_what_is_missing() -> None:
-    drawn = text_of(drawing.question(PermissionRequest("r", "m", "Write", {"content": "x\n" * 500})))
-    assert "440 lines more, not shown" in drawn
+def test_a_question_shows_every_character_where_it_stands() -> None:
+    command = "echo \u202eolleh\u2066;\x1b[2K\r\ttouch\u00a0a\u200b\U000e0041\ufe0f\u3164\n"
+    drawn = text_of(drawing.question(PermissionRequest("r", "m", "Bash", {"command": command})))
+    assert "echo <U+202E>olleh<U+2066>;<U+001B>[2K<U+000D>⇥" in drawn
+    assert "touch<U+00A0>a<U+200B><U+E0041><U+FE0F><U+3164>⏎" in drawn
+    assert not set(command) - set("\n") & set(drawn) & set("\u202e\u2066\x1b\r\u00a0\u200b\ufe0f")
+
+
+def test_a_question_shows_all_of_an_input_and_the_agents_own_words_last() -> None:
+    tool_input = {"description": "Lists files", "command": "rm -rf .", "run_in_background": True}
+    request = PermissionRequest("r", "m", "Bash", tool_input, folder="documents", always="this command in documents/")
+    drawn = text_of(drawing.question(request))
+    assert re.search(r"in folder +documents(?s:.)*command +rm -rf \.(?s:.)*background +true(?s:.)*Lists files", drawn)
+    assert "y allow   n deny   a always allow this command in documents/   then Enter" in drawn
+    write = PermissionRequest("r", "m", "Write", {"content": "x\n" * 900, "file_path": "/w/a"}, real_path="/etc/a")
+    drawn = text_of(drawing.question(write))
+    assert drawn.index("/etc/a") < drawn.index("/w/a") < drawn.index("content")
+
+
+def test_what_is_to_be_accepted_into_memory_is_shown_with_every_character() -> None:
+    drawn = text_of(memory_views.difference("user.md", "tea\n", "tea\n\u202edaem\u200b\n"))
+    assert "+<U+202E>daem<U+200B>" in drawn
+
+
+def test_always_is_offered_only_where_it_is_narrow() -> None:
+    drawn = text_of(drawing.question(PermissionRequest("r", "m", "WebFetch", {"url": "https://example.org"})))
+    assert "y allow   n deny   then Enter" in drawn
 
 
 def test_what_was_remembered_is_one_line() -> None:
