@@ -69,7 +69,16 @@ DROP = """() => {
     const drop = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
     document.querySelector(".thread").dispatchEvent(drop);
 }"""
+#: A command that reads otherwise than it runs, with what it is about at the end of 3,000 characters.
+ODD = f"echo <private>\u202eolleh\u2066 \u200b; # {'a comment ' * 300}\n\ttouch at-the-end.txt; echo </private>"
 STEPS: list[dict[str, Any]] = [
+    {"match": "be odd", "tool": "Bash", "input": {"command": ODD, "description": "Says hello"}, "on": "prompt"},
+    {
+        "match": "write it down",
+        "tool": "Write",
+        "input": {"content": "one\nfile_path: harmless.txt\x1b[2K\r\n", "file_path": "documents/noted.txt"},
+        "on": "prompt",
+    },
     {"match": "tell a story", "text": STORY, "chunk_delay": 0.05, "times": -1, "on": "prompt"},
     {"match": "be hostile", "text": HOSTILE, "times": -1, "on": "prompt"},
     {"match": "take long", "delay": 30, "text": "Late.", "times": -1, "on": "prompt"},
@@ -248,6 +257,61 @@ async def test_a_question_is_answered_after_a_reload(stack: PageStack) -> None:
         await settled(page, "asked-for.txt")
         assert (stack.workspace / "asked-for.txt").exists()
         await expect(page.locator(".question")).to_contain_text("Allowed")
+
+
+async def test_a_question_shows_every_character_of_what_would_run(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await say(page, "Now be odd")
+        question = page.get_by_role("group", name="May Sprite run a command?")
+        await expect(question).to_contain_text("Says hello")
+        command, description = await question.locator("dd pre").all_text_contents()
+        marked = ODD.replace("\u202e", "<U+202E>").replace("\u2066", "<U+2066>")
+        assert command == marked.replace("\u200b", "<U+200B>")
+        assert description == "Says hello"
+        await expect(question.locator(".unseen")).to_have_count(3)
+        await expect(question.locator(".line-end")).to_have_count(1)
+        await expect(question).to_contain_text("characters in 3 lines: scroll to read all of it")
+        # It is too long to be recognised in a list, so it cannot be allowed for good.
+        await expect(question.get_by_role("button")).to_have_text(["Allow once", "Don\u2019t allow"])
+        assert await violations(page) == []
+        await shoot(page, "question-odd")
+        box = question.get_by_role("group", name="What it would do")
+        await box.evaluate("box => { box.scrollTop = box.scrollHeight; }")
+        await shoot(page, "question-odd-end")
+        await question.get_by_role("button", name="Don\u2019t allow").click()
+        await settled(page, "Now be odd")
+        assert not (stack.workspace / "at-the-end.txt").exists()
+
+
+async def test_always_is_what_the_button_says_and_is_taken_back_in_a_list(stack: PageStack) -> None:
+    async with stack.page() as page:
+        await say(page, "Please write it down")
+        question = page.get_by_role("group", name="May Sprite write a file?")
+        await expect(question).to_contain_text("harmless.txt")
+        # A field is a field, whatever another one says.
+        assert await question.locator("dt").all_text_contents() == ["file_path", "content"]
+        await expect(question.locator("dd").last).to_contain_text("file_path: harmless.txt<U+001B>[2K<U+000D>")
+        await question.get_by_role("button", name="Don\u2019t allow").click()
+        await settled(page, "Please write it down")
+
+        await say(page, "Run `touch asked-once.txt`")
+        always = page.get_by_role("button", name="Always allow this command")
+        await shoot(page, "question-always")
+        await always.click()
+        await settled(page, "asked-once.txt")
+        answered = page.locator(".question").last
+        await expect(answered).to_contain_text("Always allowed: this command")
+        await answered.get_by_role("button", name="What runs without asking").click()
+        dialog = page.get_by_role("dialog", name="What runs without asking")
+        await expect(dialog).to_contain_text("touch asked-once.txt")
+        assert await violations(page) == []
+        await shoot(page, "permissions")
+        await dialog.get_by_role("button", name="Ask again").click()
+        await expect(dialog).to_contain_text("Sprite asks each time")
+        await dialog.get_by_role("button", name="Close").click()
+        await say(page, "Run `touch asked-once.txt` please")
+        await page.get_by_role("button", name="Don\u2019t allow").click()
+        await settled(page, "asked-once.txt` please")
 
 
 async def test_files_are_uploaded_with_their_names_disarmed_and_too_large_ones_refused(

@@ -7,6 +7,7 @@ import { iconElement } from '../icons.js';
 import { wordsOf } from '../problem.js';
 import { BackgroundLine } from './background.js';
 import { Composer } from './composer.js';
+import { showPermissions } from './permissions.js';
 import { RunStateLine } from './run_state.js';
 import { Thread } from './thread.js';
 import { Unsent } from './unsent.js';
@@ -175,6 +176,12 @@ export function mountChat(root, page) {
   });
   commands.add({ id: 'new-session', title: 'New session', group: 'Chat', keys: 'g n', run: () => void newSession() });
   commands.add({ id: 'attach', title: 'Attach files', group: 'Chat', keys: 'g f', run: () => composer.picker.click() });
+  commands.add({
+    id: 'permissions',
+    title: 'What runs without asking',
+    group: 'Chat',
+    run: () => void showPermissions(page),
+  });
   commands.add({
     id: 'latest',
     title: 'Jump to the latest message',

@@ -132,7 +132,8 @@ export class Conversation {
 
   /** @param {PermissionRequest} request */
   permission(request) {
-    if (this.#question(request.request_id)) return;
+    // A redacted one was kept of a question that is closed by now.
+    if (request.redacted || this.#question(request.request_id)) return;
     const entry = this.#byMission.get(request.mission_id ?? '') ?? this.running ?? this.#exchanges.at(-1);
     if (!entry) return;
     entry.parts.push({ kind: 'permission', key: this.#key(), decision: undefined, ...request });

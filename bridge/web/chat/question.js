@@ -1,16 +1,19 @@
-// The agent asks before it acts: what it wants to do, and the person's three answers.
+// The agent asks before it acts: what it wants to do, and the person's answers. "Always" is one of them where it means
+// little enough to be said on a button.
 
 import { h } from '../dom.js';
+import { exactWords } from '../exact.js';
 import { iconElement } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
-import { inputText, shortName, wants } from './tools.js';
+import { askedInput } from './asked_input.js';
+import { showPermissions } from './permissions.js';
+import { wants } from './tools.js';
 
 /** @import { Decision, Page, PermissionPart } from '../types/page.js' */
 
 /** @type {Record<string, string>} */
 const ANSWERS = {
   allow: 'Allowed',
-  always: 'Allowed from now on',
   deny: 'Not allowed',
   null: 'Nobody answered in time',
 };
@@ -20,6 +23,8 @@ export class Question {
   #decision;
   /** @type {HTMLButtonElement[]} */
   #choices;
+  /** @type {HTMLButtonElement} */
+  #listed;
   #buttons = h('div', { class: 'row question-buttons' });
 
   /**
@@ -32,26 +37,28 @@ export class Question {
     const answer = (decision) => void this.#answer(part, page, decision);
     this.#choices = [
       h('button', { class: 'button primary small', type: 'button', onclick: () => answer('allow') }, 'Allow once'),
-      h(
-        'button',
-        { class: 'button small', type: 'button', onclick: () => answer('always') },
-        `Always allow ${shortName(part.tool)}`,
-      ),
       h('button', { class: 'button small danger', type: 'button', onclick: () => answer('deny') }, 'Don’t allow'),
     ];
+    if (part.always) {
+      const words = `Always allow ${exactWords(part.always)}`;
+      const always = h('button', { class: 'button small', type: 'button', onclick: () => answer('always') }, words);
+      this.#choices.splice(1, 0, always);
+    }
+    this.#listed = h(
+      'button',
+      { class: 'button small quiet', type: 'button', hidden: true, onclick: () => void showPermissions(page) },
+      'What runs without asking',
+    );
     this.#buttons.append(...this.#choices);
     this.state = h('p', { class: 'muted small-text', hidden: true });
     this.element = h(
       'div',
       { class: 'question', role: 'group', 'aria-labelledby': id },
       h('h4', { id }, iconElement('alert', true), `May Sprite ${wants(part.tool)}?`),
-      h(
-        'pre',
-        { class: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'What it would do' },
-        inputText(part.tool, part.input),
-      ),
+      ...askedInput(part),
       this.#buttons,
       this.state,
+      this.#listed,
     );
   }
 
@@ -63,7 +70,10 @@ export class Question {
     this.element.classList.toggle('answered', !isOpen);
     this.#buttons.hidden = !isOpen;
     this.state.hidden = isOpen;
-    this.state.textContent = isOpen ? '' : (ANSWERS[String(part.decision)] ?? '');
+    const isAlways = part.decision === 'always';
+    const words = isAlways ? `Always allowed: ${exactWords(part.always ?? '')}` : ANSWERS[String(part.decision)];
+    this.state.textContent = isOpen ? '' : (words ?? '');
+    this.#listed.hidden = !isAlways;
   }
 
   /**

@@ -75,6 +75,12 @@ export function describeCall(name, input, title = null) {
   return { words: known ? known[0] : `Used ${short.replaceAll('_', ' ')}`, detail: line.slice(0, 300) };
 }
 
+/**
+ * The field of a call's input that says what it does; undefined where none is known.
+ * @param {string} name
+ */
+export const tellingField = (name) => CALLS[shortName(name)]?.[1];
+
 /** @param {string} name */
 export const doing = (name) => DOING[shortName(name)] ?? `using ${shortName(name).replaceAll('_', ' ')}`;
 /** @param {string} name */
