@@ -296,6 +296,7 @@ async def test_always_is_what_the_button_says_and_is_taken_back_in_a_list(stack:
 
         await say(page, "Run `touch asked-once.txt`")
         always = page.get_by_role("button", name="Always allow this command")
+        await expect(always).to_be_visible()
         await shoot(page, "question-always")
         await always.click()
         await settled(page, "asked-once.txt")

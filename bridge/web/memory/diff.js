@@ -1,6 +1,7 @@
 // What changed between two texts, line by line, and inside a changed line word by word. jsdiff is loaded when first
 // needed.
 
+import { exactWords } from '../exact.js';
 import { plural } from '../format.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
@@ -157,7 +158,8 @@ const ELEMENTS = {
 /** @param {Line} line */
 function lineOf({ kind, parts }) {
   const said = SAID[kind] ? html`<span class="visually-hidden">${SAID[kind]}</span>` : nothing;
-  const words = parts.map(({ text, changed }) => (changed ? html`<mark>${text}</mark>` : text));
+  // What a person accepts by a difference has no character that they do not see in it.
+  const words = parts.map(({ text, changed }) => (changed ? html`<mark>${exactWords(text)}</mark>` : exactWords(text)));
   return ELEMENTS[kind](
     html`<span class="diff-sign" aria-hidden="true">${SIGNS[kind]}</span>
       ${said}
