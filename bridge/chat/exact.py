@@ -10,8 +10,8 @@ import unicodedata
 from rich.text import Text
 
 _MARK = "reverse yellow"
-_LINE_END = "\N{RETURN SYMBOL}\n"
-_TAB = "\N{RIGHTWARDS ARROW TO BAR}"
+#: Without a style of their own, which a text of very many lines would take very long to draw.
+_ENDS = {"\n": "\N{RETURN SYMBOL}\n", "\t": "\N{RIGHTWARDS ARROW TO BAR}\t"}
 #: Controls, marks of direction and joining, halves of pairs, private and unknown characters, separators of lines.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 #: Letters and signs of other categories that leave no ink, or choose how the one before is drawn.
@@ -36,14 +36,11 @@ def exact(text: str, style: str = "") -> Text:
         if letter == " " or not _is_unseen(letter):
             seen.append(letter)
             continue
-        drawn.append("".join(seen))
+        if letter in _ENDS:
+            seen.append(_ENDS[letter])
+            continue
+        drawn.append("".join(seen)).append(f"<U+{ord(letter):04X}>", style=_MARK)
         seen.clear()
-        if letter == "\n":
-            drawn.append(_LINE_END, style="dim")
-        elif letter == "\t":
-            drawn.append(_TAB, style="dim").append("\t")
-        else:
-            drawn.append(f"<U+{ord(letter):04X}>", style=_MARK)
     return drawn.append("".join(seen))
 
 

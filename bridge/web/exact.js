@@ -18,19 +18,18 @@ export const exactWords = (text) => text.replace(UNSEEN, named);
 /**
  * For a block that keeps its line ends; a copy of it has the text's own ends and tabs.
  * @param {string} text
- * @returns {(Node | string)[]}
  */
 export function exactText(text) {
-  /** @type {(Node | string)[]} */
-  const parts = [];
+  // One by one: a call does not take as many arguments as a text may have marks.
+  const parts = document.createDocumentFragment();
   let shown = 0;
   for (const { 0: letter, index } of text.matchAll(UNSEEN)) {
-    parts.push(text.slice(shown, index));
+    parts.append(text.slice(shown, index));
     shown = index + letter.length;
-    if (letter === '\n') parts.push(h('span', { class: 'line-end' }, letter));
-    else if (letter === '\t') parts.push(h('span', { class: 'tab' }, letter));
-    else parts.push(h('span', { class: 'unseen' }, named(letter)));
+    if (letter === '\n') parts.append(h('span', { class: 'line-end' }, letter));
+    else if (letter === '\t') parts.append(h('span', { class: 'tab' }, letter));
+    else parts.append(h('span', { class: 'unseen' }, named(letter)));
   }
-  parts.push(text.slice(shown));
+  parts.append(text.slice(shown));
   return parts;
 }

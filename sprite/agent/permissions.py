@@ -23,8 +23,8 @@ from sprite.protocol.messages import (
 
 Decision = Literal["allow", "deny", "always"]
 ANSWER_TIMEOUT_SECONDS = 600.0
-#: Of all open questions, as frames: with them a newcomer's state still fits one.
-MAX_OPEN_BYTES = MAX_FRAME_BYTES // 2
+#: Of all open questions, as frames: with them a newcomer's state still fits one, and a person's client draws them.
+MAX_OPEN_BYTES = MAX_FRAME_BYTES // 4
 
 
 class DeniedError(Exception):

@@ -220,6 +220,18 @@ async def test_what_outlives_its_turn_is_not_called_stopped_and_may_still_ask(st
         await expect(page.locator(".question").last).to_contain_text("Not allowed")
 
 
+async def test_a_question_of_very_many_lines_is_drawn_to_its_end(stack: PageStack) -> None:
+    wire = Wire()
+    command = "\n" * 120_000 + "touch at-the-end"
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        wire.event("started", "m1", origin="person")
+        question = {"mission_id": "m1", "tool": "Bash", "input": {"command": command}}
+        wire.say("permission_request", **question, request_id="r0", background=False)
+        await expect(page.locator(".question")).to_contain_text("characters in 120,001 lines")
+        assert await page.locator(".asked pre").text_content() == command
+
+
 async def test_a_turn_that_was_set_aside_stands_in_health_and_can_be_tried_again(stack: PageStack) -> None:
     wire = Wire()
     wire.quarantined = [{"turn_id": 12, "reason": "The model refused it.", "at": time.time()}]

@@ -206,7 +206,7 @@ async def test_always_for_a_file_is_its_folder_and_never_beyond_the_workspace(ho
 async def test_what_cannot_be_shown_whole_is_not_asked_and_does_not_run(home: SharedSprite) -> None:
     step = {"match": "write a lot", "on": "prompt", "tool": "Write"}
     path = str(home.workspace / "a-lot.txt")
-    home.model.script.agent({**step, "input": {"file_path": path, "content": "x" * 600_000}})
+    home.model.script.agent({**step, "input": {"file_path": path, "content": "x" * 300_000}})
     async with home.client() as client:
         mission = client.send("mission", {"text": "Please write a lot"})
         assert (await client.end_of(mission))["event"] == "complete"

@@ -37,7 +37,7 @@ export function askedInput(part) {
 }
 
 /** @param {Field} field */
-const block = ({ text, isTelling }) => h('pre', { class: isTelling ? 'in-order' : '' }, ...exactText(text));
+const block = ({ text, isTelling }) => h('pre', { class: isTelling ? 'in-order' : '' }, exactText(text));
 
 /**
  * What is long comes after what is short, and what the agent says of a call after what it does.

@@ -47,12 +47,11 @@ function listOf(page) {
  */
 function row(page, { rule_id, words, command }) {
   const revoke = () => void ask(page, { action: 'revoke', rule_id });
-  const shown = h('pre', { class: 'asked in-order', tabIndex: 0, role: 'group', 'aria-label': 'The command' });
-  shown.append(...exactText(command));
+  const look = { class: 'asked in-order', tabIndex: 0, role: 'group', 'aria-label': 'The command' };
   return h(
     'li',
     { class: 'rule-row' },
-    h('div', {}, exactWords(words), command !== '' && shown),
+    h('div', {}, exactWords(words), command !== '' && h('pre', look, exactText(command))),
     h('button', { class: 'button small danger', type: 'button', onclick: revoke }, 'Ask again'),
   );
 }
