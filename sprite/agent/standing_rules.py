@@ -93,7 +93,7 @@ class StandingRules:
     """The rules of one session; `workspace` bounds what they can cover."""
 
     def __init__(self, workspace: Path) -> None:
-        self._workspace = workspace
+        self._workspace = workspace.resolve()
         self._rules: dict[str, tuple[Rule, float]] = {}
 
     def cover(self, call: Call) -> bool:
@@ -135,7 +135,7 @@ class StandingRules:
         return CommandRule(f"this command in {folder}/" if folder else "this command", call)
 
     def _folder(self, call: Call) -> FolderRule | None:
-        workspace = self._workspace.resolve()
+        workspace = self._workspace
         target = _written(call, workspace)
         if target is None:
             return None
