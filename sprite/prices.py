@@ -124,9 +124,17 @@ class Price(Rates, frozen=True):
         """A call with a short answer whose prompt is in the cache already."""
         return self.cost(Usage(cache_read=prompt_tokens, output=output_tokens))
 
-    def most(self, prompt_tokens: int, output_tokens: int) -> float:
-        """A call whose prompt is written to the dearest cache, answered at full length."""
-        return self.cost(Usage(cache_write=prompt_tokens, cache_write_1h=prompt_tokens, output=output_tokens))
+    def most(self, prompt_tokens: int, output_tokens: int, web_searches: int = 0) -> float:
+        """A call whose prompt is written to the dearest cache, answered at full length and at the dearest place."""
+        return self.cost(
+            Usage(
+                cache_write=prompt_tokens,
+                cache_write_1h=prompt_tokens,
+                output=output_tokens,
+                web_searches=web_searches,
+                is_us_only=True,
+            )
+        )
 
     def _rates(self, usage: Usage) -> Rates:
         if self.long_prompt is not None and usage.prompt_tokens > self.long_prompt.above:

@@ -19,6 +19,7 @@ from aiohttp import web
 from bridge.database import Database, open_database
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.call import Patience
+from bridge.llm.exits import Exits
 from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
@@ -142,6 +143,7 @@ async def proxy(
     patience: Patience | None = None,
     clock: Callable[[], float] = time.time,
     disk_patience: float = 10.0,
+    exits: Exits | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy for the sprite `ada`, its money in `folder`/bridge.db."""
     path = folder / "bridge.db"
@@ -155,7 +157,7 @@ async def proxy(
         budgets = Budgets(limits or Limits(), clock)
         budgets.load(await ledger.spent())
         async with LlmProxy(
-            to, tokens, models or Models(), budgets, ledger, rate_limits or RateLimits(), patience
+            to, tokens, models or Models(), budgets, ledger, rate_limits or RateLimits(), patience, exits
         ) as running:
             app = web.Application()
             app.add_routes(running.routes())

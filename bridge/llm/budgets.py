@@ -2,28 +2,26 @@
 
 Knows no HTTP, no models and no database: the ledger gives what was spent before, the caller what a call may cost.
 
-How much is held for a call. Its worst cost (the whole prompt written to the dearest cache, `max_tokens` written) is
-what keeps a budget strict, but a request for 64,000 tokens is mostly answered with 500, so that a small budget would be
-closed to a second call by the first one. So a call holds its worst cost, but not more than a quarter of a budget, nor
-more than is left; and it is let in as soon as its least cost is left. Then
-- what is spent and held together never passes a budget at the moment a call is let in;
-- a budget of four worst costs or more is overrun by one answer at most, since only a call that took all that was left
-  can cost more than it holds; a smaller one by at most five answers;
-- a call that fits into what is left once others are settled is told to come back soon, not that the money is gone.
+A call holds its worst cost: the longest prompt its body can be, written to the dearest cache, answered at full length.
+It is let in while anything is left of what is neither spent nor held, and its least cost is in that. So
+- what is spent and held together never passes a budget by more than the largest single hold, and what is spent neither,
+  since no call costs more than it holds;
+- the last cents can be spent, by one call at a time;
+- a call that fits into what is left once others are settled is told to wait, not that the money is gone.
 
 Days and months are UTC's. A call counts for the day it began on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-#: A call holds up to this share of a budget.
-_SHARE = 4
 #: Calls in flight settle within seconds, most of them.
 _HELD_SECONDS = 2
 _DAY_SECONDS = 86400
@@ -93,6 +91,7 @@ class Budgets:
         self._day = -1
         self._month = -1
         self._windows: dict[str, tuple[_Window, _Window]] = {}
+        self._settled: dict[str, asyncio.Event] = {}  # by sprite, where somebody waits
 
     def load(self, spent: Mapping[str, Spent]) -> None:
         """Begins with what the ledger knows."""
@@ -101,19 +100,30 @@ class Budgets:
             self._windows[sprite] = (_Window(self._day, known.today), _Window(self._month, known.month))
 
     def reserve(self, sprite: str, least: float, most: float) -> Hold:
-        """Holds what a call may cost, between its least and its worst cost. BudgetError when that is not there."""
+        """Holds the `most` a call may cost, where the `least` is left. BudgetError when that is not there."""
         day, month = self._at_now(sprite)
-        hold = most
         for window, limit, name in ((day, self.limits.daily_usd, "day"), (month, self.limits.monthly_usd, "month")):
             if limit is not None:
                 left = limit - window.spent - window.held
                 # What costs nothing is never refused.
                 if most > 0 and (left <= 0 or left < least):
                     raise self._refusal(window, limit, name, least)
-                hold = min(hold, max(limit / _SHARE, least), left)
-        day.held += hold
-        month.held += hold
-        return Hold(sprite, hold, day.number, month.number)
+        day.held += most
+        month.held += most
+        return Hold(sprite, most, day.number, month.number)
+
+    async def room(self, sprite: str, least: float, most: float, patience: float) -> Hold:
+        """As `reserve`, but where calls in flight hold what is left, waits up to `patience` seconds for them."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while True:
+                    try:
+                        return self.reserve(sprite, least, most)
+                    except BudgetError as error:
+                        if error.retry_after is None:
+                            raise
+                    await self._settled.setdefault(sprite, asyncio.Event()).wait()
+        return self.reserve(sprite, least, most)
 
     def settle(self, hold: Hold, usd: float) -> None:
         """Replaces what was held by what the call did cost."""
@@ -121,6 +131,8 @@ class Budgets:
             if window.number == number:
                 window.held = max(window.held - hold.usd, 0.0)
                 window.spent += usd
+        if (settled := self._settled.pop(hold.sprite, None)) is not None:
+            settled.set()
 
     def spent(self, sprite: str) -> Spent:
         """What is spent, calls in flight not counted."""

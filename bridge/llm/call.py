@@ -1,7 +1,8 @@
 """One call to the model, from the request's first byte to the ledger's row.
 
 Order: the body is read and admitted (model, budget), passed on, answered chunk by chunk, and whatever way it ends,
-settled: what the API said it used, or what can be told of it from what went by.
+settled: with what the API said it used, or, where it did not say so to the end, with all that was held. An answer whose
+client goes is read on for a while, since what it used is said at its end.
 """
 
 from __future__ import annotations
@@ -9,33 +10,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ConnectionTimeoutError, web
 
 from bridge.llm import upload as llm_upload
 from bridge.llm.budgets import BudgetError, Budgets, Hold
+from bridge.llm.error_events import ErrorEvents
 from bridge.llm.errors import RefusedError
+from bridge.llm.exits import Exits
 from bridge.llm.ledger import Ledger, ModelCall, Outcome
 from bridge.llm.models import Models
 from bridge.llm.upload import Asked, Upload
-from bridge.llm.upstream import Upstream, response_headers
-from bridge.llm.usage_meter import BYTES_PER_TOKEN, Meter, Reading, meter_of
+from bridge.llm.upstream import Upstream
+from bridge.llm.usage_meter import Meter, Reading, meter_of
 from sprite.prices import Price, Usage
 
 log = logging.getLogger(__name__)
 
-#: No prompt has more tokens, whatever its size in bytes: images and documents have few tokens for their size.
-_MOST_PROMPT_TOKENS = 1_000_000
 #: Fewer than this are rarely asked for, and an answer is rarely longer.
 _SHORT_ANSWER_TOKENS = 1024
 _REDIRECT, _BAD = 300, 400
 _UNAUTHORIZED = 401
 #: Said of an answer that comes although the client has gone, in the ledger only.
 _CLIENT_GONE = 499
+#: An error's words are looked at before they pass, and so is an answer that is no stream, up to this size.
+_WORDS_BYTES = 1 << 16
+_KEY_SHOWN = "The model's API reported an error in words that are not passed on: they would show the bridge's key."
 
 Path = Literal["/v1/messages", "/v1/messages/count_tokens"]
 
@@ -48,6 +52,10 @@ class Patience:
     first_byte: float = 600.0
     #: Streams carry pings; a gateway may leave them out while a model thinks.
     between: float = 300.0
+    #: An answer whose client has gone is read on for its usage, and then given up.
+    alone: float = 60.0
+    #: A call waits for others to be settled where these hold what is left of the budget.
+    room: float = 30.0
     body: llm_upload.Patience = field(default_factory=llm_upload.Patience)
 
 
@@ -57,6 +65,7 @@ class Desk:
 
     session: ClientSession
     upstream: Upstream
+    exits: Exits
     models: Models
     budgets: Budgets
     ledger: Ledger
@@ -75,6 +84,9 @@ class Call:
         self._began = time.perf_counter()
         self._price: Price | None = None
         self._prompt_tokens = 0
+        self._upload: Upload | None = None
+        self._bound: asyncio.Timeout | None = None
+        self._is_alone = False
         self._hold: Hold | None = None
         self._record: ModelCall | None = None
         self._meter: Meter | None = None
@@ -86,8 +98,9 @@ class Call:
 
     async def answer(self) -> web.StreamResponse:
         """The answer, which may have been sent already. RefusedError or BudgetError for one of our own."""
-        upload = Upload(
-            self._request, self._desk.patience.body, self._allow, self._admit, is_counting=not self._is_billed
+        desk = self._desk
+        upload = self._upload = Upload(
+            self._request, desk.patience.body, desk.exits, self._allow, self._admit, is_counting=not self._is_billed
         )
         try:
             return await self._exchange(upload, await upload.begin())
@@ -97,71 +110,91 @@ class Call:
         finally:
             self._settle(is_sent=upload.is_done)
 
+    def leave(self) -> bool:
+        """The client has gone. Whether `answer` goes on without it; else it is to be cancelled."""
+        if self._record is None or self._upload is None or not self._upload.is_done or self._bound is None:
+            return False
+        if not self._is_alone:
+            self._is_alone = True
+            with suppress(RuntimeError):  # it is just running out
+                self._bound.reschedule(asyncio.get_running_loop().time() + self._desk.patience.alone)
+        return True
+
     def _allow(self, model: str) -> None:
         if not self._desk.models.allows(model):
             raise RefusedError(403, f"This sprite may not use the model {model!r}. Ask whoever runs the bridge.")
 
-    def _admit(self, asked: Asked) -> None:
+    async def _admit(self, asked: Asked) -> None:
         """Reserves what the call may cost, and notes it. RefusedError."""
         if not self._is_billed:
             return
         desk = self._desk
         self._price = None if asked.speed else desk.models.price(asked.model)
-        self._prompt_tokens = min(asked.bytes // BYTES_PER_TOKEN, _MOST_PROMPT_TOKENS)
+        self._prompt_tokens = asked.content.least_tokens
         if desk.ledger.is_behind:
             raise RefusedError(503, "The bridge cannot write down what is spent; its disk refuses.", retry_after=5)
         if self._price is not None:
-            least = self._price.least(self._prompt_tokens, min(asked.max_tokens, _SHORT_ANSWER_TOKENS))
-            most = self._price.most(self._prompt_tokens, asked.max_tokens)
-            try:
-                self._hold = desk.budgets.reserve(self._sprite, least, most)
-            except BudgetError as error:
-                if error.retry_after is None:
-                    raise RefusedError(402, str(error), retry=False) from error
-                raise RefusedError(429, str(error), retry_after=error.retry_after) from error
+            self._hold = await self._reserved(asked, self._price)
         elif desk.budgets.limits.any:
             what = f"the speed {asked.speed!r}" if asked.speed else f"the model {asked.model!r}"
             raise RefusedError(403, f"The price of {what} is not known, and this sprite has a budget.")
         self._record = desk.ledger.open(self._sprite, asked.model, self._hold.usd if self._hold else None)
 
+    async def _reserved(self, asked: Asked, price: Price) -> Hold:
+        desk, content = self._desk, asked.content
+        if content.searches is None and desk.budgets.limits.any:
+            raise RefusedError(400, "web_search: `max_uses` is required, since this sprite has a budget.")
+        least = price.least(content.least_tokens, min(asked.max_tokens, _SHORT_ANSWER_TOKENS))
+        most = price.most(content.most_tokens, asked.max_tokens, content.searches or 0)
+        try:
+            return await desk.budgets.room(self._sprite, least, most, desk.patience.room)
+        except BudgetError as error:
+            if error.retry_after is None:
+                raise RefusedError(402, str(error), retry=False) from error
+            raise RefusedError(429, str(error), retry_after=error.retry_after) from error
+
     async def _exchange(self, upload: Upload, body: bytes | AsyncIterator[bytes]) -> web.StreamResponse:
-        headers = self._desk.upstream.request_headers(self._request)
+        headers = self._desk.upstream.request_headers(self._request, self._desk.exits)
         if not isinstance(body, bytes) and self._request.content_length is not None:
             headers["Content-Length"] = str(self._request.content_length)
         url = self._desk.upstream.url(self._path, self._request.rel_url.raw_query_string)
         answered: ClientResponse | None = None
         try:
-            async with asyncio.timeout(self._desk.patience.first_byte) as bound:
+            async with asyncio.timeout(self._desk.patience.first_byte) as self._bound:
                 answered = await self._desk.session.post(url, data=body, headers=headers, allow_redirects=False)
                 self._check(answered, upload)
-                return await self._pass_on(answered, bound)
+                return await (self._pass_error(answered) if answered.status >= _BAD else self._pass_on(answered))
         except (ClientConnectorError, ConnectionTimeoutError) as error:
             self._outcome = "unreachable"
             return await self._broken("The model's API cannot be reached.", 502, error)
         except TimeoutError as error:
-            self._outcome = "timeout"
+            self._failed("timeout")
             return await self._broken("The model's API did not answer in time.", 504, error)
         except ClientError as error:
             if upload.refused is not None:
                 raise upload.refused from None
-            self._outcome = "cut"
+            self._failed("cut")
             return await self._broken("The model's API broke off.", 502, error)
         finally:
             if answered is not None:
                 # Where it was read to its end the connection is free again; else this cancels the answer.
                 answered.close()
 
+    def _failed(self, outcome: Outcome) -> None:
+        if self._outcome != "refused":
+            # It is the client that does not take its answer, or has gone.
+            self._outcome = "client_gone" if self._is_writing or self._is_alone else outcome
+
     async def _broken(self, words: str, status: int, error: Exception) -> web.StreamResponse:
         """Says what went wrong upstream, as far as the answer has not been sent yet."""
-        if self._is_writing:
-            # It is the client that does not take its answer, or has gone.
-            self._outcome = "client_gone"
-        else:
+        if not (self._is_writing or self._is_alone):
             log.warning("%s (%s)", words, type(error).__name__, extra=self._ids())
         refused = RefusedError(status, words)
         response = self._response
         if response is None:
             raise refused from error
+        if self._is_alone:
+            return response
         if self._is_writing or self._meter is None or not self._meter.at_boundary:
             # In the middle of something: the connection ends there, as the upstream's did.
             if self._request.transport is not None:
@@ -174,9 +207,9 @@ class Call:
     def _check(self, answered: ClientResponse, upload: Upload) -> None:
         """Refuses what must not be passed on."""
         self._status = answered.status
-        self._request_id = answered.headers.get("request-id") or answered.headers.get("x-request-id")
+        self._request_id = self._desk.upstream.request_id(answered)
         if answered.status == _UNAUTHORIZED:
-            # It is the bridge's key that was refused; the sprite's was good. The body may repeat the key.
+            # It is the bridge's key that was refused; the sprite's was good.
             self._outcome = "refused"
             log.error("the model's API refused the bridge's key", extra=self._ids())
             raise RefusedError(502, "The model's API refused the bridge's key. Its operator must set one.", retry=False)
@@ -189,49 +222,87 @@ class Call:
         if answered.status >= _BAD:
             self._outcome = "refused"
 
-    async def _pass_on(self, answered: ClientResponse, bound: asyncio.Timeout) -> web.StreamResponse:
-        headers = response_headers(answered)
-        content_type = headers.get("Content-Type", "").lower()
+    async def _pass_error(self, answered: ClientResponse) -> web.StreamResponse:
+        """Passes an error on as it is, unless its words would show the bridge's key."""
+        headers = self._desk.upstream.response_headers(answered)
+        words = await self._beginning(answered)
+        headers.popall("Content-Length", None)
+        if not answered.content.at_eof() or self._desk.upstream.traces.in_any(words):
+            response = RefusedError(answered.status, _KEY_SHOWN).response()
+            headers.popall("Content-Type", None)
+            response.headers.update(headers)
+            return response
+        return web.Response(status=answered.status, headers=headers, body=words)
+
+    async def _pass_on(self, answered: ClientResponse) -> web.StreamResponse:
+        upstream = self._desk.upstream
+        headers = upstream.response_headers(answered)
+        content_type = answered.content_type
+        self._meter = meter_of(content_type)
         first = b""
-        if answered.status < _BAD:
-            self._meter = meter_of(content_type, headers.get("Content-Encoding", "").lower())
-        if not content_type.startswith("text/event-stream"):
-            first = await self._read(answered, bound)
+        errors = None
+        if content_type == "text/event-stream":
+            errors = ErrorEvents(upstream.traces, RefusedError(500, _KEY_SHOWN).event())
+        else:
+            first = await self._beginning(answered)
+            if b'"error"' in first and upstream.traces.in_any(first):
+                raise RefusedError(502, _KEY_SHOWN)
             if answered.content.at_eof():
-                # All of it in one chunk goes out in one write with its headers.
+                # All of it goes out in one write with its headers.
                 headers.popall("Content-Length", None)
                 self._end()
-                return web.Response(status=answered.status, reason=answered.reason, headers=headers, body=first)
-        self._response = web.StreamResponse(status=answered.status, reason=answered.reason, headers=headers)
-        self._is_writing = True
-        await self._response.prepare(self._request)
-        self._is_writing = False
-        await self._stream(answered, self._response, first, bound)
+                return web.Response(status=answered.status, headers=headers, body=first)
+        self._response = web.StreamResponse(status=answered.status, headers=headers)
+        await self._stream(answered, self._response, first, errors)
         return self._response
 
     async def _stream(
-        self, answered: ClientResponse, response: web.StreamResponse, chunk: bytes, bound: asyncio.Timeout
+        self, answered: ClientResponse, response: web.StreamResponse, chunk: bytes, errors: ErrorEvents | None
     ) -> None:
+        await self._send(response.prepare(self._request))
         while True:
             if chunk:
-                self._is_writing = True
-                await response.write(chunk)
-                self._is_writing = False
+                await self._send(response.write(chunk))
             if answered.content.at_eof():
                 break
-            chunk = await self._read(answered, bound)
+            chunk = await self._read(answered)
+            if errors is not None:
+                chunk = errors.feed(chunk)
+        if errors is not None and (rest := errors.finish()):
+            await self._send(response.write(rest))
         self._end()
 
-    async def _read(self, answered: ClientResponse, bound: asyncio.Timeout) -> bytes:
+    async def _send(self, sending: Coroutine[Any, Any, object]) -> None:
+        """Waits until the client has taken something; from the moment it has gone, nothing is sent."""
+        if self._is_alone:
+            sending.close()
+            return
+        self._is_writing = True
+        try:
+            await sending
+        except ConnectionError:
+            if not self.leave():
+                raise
+        self._is_writing = False
+
+    async def _beginning(self, answered: ClientResponse) -> bytes:
+        """All of a body that is not large, or of a large one the beginning."""
+        body = bytearray()
+        while not answered.content.at_eof() and len(body) < _WORDS_BYTES:
+            body += await self._read(answered)
+        return bytes(body)
+
+    async def _read(self, answered: ClientResponse) -> bytes:
         chunk = await answered.content.readany()
-        # The bound covers writing this chunk, too: a client that reads nothing does not keep its call for ever.
-        bound.reschedule(asyncio.get_running_loop().time() + self._desk.patience.between)
+        if self._bound is not None and not self._is_alone:
+            # The bound covers writing this chunk, too: a client that reads nothing does not keep its call for ever.
+            self._bound.reschedule(asyncio.get_running_loop().time() + self._desk.patience.between)
         if self._meter is not None:
             self._meter.feed(chunk)
         return chunk
 
     def _end(self) -> None:
-        if self._outcome != "refused":
+        if not self._is_alone:
             self._outcome = "complete"
 
     def _settle(self, *, is_sent: bool) -> None:
@@ -243,18 +314,17 @@ class Call:
         price = self._price
         if price is not None and reading.model is not None:
             price = self._desk.models.price(reading.model) or price
-        record.is_estimate = not reading.is_final
+        is_free = not is_sent or self._outcome in {"refused", "unreachable"}
         if reading.usage is not None:
             record.usage = reading.usage
-        elif not is_sent or self._outcome in {"refused", "unreachable"}:
-            # Nothing was asked, or nothing was answered that is paid for.
-            record.is_estimate = False
-        else:
+        elif not is_free:
             record.usage = Usage(input=self._prompt_tokens)
+        # Nothing was asked, or nothing was answered that is paid for; else the API said its usage to the end, or not.
+        record.is_estimate = not (is_free or reading.is_final)
         record.usd = None if price is None else price.cost(record.usage)
         if self._hold is not None:
-            if record.usd is not None and reading.usage is None and self._outcome == "complete":
-                # An answer that says nothing of its usage counts with all that was held for it.
+            if record.usd is not None and record.is_estimate:
+                # What an answer did not say (a stream that ends early hides what was thought) counts as all of it.
                 record.usd = max(record.usd, self._hold.usd)
             self._desk.budgets.settle(self._hold, record.usd or 0.0)
         record.outcome = self._outcome

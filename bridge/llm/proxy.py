@@ -1,10 +1,12 @@
 """The model proxy: a sprite's calls, by its own token, to the one configured upstream with the real key.
 
-Owns the HTTP client and the handlers; what a call goes through is in `call`. Bodies pass byte for byte both ways.
+Owns the HTTP client, the handlers and the calls under way; what a call goes through is in `call`. What passes, passes
+byte for byte both ways.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, 
 from bridge.llm.budgets import Budgets
 from bridge.llm.call import Call, Desk, Path, Patience
 from bridge.llm.errors import RefusedError
+from bridge.llm.exits import Exits
 from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.rate_limits import RateLimits, TooOftenError
@@ -24,6 +27,7 @@ from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES, too_large
 from bridge.llm.upstream import Upstream
 from bridge.observing.request_keys import SPRITE
+from bridge.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +52,7 @@ class LlmProxy:
         ledger: Ledger,
         rate_limits: RateLimits,
         patience: Patience | None = None,
+        exits: Exits | None = None,
     ) -> None:
         self._upstream = upstream
         self._tokens = tokens
@@ -56,6 +61,8 @@ class LlmProxy:
         self._ledger = ledger
         self._rate_limits = rate_limits
         self._patience = patience or Patience()
+        self._exits = exits or Exits()
+        self._calls = TaskSet()
         self._desk: Desk | None = None
         self._answered: Counter[str] = Counter()
 
@@ -65,15 +72,17 @@ class LlmProxy:
             connector=TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
             cookie_jar=DummyCookieJar(),
             timeout=ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-            auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
         )
-        self._desk = Desk(session, self._upstream, self._models, self._budgets, self._ledger, self._patience)
+        self._desk = Desk(
+            session, self._upstream, self._exits, self._models, self._budgets, self._ledger, self._patience
+        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._calls.close()
         if self._desk is not None:
             await self._desk.session.close()
 
@@ -112,16 +121,32 @@ class LlmProxy:
         return web.Response(body=msgspec.json.encode(page), content_type="application/json")
 
     async def _call(self, request: web.Request, path: Path) -> web.StreamResponse:
-        """The boundary at which a refusal becomes an answer."""
         try:
             sprite = self._sprite_of(request)
             _check_head(request)
-            with self._rate_limits.counted(sprite):
-                response = await Call(self._open_desk(), request, sprite, path).answer()
-        except TooOftenError as error:
-            response = RefusedError(429, f"{error} Try again soon.", retry_after=error.retry_after).response()
+            call = Call(self._open_desk(), request, sprite, path)
         except RefusedError as refused:
-            response = refused.response()
+            return self._counted(refused.response())
+        # A task of its own: it may have to outlive the client.
+        task = self._calls.start(self._answered_call(call, sprite), "model call")
+        try:
+            return self._counted(await asyncio.shield(task))
+        except asyncio.CancelledError:
+            if not call.leave():
+                task.cancel()
+            raise
+
+    async def _answered_call(self, call: Call, sprite: str) -> web.StreamResponse:
+        """The boundary at which a refusal becomes an answer."""
+        try:
+            with self._rate_limits.counted(sprite):
+                return await call.answer()
+        except TooOftenError as error:
+            return RefusedError(429, f"{error} Try again soon.", retry_after=error.retry_after).response()
+        except RefusedError as refused:
+            return refused.response()
+
+    def _counted(self, response: web.StreamResponse) -> web.StreamResponse:
         self._answered[str(response.status)] += 1
         return response
 

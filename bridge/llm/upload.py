@@ -11,7 +11,7 @@ take 540 MiB instead of 30, and a bound on that would let one sprite's slow uplo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,9 @@ import msgspec
 from aiohttp import web
 
 from bridge.llm.errors import RefusedError
+from bridge.llm.exits import Content, Exits
 from bridge.llm.json_scanner import MalformedError, TopLevelScanner
+from bridge.llm.skeleton import Skeleton
 
 #: The API's own limit; nothing else that the bridge is sent comes near it.
 MAX_BODY_BYTES = 32 << 20
@@ -40,12 +42,12 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a body asks for. `speed` is None for the usual one; `bytes` is the body's size."""
+    """What a body asks for. `speed` is None for the usual one."""
 
     model: str
     max_tokens: int
     speed: str | None
-    bytes: int
+    content: Content
 
 
 class Upload:
@@ -58,8 +60,9 @@ class Upload:
         self,
         request: web.Request,
         patience: Patience,
+        exits: Exits,
         allow: Callable[[str], None],
-        admit: Callable[[Asked], None],
+        admit: Callable[[Asked], Awaitable[None]],
         *,
         is_counting: bool,
     ) -> None:
@@ -68,10 +71,12 @@ class Upload:
         #: Whether all of it was handed over.
         self.is_done = False
         self._content = request.content
+        self._exits = exits
         self._allow = allow
         self._admit = admit
         self._is_counting = is_counting
         self._scanner = TopLevelScanner(("model", "max_tokens", "speed"))
+        self._skeleton = Skeleton()
         self._model: str | None = None
         self._bytes = 0
         self._patience = patience
@@ -81,7 +86,7 @@ class Upload:
         """The body, admitted, where one chunk is all of it; else its chunks. RefusedError."""
         first = await self._next()
         if self._content.at_eof():
-            self._finish()
+            await self._finish()
             return first
         return self._chunks(first)
 
@@ -92,7 +97,7 @@ class Upload:
                 if chunk := await self._next():
                     yield held
                     held = chunk
-            self._finish()
+            await self._finish()
         except RefusedError as refused:
             # This runs inside the HTTP client, which would give it out as a fault of the connection.
             self.refused = refused
@@ -115,7 +120,9 @@ class Upload:
             for at in range(0, len(chunk), _SLICE_BYTES):
                 if at:
                     await asyncio.sleep(0)
-                self._scanner.feed(chunk[at : at + _SLICE_BYTES])
+                piece = chunk[at : at + _SLICE_BYTES]
+                self._scanner.feed(piece)
+                self._skeleton.feed(piece)
         except MalformedError as error:
             raise RefusedError(400, str(error)) from error
         if self._model is None and "model" in self._scanner.values:
@@ -125,9 +132,10 @@ class Upload:
             self._allow(self._model)
         return chunk
 
-    def _finish(self) -> None:
+    async def _finish(self) -> None:
         try:
             self._scanner.finish()
+            body = self._skeleton.parsed()
         except MalformedError as error:
             raise RefusedError(400, str(error)) from error
         if self._model is None:
@@ -140,7 +148,8 @@ class Upload:
             if not 0 <= max_tokens <= _MOST_TOKENS:
                 raise RefusedError(400, "max_tokens: out of range.")
         speed = self._value("speed", str | None) if "speed" in self._scanner.values else None
-        self._admit(Asked(self._model, max_tokens, None if speed == "standard" else speed, self._bytes))
+        content = self._exits.content(body, self._skeleton, self._bytes)
+        await self._admit(Asked(self._model, max_tokens, None if speed == "standard" else speed, content))
         self.is_done = True
 
     def _value(self, name: str, kind: Any) -> Any:

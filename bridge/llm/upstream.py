@@ -6,30 +6,31 @@ The address is the operator's and never anything of a request's; the bridge's ke
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from aiohttp import ClientResponse, web
 from multidict import CIMultiDict
 from yarl import URL
 
 from bridge.llm.errors import RefusedError
+from bridge.llm.exits import Exits
+from bridge.llm.key_traces import KeyTraces
 
-#: Of one connection only (RFC 9110, 7.6.1), or said anew for the next one.
-_HOP_BY_HOP = frozenset(
-    "connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
-    "upgrade".split()
+#: The answer's headers that a client has a use for; the rest is between the upstream and the bridge.
+_ANSWERED = frozenset(
+    "content-type content-length cache-control retry-after retry-after-ms x-should-retry "
+    "request-id x-request-id".split()
 )
-#: The sprite's word, what would show where it is, and what the next request says for itself.
-_KEPT_BACK = _HOP_BY_HOP | frozenset(
-    "authorization x-api-key cookie host content-length expect accept-encoding forwarded via x-real-ip".split()
-)
-#: What holds for the upstream's origin only, not for the bridge's.
-_NOT_PASSED_ON = _HOP_BY_HOP | frozenset("set-cookie alt-svc strict-transport-security".split())
+_ANSWERED_PREFIX = "anthropic-ratelimit-"
+_REQUEST_IDS = ("request-id", "x-request-id")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PLAIN_QUERY = re.compile(r"[A-Za-z0-9_.~=&%+,:-]{0,512}")
+#: The one thing that clients ask for in the address; a gateway may take others for its own.
+_BETA_QUERY = "beta=true"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Upstream:
     """The API that answers. `api_key` goes as `x-api-key`, else `auth_token` as a Bearer token.
 
@@ -40,17 +41,32 @@ class Upstream:
     api_key: str | None = field(default=None, repr=False)
     auth_token: str | None = field(default=None, repr=False)
 
+    @cached_property
+    def traces(self) -> KeyTraces:
+        """What finds the bridge's secrets in the upstream's words."""
+        return KeyTraces((self.api_key, self.auth_token, URL(self.base_url).password))
+
     def url(self, path: str, query: str) -> URL:
-        """The address for one of our own `path`s, with the request's raw query. RefusedError for an odd one."""
+        """The address for one of our own `path`s, with what may pass of the request's raw query.
+
+        RefusedError for an odd one.
+        """
         if _PLAIN_QUERY.fullmatch(query) is None:
             raise RefusedError(400, "The address has a query that cannot be passed on.")
         address = self.base_url.rstrip("/") + path
-        return URL(f"{address}?{query}" if query else address, encoded=True)
+        return URL(f"{address}?{_BETA_QUERY}" if _BETA_QUERY in query.split("&") else address, encoded=True)
 
-    def request_headers(self, request: web.Request) -> CIMultiDict[str]:
-        """What the upstream is told: the client's headers but its credentials, and the real key."""
-        passed = _passed(request.headers, _KEPT_BACK)
-        # Bytes pass as they are, and usage is read from them on the way.
+    def request_headers(self, request: web.Request, exits: Exits) -> CIMultiDict[str]:
+        """What the upstream is told: of the client's headers those that may pass, and the real key."""
+        passed = CIMultiDict(
+            (name, value) for name, value in request.headers.items() if exits.passes_header(name.lower())
+        )
+        betas = exits.betas_of(",".join(passed.popall("anthropic-beta", ())))
+        if betas:
+            passed["anthropic-beta"] = betas
+        # As the body was read here it is to be read there.
+        passed["Content-Type"] = "application/json"
+        # Usage and errors are read from the bytes on their way.
         passed["Accept-Encoding"] = "identity"
         if self.api_key is not None:
             passed["X-Api-Key"] = self.api_key
@@ -58,18 +74,26 @@ class Upstream:
             passed["Authorization"] = f"Bearer {self.auth_token}"
         return passed
 
+    def response_headers(self, response: ClientResponse) -> CIMultiDict[str]:
+        """What the client is told of the upstream's headers."""
+        passed = CIMultiDict(
+            (name, value)
+            for name, value in response.headers.items()
+            if (lower := name.lower()) in _ANSWERED or lower.startswith(_ANSWERED_PREFIX)
+        )
+        if "Content-Encoding" in response.headers:
+            passed.popall("Content-Length", None)
+        if self.traces.in_any("\n".join(passed.values()).encode("utf-8", "surrogateescape")):
+            passed = CIMultiDict((name, value) for name, value in passed.items() if not self._shows(name, value))
+        return passed
 
-def response_headers(response: ClientResponse) -> CIMultiDict[str]:
-    """What the client is told of the upstream's headers."""
-    return _passed(response.headers, _NOT_PASSED_ON)
+    def request_id(self, response: ClientResponse) -> str | None:
+        """What the upstream calls this exchange, for the log and the ledger."""
+        for name in _REQUEST_IDS:
+            value = response.headers.get(name, "")
+            if _REQUEST_ID.fullmatch(value) and not self._shows("", value):
+                return value
+        return None
 
-
-def _passed(headers: Mapping[str, str], kept_back: frozenset[str]) -> CIMultiDict[str]:
-    named = headers.get("Connection", "")
-    if named and named.lower() not in {"keep-alive", "close"}:
-        kept_back |= {name.strip().lower() for name in named.split(",")}
-    return CIMultiDict(
-        (name, value)
-        for name, value in headers.items()
-        if (lower := name.lower()) not in kept_back and not lower.startswith("x-forwarded-")
-    )
+    def _shows(self, name: str, value: str) -> bool:
+        return self.traces.in_any(f"{name} {value}".encode("utf-8", "surrogateescape"))

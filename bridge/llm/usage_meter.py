@@ -4,13 +4,12 @@ Pure, and deaf to how the bytes are cut into chunks. What it cannot read it leav
 whatever it is.
 
 A stream says its usage at the start (`message_start`: the prompt, cached or not) and at the end (`message_delta`: what
-was written, counted from the beginning). Of one that ends in between, the output is estimated from the deltas that
-went by: four bytes a token.
+was written, counted from the beginning, with the reason why it ends). Of one that ends in between, what was written is
+estimated from the deltas that went by, four bytes a token, and that is no bound: what was thought may not have gone by.
 """
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,9 +23,6 @@ BYTES_PER_TOKEN = 4
 _MAX_LINE_BYTES = 1 << 16
 #: What a delta takes besides its text: `data: {"type":"content_block_delta","index":0,"delta":{...}}`.
 _DELTA_FRAME_BYTES = 85
-_INFLATE_BYTES = 1 << 16
-#: zlib's way to say: a header of gzip or of zlib, whichever comes.
-_ANY_HEADER = 47
 
 
 @dataclass(slots=True)
@@ -61,10 +57,15 @@ class _Message(msgspec.Struct):
     usage: ApiUsage | None = None
 
 
+class _Delta(msgspec.Struct):
+    stop_reason: str | None = None
+
+
 class _Event(msgspec.Struct):
     type: str = ""
     message: _Message | None = None
     usage: ApiUsage | None = None
+    delta: _Delta | None = None
 
 
 _EVENTS = msgspec.json.Decoder(_Event)
@@ -78,7 +79,9 @@ class SseMeter:
         self.at_boundary = True
         self._usage: Usage | None = None
         self._model: str | None = None
-        self._is_final = False
+        self._is_counted = False  # whether what was written is said
+        self._is_over = False
+        self._has_prompt = False
         self._streamed_bytes = 0
         self._parts: list[bytes] = []  # of the line that has not ended
         self._part_bytes = 0
@@ -106,7 +109,7 @@ class SseMeter:
             return Reading(model=self._model)
         streamed = self._streamed_bytes // BYTES_PER_TOKEN
         usage = msgspec.structs.replace(self._usage, output=self._usage.output + streamed)
-        return Reading(usage, self._model, is_final=self._is_final and not streamed)
+        return Reading(usage, self._model, is_final=self._is_counted and self._is_over and not self._streamed_bytes)
 
     def _joined(self, end: bytes) -> bytes:
         """The whole line; nothing of one that was too long."""
@@ -123,7 +126,9 @@ class SseMeter:
         if b'"usage"' in line:  # in a text its quotes would be escaped
             self._event(line[len(b"data:") :])
         elif b"content_block_delta" in line:
-            self._streamed_bytes += max(len(line) - _DELTA_FRAME_BYTES, 0)
+            self._streamed_bytes += max(len(line) - _DELTA_FRAME_BYTES, 1)
+        elif b"message_stop" in line:
+            self._event(line[len(b"data:") :])
 
     def _event(self, data: bytes) -> None:
         try:
@@ -133,11 +138,15 @@ class SseMeter:
         if event.type == "message_start" and event.message is not None and event.message.usage is not None:
             self._model = event.message.model
             self._merge(event.message.usage)
+            self._has_prompt = event.message.usage.input_tokens is not None
         elif event.type == "message_delta" and event.usage is not None:
             self._merge(event.usage)
             if event.usage.output_tokens is not None:
-                self._is_final = True
+                self._is_counted = self._has_prompt or event.usage.input_tokens is not None
                 self._streamed_bytes = 0
+                self._is_over = event.delta is not None and event.delta.stop_reason is not None
+        elif event.type == "message_stop":
+            self._is_over = True
 
     def _merge(self, said: ApiUsage) -> None:
         self._usage = said.upon(self._usage or Usage())
@@ -166,38 +175,14 @@ class JsonMeter:
         if "usage" not in said:
             return Reading()
         try:
-            usage = _USAGES.decode(said["usage"]).upon(Usage())
+            counts = _USAGES.decode(said["usage"])
             model = msgspec.json.decode(said.get("model", b"null"), type=str | None)
         except msgspec.MsgspecError:
             return Reading()
-        return Reading(usage, model, is_final=True)
+        is_whole = counts.input_tokens is not None and counts.output_tokens is not None
+        return Reading(counts.upon(Usage()), model, is_final=is_whole)
 
 
-class Inflating:
-    """Feeds a meter with what a compressed body holds; the body itself is passed on as it is."""
-
-    at_boundary = False
-
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
-        self._inflate = zlib.decompressobj(_ANY_HEADER)
-        self._is_broken = False
-
-    def feed(self, chunk: bytes) -> None:
-        """See Meter."""
-        while chunk and not self._is_broken and not self._inflate.eof:
-            try:
-                self._meter.feed(self._inflate.decompress(chunk, _INFLATE_BYTES))
-            except zlib.error:
-                self._is_broken = True
-            chunk = self._inflate.unconsumed_tail
-
-    def read(self) -> Reading:
-        """See Meter."""
-        return self._meter.read()
-
-
-def meter_of(content_type: str, encoding: str) -> Meter:
-    """The meter for an answer with these headers. A body in an encoding that is not known here gives no reading."""
-    meter: Meter = SseMeter() if content_type.startswith("text/event-stream") else JsonMeter()
-    return meter if encoding in {"", "identity"} else Inflating(meter)
+def meter_of(content_type: str) -> Meter:
+    """The meter for an answer of this type (`text/event-stream`, without parameters)."""
+    return SseMeter() if content_type == "text/event-stream" else JsonMeter()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.llm.json_scanner import MalformedError, TopLevelScanner
-from bridge.llm.usage_meter import Inflating, JsonMeter, Reading, SseMeter, meter_of
+from bridge.llm.usage_meter import JsonMeter, Reading, SseMeter
 from sprite.prices import Usage
 
 WANTED = ("model", "max_tokens", "usage", "speed")
@@ -225,22 +224,4 @@ def test_an_object_gives_the_same_usage_however_it_is_cut(cuts: list[int]) -> No
 def test_an_object_without_usage_gives_none(body: bytes) -> None:
     meter = JsonMeter()
     meter.feed(body)
-    assert meter.read().usage is None
-
-
-@given(CUTS, st.sampled_from([15, 31]))
-def test_a_compressed_stream_is_read_all_the_same(cuts: list[int], window: int) -> None:
-    compress = zlib.compressobj(wbits=window)
-    packed = compress.compress(WHOLE.encode()) + compress.flush()
-    meter = meter_of("text/event-stream", "gzip")
-    assert isinstance(meter, Inflating)
-    for piece in pieces(packed, cuts):
-        meter.feed(piece)
-    assert meter.read().usage == FINAL
-
-
-@given(st.binary(max_size=100))
-def test_what_cannot_be_unpacked_gives_no_usage(noise: bytes) -> None:
-    meter = meter_of("application/json", "br")
-    meter.feed(noise)
     assert meter.read().usage is None
