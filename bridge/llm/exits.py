@@ -99,7 +99,7 @@ _EXIT_BETAS = {
     "mcp-client": "mcp_servers",
     "mcp-servers": "mcp_servers",
 }
-_BETA = re.compile(r"([a-z0-9-]{1,80})-20\d\d-\d\d-\d\d")
+_BETA = re.compile(r"([a-z0-9-]{1,80})-20\d\d-?\d\d-?\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,8 @@ class _Look:
 
     def _inside(self, found: dict[str, Any], *, is_image: bool = False) -> None:
         """Everything in a message or a block that may reach something or hold a block."""
+        _refuse_other_spellings(found)
         for name, value in found.items():
-            if name not in _NAMES and (folded := name.casefold()) in _NAMES:
-                raise RefusedError(400, f"The body says `{name}` where `{folded}` is meant.")
             if name in _NOT_LOOKED_INTO or not isinstance(value, dict | list):
                 continue
             if name == "source":
@@ -215,13 +214,16 @@ class _Look:
         exit_ = _by_prefix(_EXIT_BLOCKS, kind)
         if exit_ is not None:
             self._takes(exit_)
-        elif kind not in _BLOCKS:
+        elif not isinstance(kind, str) or kind not in _BLOCKS:
             raise RefusedError(400, f"Content of the type {_named(kind)} is not what this bridge passes on.")
 
     def _source(self, source: Any, *, is_image: bool) -> None:
         if not isinstance(source, dict):
             raise RefusedError(400, "source: not an object.")
         kind = source.get("type")
+        if not isinstance(kind, str):
+            raise RefusedError(400, "source: it has no type.")
+        _refuse_other_spellings(source)
         if kind in _EXIT_SOURCES:
             self._takes(_EXIT_SOURCES[kind])
         elif kind not in _SOURCES:
@@ -235,26 +237,25 @@ class _Look:
         elif kind == "base64":
             # A document is packed: how much text its bytes hold is not known.
             self._is_size_known = False
-        for name in source:
-            if name not in _NAMES and name.casefold() in _NAMES:
-                raise RefusedError(400, f"The body says `{name}` where `{name.casefold()}` is meant.")
         self._blocks(source.get("content"))
 
     def _tools(self, tools: Any) -> None:
         for tool in _listed(tools, "tools"):
-            for name in tool:
-                if name != "type" and name.casefold() == "type":
-                    raise RefusedError(400, f"The body says `{name}` where `type` is meant.")
+            _refuse_other_spellings(tool)
             self._tool(tool)
 
     def _tool(self, tool: dict[str, Any]) -> None:
         kind = tool.get("type")
-        if kind is None or kind in {"custom", "tool_reference"}:
+        if kind is None:
+            return
+        if not isinstance(kind, str):
+            raise RefusedError(400, "tools: one has no type.")
+        if kind in {"custom", "tool_reference"}:
             return
         exit_ = _by_prefix(_EXIT_TOOLS, kind)
         if exit_ is not None:
             self._takes(exit_)
-        elif not isinstance(kind, str) or not kind.startswith(_TOOLS):
+        elif not kind.startswith(_TOOLS):
             raise RefusedError(400, f"A tool of the type {_named(kind)} is not what this bridge passes on.")
         elif kind.startswith("tool_search_"):
             # The API goes on by itself with what it finds.
@@ -287,6 +288,12 @@ class _Look:
                 retry=False,
             )
         self._is_size_known = False
+
+
+def _refuse_other_spellings(found: dict[str, Any]) -> None:
+    for name in found:
+        if name not in _NAMES and (folded := name.casefold()) in _NAMES:
+            raise RefusedError(400, f"The body says `{name}` where `{folded}` is meant.")
 
 
 def _listed(value: Any, name: str) -> list[dict[str, Any]]:

@@ -83,7 +83,8 @@ class Upstream:
         )
         if "Content-Encoding" in response.headers:
             passed.popall("Content-Length", None)
-        if self.traces.in_any("\n".join(passed.values()).encode("utf-8", "surrogateescape")):
+        shows = self.traces.plainly_in if response.ok else self.traces.in_any
+        if shows("\n".join(passed.values()).encode("utf-8", "surrogateescape")):
             passed = CIMultiDict((name, value) for name, value in passed.items() if not self._shows(name, value))
         return passed
 
@@ -91,7 +92,7 @@ class Upstream:
         """What the upstream calls this exchange, for the log and the ledger."""
         for name in _REQUEST_IDS:
             value = response.headers.get(name, "")
-            if _REQUEST_ID.fullmatch(value) and not self._shows("", value):
+            if _REQUEST_ID.fullmatch(value) and not self.traces.plainly_in(value.encode()):
                 return value
         return None
 

@@ -1,0 +1,337 @@
+"""The model proxy against a sprite that spends what it should not, and an upstream that says what it should not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from aiohttp import web
+
+from bridge.llm.budgets import Limits
+from bridge.llm.call import Patience
+from bridge.llm.exits import Exits
+from bridge.llm.models import Models
+from tests.harness import PATIENCE
+from tests.model_proxy import BODY, DELTA, END, KEY, MODEL, START, ScriptedUpstream, begun, proxy, said, upstream
+
+#: A token's worth of text, a hundred thousand tokens of thought.
+HIDDEN = 100_000
+LONG = {"model": "claude-opus-5-5", "max_tokens": HIDDEN, "messages": [{"role": "user", "content": "think"}]}
+CONTEXT = 1_000_000
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ScriptedUpstream]:
+    async with upstream() as scripted:
+        yield scripted
+
+
+def worst(body: dict[str, Any], prompt_tokens: int, searches: int = 0) -> float:
+    price = Models().price(body["model"])
+    assert price is not None
+    return price.most(prompt_tokens, body["max_tokens"], searches)
+
+
+# --- money ---
+
+
+async def test_twenty_calls_at_once_overrun_a_budget_by_one_of_them_at_most(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        usage = {"input_tokens": 10, "output_tokens": HIDDEN}
+        return web.json_response({"type": "message", "model": LONG["model"], "usage": usage})
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0), patience=Patience(room=0.0)) as running:
+
+        async def ask() -> int:
+            async with running.post(LONG) as response:
+                await response.read()
+                return response.status
+
+        statuses = await asyncio.gather(*(ask() for _ in range(20)))
+        spent = running.budgets.spent("ada").today
+    assert statuses.count(200) == 1
+    assert set(statuses) <= {200, 402, 429}
+    assert spent == pytest.approx(2.0, rel=1e-3)
+    assert spent <= 1.0 + worst(LONG, len(json.dumps(LONG)) + 2000)
+
+
+async def test_calls_that_do_not_fit_beside_each_other_come_one_after_the_other(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    at_once: list[int] = []
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0), patience=Patience(room=PATIENCE)) as running:
+
+        async def answer(_request: web.Request) -> web.StreamResponse:
+            at_once.append(round(running.budgets.held("ada") / worst(LONG, len(json.dumps(LONG)) + 2000)))
+            await asyncio.sleep(0)
+            return web.json_response({"model": LONG["model"], "usage": {"input_tokens": 9, "output_tokens": 9}})
+
+        async def ask(body: dict[str, Any]) -> int:
+            async with running.post(body) as response:
+                return response.status
+
+        api.answer = answer
+        # A curator's small call among them waits its turn as well, and gets it.
+        statuses = await asyncio.gather(*(ask(LONG) for _ in range(8)), ask(BODY))
+    assert statuses == [200] * 9
+    assert at_once == [1] * 8 + [0] or set(at_once) <= {0, 1}
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        START + DELTA,
+        START,
+        START + DELTA + said("message_delta", delta={}, usage={"output_tokens": 1}),
+        START + DELTA + said("message_delta", delta={"stop_reason": "end_turn"}, usage={}) + said("message_stop"),
+        START + DELTA + END + DELTA,
+        START + DELTA + said("message_stop"),
+        DELTA + END,
+        b"",
+    ],
+    ids=["text", "start", "counted early", "no count", "text after the end", "no delta", "no start", "nothing"],
+)
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_a_stream_that_does_not_say_its_usage_to_the_end_counts_with_all_it_held(
+    api: ScriptedUpstream, tmp_path: Path, stream: bytes, *, is_cut: bool
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(stream) if stream else None
+        if is_cut:
+            assert request.transport is not None
+            request.transport.close()
+        return response
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=5.0)) as running:
+        async with running.post(LONG) as response:
+            await response.content.read(1 << 20)
+        call = await running.call()
+        assert running.budgets.spent("ada").today == pytest.approx(call["usd"])
+    assert call["usd"] == pytest.approx(worst(LONG, len(json.dumps(LONG)) + 2000))
+    assert call["is_estimate"] == 1
+
+
+@pytest.mark.parametrize("usage", [{"input_tokens": 5}, {"output_tokens": 5}, {}, None, {"output_tokens": -1}])
+async def test_a_message_that_says_half_its_usage_counts_with_all_it_held(
+    api: ScriptedUpstream, tmp_path: Path, usage: Any
+) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"type": "message", "model": LONG["model"], "usage": usage})
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post(LONG) as response:
+            assert response.status == 200
+        assert (await running.call())["usd"] == pytest.approx(worst(LONG, len(json.dumps(LONG)) + 2000))
+
+
+@pytest.mark.parametrize(
+    ("more", "searches"),
+    [
+        ({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]}, 0),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "document", "source": {"type": "base64", "data": "JVBERi"}}]}
+                ]
+            },
+            0,
+        ),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]}, 8),
+        ({"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}, 0),
+    ],
+    ids=["a document by URL", "a packed document", "web_search", "web_fetch"],
+)
+async def test_what_the_body_does_not_say_the_size_of_holds_the_models_whole_context(
+    api: ScriptedUpstream, tmp_path: Path, more: dict[str, Any], searches: int
+) -> None:
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+    usual = api.answer
+    assert usual is not None
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        has_begun.set()
+        await may_end.wait()
+        return await usual(request)
+
+    api.answer = answer
+    exits = Exits(opened=frozenset({"url", "web_search", "web_fetch"}))
+    body = {**BODY, **more}
+    async with proxy(
+        tmp_path, api.url, limits=Limits(daily_usd=1.0), exits=exits, patience=Patience(room=0.0)
+    ) as running:
+
+        async def ask() -> int:
+            async with running.post(body) as response:
+                return response.status
+
+        first = asyncio.create_task(ask())
+        await asyncio.wait_for(has_begun.wait(), PATIENCE)
+        assert running.budgets.held("ada") == pytest.approx(worst(body, CONTEXT, searches))
+        assert await ask() == 429, "nothing beside it until it is known what it cost"
+        may_end.set()
+        assert await first == 200
+        assert running.budgets.held("ada") == 0
+
+
+async def test_a_search_without_a_bound_is_refused_where_there_is_a_budget(
+    api: ScriptedUpstream, tmp_path: Path
+) -> None:
+    body = {**BODY, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running, running.post(body) as response:
+        assert response.status == 400
+        assert "max_uses" in (await response.json())["error"]["message"]
+    assert api.asked == []
+
+
+# --- the way out of the VM ---
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize("size", [0, 300_000])
+async def test_a_closed_exit_is_said_and_the_body_never_arrives_as_a_whole(
+    api: ScriptedUpstream, tmp_path: Path, path: str, size: int
+) -> None:
+    evil = {"type": "image", "source": {"type": "url", "url": "https://evil.example/?secret"}}
+    messages = [{"role": "user", "content": "a" * size}, {"role": "user", "content": [evil]}]
+    async with proxy(tmp_path, api.url) as running:
+        async with running.post({**BODY, "messages": messages}, path=path) as response:
+            assert response.status == 403
+            assert response.headers["x-should-retry"] == "false"
+            assert "BRIDGE_MODEL_EXITS" in (await response.json())["error"]["message"]
+        assert await running.calls() == []
+    assert api.asked == []
+
+
+async def test_of_the_headers_and_the_query_only_what_is_known_goes_out(api: ScriptedUpstream, tmp_path: Path) -> None:
+    sent = {
+        "anthropic-version": "2023-06-01",
+        "anthropic-beta": "effort-2025-11-24,mcp-client-2025-11-20",
+        "x-portkey-custom-host": "https://evil.example",
+        "helicone-target-url": "https://evil.example",
+        "x-tenant": "ada",
+        "content-type": "application/json; charset=utf-7",
+        "x-http-method-override": "DELETE",
+    }
+    exits = Exits(headers=frozenset({"x-tenant"}))
+    async with proxy(tmp_path, api.url, exits=exits) as running:
+        async with running.post(headers=sent, path="/v1/messages?api_base=evil.example&beta=true") as response:
+            assert response.status == 200
+        async with running.post(headers={"anthropic-beta": "mcp-client-2025-11-20"}) as response:
+            assert response.status == 200
+    first, second = api.asked
+    assert first.path == "/v1/messages?beta=true"
+    assert first.headers["anthropic-beta"] == "effort-2025-11-24"
+    assert first.headers["content-type"] == "application/json"
+    assert "anthropic-beta" not in second.headers
+    ours = {"host", "content-length", "accept-encoding", "content-type", "x-api-key", "accept", "user-agent"}
+    assert set(first.headers) - ours == {"anthropic-version", "anthropic-beta", "x-tenant"}
+
+
+# --- an upstream that repeats the key ---
+
+STATUSES = [400, 402, 403, 404, 405, 408, 409, 413, 422, 429, 500, 503, 529]
+ESCAPED = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
+WORDS = {
+    "plain": json.dumps({"error": {"type": "api_error", "message": f"bad key {KEY}"}}).encode(),
+    "escapes": b'{"error":{"message":"' + ESCAPED.encode() + b'"}}',
+    "percent": quote(f"key={KEY}", safe="").replace("-", "%2D").encode(),
+    "base64": base64.b64encode(f"x-api-key: {KEY}".encode()),
+    "upper": KEY.upper().encode(),
+    "long": b" " * 100_000 + KEY.encode(),
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+async def test_no_error_repeats_the_key_in_its_headers_or_its_body(
+    api: ScriptedUpstream, tmp_path: Path, status: int
+) -> None:
+    async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running:
+        for name, words in WORDS.items():
+
+            async def answer(_request: web.Request, words: bytes = words) -> web.StreamResponse:
+                headers = {
+                    "request-id": KEY,
+                    "x-echo": KEY,
+                    "anthropic-ratelimit-key": base64.b64encode(KEY.encode()).decode(),
+                    "content-type": f"application/json; boundary={KEY}",
+                    "retry-after": "7",
+                }
+                response = web.StreamResponse(status=status, reason=f"no {KEY}", headers=headers)
+                await response.prepare(_request)
+                for at in range(0, len(words), 1 << 14 if len(words) > 1000 else 9):
+                    await response.write(words[at : at + (1 << 14 if len(words) > 1000 else 9)])
+                return response
+
+            api.answer = answer
+            async with running.post() as response:
+                assert (response.status, response.headers["retry-after"]) == (status, "7"), name
+                shown = str(response.headers) + str(response.reason) + (await response.text())
+            for form in (KEY, ESCAPED, base64.b64encode(KEY.encode()).decode()[:20], "planted"):
+                assert form.lower() not in shown.lower(), name
+            assert json.loads(shown[shown.index('{"type"') :])["error"]["message"]
+        calls = await running.calls()
+    assert all((call["usd"], call["request_id"]) == (0, None) for call in calls)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])
+async def test_a_packed_error_is_unpacked_before_it_is_looked_at(
+    api: ScriptedUpstream, tmp_path: Path, encoding: str
+) -> None:
+    words = WORDS["plain"]
+    packed = {"gzip": gzip.compress(words), "deflate": zlib.compress(words), "br": b"\x0b\x02\x80" + words + b"\x03"}
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        headers = {"content-encoding": encoding, "content-type": "application/json"}
+        return web.Response(status=500, body=packed[encoding], headers=headers)
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running, running.post() as response:
+        assert response.status in {500, 502}
+        assert "content-encoding" not in response.headers
+        assert (await response.json())["type"] == "error"
+        assert KEY not in await response.text()
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+async def test_an_error_in_a_stream_does_not_repeat_the_key_however_it_is_cut(
+    api: ScriptedUpstream, tmp_path: Path, step: int
+) -> None:
+    told = said("error", error={"type": "api_error", "message": f"x-api-key {KEY} is over its limit"})
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START + DELTA)
+        for at in range(0, len(told), step):
+            await response.write(told[at : at + step])
+        return response
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running, running.post() as response:
+        body = await response.read()
+    assert body.startswith(START + DELTA + b"event: error\n")
+    assert b"planted" not in body
+    assert json.loads(body.split(b"data: ")[-1])["error"]["message"]
+
+
+async def test_an_error_that_says_200_does_not_repeat_the_key_either(api: ScriptedUpstream, tmp_path: Path) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"model": MODEL, "error": {"message": KEY}})
+
+    api.answer = answer
+    async with proxy(tmp_path, api.url) as running, running.post() as response:
+        assert response.status == 502
+        assert KEY not in await response.text()

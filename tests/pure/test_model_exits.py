@@ -1,0 +1,241 @@
+"""What a request's body and headers may make the model's API reach, and what its size does not say of its cost."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridge.llm.errors import RefusedError
+from bridge.llm.exits import EXITS, Content, Exits
+from bridge.llm.json_scanner import MalformedError
+from bridge.llm.skeleton import Skeleton
+
+CONTEXT = 1_000_000
+URL = {"type": "url", "url": "https://evil.example/?what=the+agent+knows"}
+PNG = {"type": "base64", "media_type": "image/png", "data": "iVBOR" * 40_000}
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBER" * 10}
+CUTS = st.lists(st.integers(0, 3000), max_size=12)
+
+
+def asked(*content: Any, **more: Any) -> dict[str, Any]:
+    """A body whose message has this content."""
+    return {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": list(content)}], **more}
+
+
+def content_of(body: dict[str, Any] | bytes, exits: Exits | None = None) -> Content:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    skeleton = Skeleton()
+    skeleton.feed(data)
+    return (exits or Exits()).content(skeleton.parsed(), skeleton, len(data))
+
+
+TEXT = {"type": "text", "text": "hello"}
+#: What takes an exit, wherever it may stand.
+TAKES = {
+    "an image by URL": ("url", asked({"type": "image", "source": URL})),
+    "a document by URL": ("url", asked({"type": "document", "source": URL})),
+    "one in a tool's result": (
+        "url",
+        asked({"type": "tool_result", "tool_use_id": "x", "content": [TEXT, {"type": "image", "source": URL}]}),
+    ),
+    "one in a document's content": (
+        "url",
+        asked({"type": "document", "source": {"type": "content", "content": [{"type": "image", "source": URL}]}}),
+    ),
+    "one in the system's": ("url", asked(system=[{"type": "image", "source": URL}])),
+    "one in a list of lists": ("url", asked([[{"type": "image", "source": URL}]])),
+    "one that is a message's only block": (
+        "url",
+        {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": {"type": "image", "source": URL}}]},
+    ),
+    "a source that says two things": (
+        "url",
+        asked({"type": "image", "source": {**PNG, "url": "https://evil.example"}}),
+    ),
+    "a stored file": ("files", asked({"type": "document", "source": {"type": "file", "file_id": "file_1"}})),
+    "a file for the container": ("files", asked({"type": "container_upload", "file_id": "file_1"})),
+    "web_fetch": ("web_fetch", asked(TEXT, tools=[{"type": "web_fetch_20250910", "name": "web_fetch"}])),
+    "code_execution": ("code_execution", asked(tools=[{"type": "code_execution_20250825", "name": "code_execution"}])),
+    "a container": ("code_execution", asked(container={"skills": [{"type": "anthropic", "skill_id": "pdf"}]})),
+    "MCP servers": ("mcp_servers", asked(mcp_servers=[{"type": "url", "url": "https://evil.example", "name": "e"}])),
+    "an MCP toolset": ("mcp_servers", asked(tools=[{"type": "mcp_toolset", "mcp_server_name": "e"}])),
+    "a tool added on the way": (
+        "web_fetch",
+        asked({"type": "tool_addition", "tool": {"type": "web_fetch_20250910", "name": "web_fetch"}}),
+    ),
+    "a search where it is closed": (
+        "web_search",
+        asked(tools=[{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("exit_", "body"), TAKES.values(), ids=TAKES)
+def test_an_exit_is_closed_until_the_operator_opens_it_and_then_costs_the_worst(
+    exit_: str, body: dict[str, Any]
+) -> None:
+    assert exit_ in EXITS
+    closed = Exits(opened=frozenset(EXITS) - {exit_})
+    with pytest.raises(RefusedError) as caught:
+        content_of(body, closed)
+    assert caught.value.status == 403
+    assert f"BRIDGE_MODEL_EXITS with `{exit_}`" in caught.value.words
+    assert content_of(body, Exits(opened=frozenset({exit_}))).most_tokens == CONTEXT
+
+
+def test_only_the_agents_own_search_is_open_by_itself() -> None:
+    for exit_, body in TAKES.values():
+        if exit_ != "web_search":
+            with pytest.raises(RefusedError):
+                content_of(body)
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+    assert content_of(asked(TEXT, tools=[search])).searches == 8
+    assert content_of(asked(TEXT, tools=[search, search])).searches == 16
+    for odd in (None, -1, "8", 1.5, True, 10**9):
+        assert content_of(asked(TEXT, tools=[{**search, "max_uses": odd}, search])).searches is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        asked(TEXT, fallbacks=[{"model": "claude-opus-4-1"}]),
+        asked(TEXT, Tools=[{"type": "web_fetch_20250910"}]),
+        asked(TEXT, max_Tokens=100_000),
+        asked(TEXT, api_base="https://evil.example"),
+        {**asked(TEXT), "mcp_\u017fervers": [URL]},
+        asked({"type": "image", "Source": URL, "source": PNG}),
+        asked({"type": "image", "source": {**PNG, "Type": "url"}}),
+        asked({"type": "image", "source": {**PNG, "URL": "https://evil.example"}}),
+        asked({"type": "image_url", "image_url": {"url": "https://evil.example"}}),
+        asked({"type": "text", "text": "", "Type": "image"}),
+        asked({"type": None, "source": URL}),
+        asked({"type": ["image"], "source": URL}),
+        asked({"type": "image", "source": [URL]}),
+        asked({"type": "image", "source": {"type": "s3", "uri": "s3://evil"}}),
+        asked({"type": "x" * 5000, "source": URL}),
+        asked(TEXT, tools=[{"type": "advisor_20260301", "name": "advisor", "model": "claude-opus-4-1"}]),
+        asked(TEXT, tools=[{"type": 5}]),
+        asked(TEXT, tools=[{"type": "custom", "Type": "web_fetch_20250910", "name": "x"}]),
+        asked(TEXT, tools={"type": "web_fetch_20250910"}),
+        asked(TEXT, tools=[[{"type": "web_fetch_20250910"}]]),
+        asked(TEXT, context_management={"edits": [{"type": "compact_20260112"}]}),
+        asked(TEXT, context_management=[]),
+        {**asked(), "messages": {"0": {"role": "user", "content": [{"type": "image", "source": URL}]}}},
+        {**asked(), "messages": [{"role": "user", "Content": [{"type": "image", "source": URL}], "content": "x"}]},
+    ],
+    ids=lambda body: json.dumps(body)[30:110],
+)
+def test_what_is_not_known_does_not_pass_whatever_is_open(body: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError):
+        content_of(body, Exits(opened=frozenset(EXITS) - {"url"}))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m","messages":[{"role":"user","content":[{"type":"text","type":"image","text":""}]}]}',
+        b'{"model":"m","messages":[{"role":"user","content":"a","cont\\u0065nt":"b"}]}',
+        b'{"messages":[],"m\\u0065ssages":[]}',
+        b'{"model":"m","messages":[{"role":"user","content":[{"type":"te\xffxt"}]}]}',
+        b'{"model":"m","messages":[01]}',
+        b'{"model":"m","messages":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}",
+        b'{"model":"m","messages":[' + b"{}," * 1_000_000 + b"{}]}",
+        b'{"model":"m","messages":["a',
+        b'{"model":"m","messages":["' + b"a" * 5000,
+    ],
+    ids=lambda body: str(body[:60]),
+)
+def test_what_two_readers_could_read_differently_is_refused(body: bytes) -> None:
+    with pytest.raises(MalformedError):
+        content_of(body)
+
+
+def test_what_the_client_keeps_for_itself_is_not_looked_into() -> None:
+    schema = {"type": "object", "properties": {"source": {"type": "url"}, "Type": {"type": "container_upload"}}}
+    body = asked(
+        {"type": "tool_use", "id": "a", "name": "get", "input": {"type": "image", "source": URL, "Source": [URL]}},
+        {"type": "text", "text": json.dumps(URL), "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        {"type": "document", "source": {"type": "text", "data": "x"}, "citations": {"enabled": True}},
+        {"type": "tool_removal", "name": "get"},
+        tools=[{"name": "get", "input_schema": schema}, {"type": "custom", "name": "b", "input_schema": schema}],
+        tool_choice={"type": "auto"},
+        thinking={"type": "adaptive"},
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        mcp_servers=[],
+        container=None,
+    )
+    size = len(json.dumps(body))
+    assert content_of(body) == Content(size // 4, size + 2000)
+
+
+def test_a_picture_costs_a_pictures_tokens_and_a_packed_document_the_whole_context() -> None:
+    picture = asked({"type": "image", "source": PNG})
+    small = len(json.dumps(picture)) - len(PNG["data"])
+    assert content_of(picture).most_tokens == small + 5000 + 2000
+    assert content_of(asked(TEXT, *[{"type": "image", "source": {**PNG, "data": "a"}}] * 9)).most_tokens > 9 * 5000
+    assert content_of(asked({"type": "document", "source": PDF})).most_tokens == CONTEXT
+    assert content_of(asked({"type": "text", "text": "a" * 2 * CONTEXT})).most_tokens == CONTEXT
+
+
+def test_the_length_of_a_text_cannot_be_lied_about() -> None:
+    skeleton = Skeleton()
+    skeleton.feed(json.dumps({"a": "x" * 500, "b": "0:0"}).encode())
+    value = skeleton.parsed()
+    assert skeleton.length(value["a"]) == 500
+    assert skeleton.length(value["b"]) == 3
+
+
+STRINGS = st.text(max_size=20) | st.builds(
+    lambda text, n: text * n, st.text(min_size=1, max_size=9), st.integers(50, 300)
+)
+VALUES = st.recursive(
+    STRINGS | st.none() | st.booleans() | st.integers(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(st.text(max_size=9), VALUES, max_size=5), CUTS, st.booleans())
+def test_a_skeleton_has_all_but_long_texts_however_it_is_cut(
+    value: dict[str, Any],
+    cuts: list[int],
+    ascii_only: bool,
+) -> None:
+    data = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    skeleton = Skeleton()
+    marks = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for begin, end in pairwise(marks):
+        skeleton.feed(data[begin:end])
+
+    def compare(whole: Any, kept: Any) -> None:
+        if isinstance(whole, dict):
+            for (name, one), (short, other) in zip(whole.items(), kept.items(), strict=True):
+                compare(name, short)
+                compare(one, other)
+        elif isinstance(whole, list):
+            for one, other in zip(whole, kept, strict=True):
+                compare(one, other)
+        elif whole != kept:
+            assert isinstance(whole, str)
+            written = json.dumps(whole, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+            assert skeleton.length(kept) == len(written) - 2
+            assert len(written) > 64 or written.count(b"\\") > 8
+
+    compare(value, skeleton.parsed())
+
+
+def test_betas_and_headers_pass_that_are_known_or_opened() -> None:
+    said = "claude-code-20250219,effort-2025-11-24, Web-Fetch-2025-09-10,mcp-client-2025-11-20,new-2027-01-01,odd"
+    assert Exits().betas_of(said) == "claude-code-20250219,effort-2025-11-24"
+    opened = Exits(frozenset({"web_fetch"}), frozenset({"x-tenant"}), frozenset({"new", "odd"}))
+    assert opened.betas_of(said) == "claude-code-20250219,effort-2025-11-24,web-fetch-2025-09-10,new-2027-01-01,odd"
+    for name in ("x-tenant", "x-stainless-arch", "anthropic-version"):
+        assert opened.passes_header(name)
+    for name in ("x-portkey-custom-host", "helicone-target-url", "cf-aig-authorization", "x-forwarded-host", "cookie"):
+        assert not opened.passes_header(name)
