@@ -33,6 +33,7 @@ from bridge.hosts.local import LocalHost
 from bridge.hosts.sprites import SpritesHost
 from bridge.listening import bound, in_url, raise_file_limit, served
 from bridge.llm.budgets import Budgets, Limits
+from bridge.llm.exits import Exits
 from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
@@ -101,7 +102,10 @@ async def running(
         ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
         budgets.load(await ledger.spent())
-        proxy = await stack.enter_async_context(LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits()))
+        exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
+        proxy = await stack.enter_async_context(
+            LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits(), exits=exits)
+        )
         host = _host(settings, tokens, port)
         relay = Relay(host)
         visitors = Visitors()

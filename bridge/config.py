@@ -11,6 +11,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from bridge.errors import OperatorError
+from bridge.llm.exit_names import DEFAULT_MODEL_EXITS, MODEL_EXITS
 
 Provider = Literal["local", "sprites"]
 Egress = Literal["open", "packages", "bridge"]
@@ -26,6 +27,11 @@ LOCAL_PERSON = "local"
 
 #: Never handed to a sprite on this machine: the bridge's own secrets, and what the bridge sets itself.
 _KEPT_FROM_SPRITES = ("ANTHROPIC_", "SPRITES_", "BRIDGE_", "SPRITE_TOKEN", "SPRITE_MONTHLY_USD")
+#: Headers that carry who asks, or are of one connection or of the body.
+_NEVER_PASSED = frozenset(
+    "authorization x-api-key cookie proxy-authorization host connection content-type content-length content-encoding "
+    "transfer-encoding te trailer upgrade expect accept-encoding anthropic-beta".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,11 @@ class Settings:
     base_url: str = ANTHROPIC_URL
     #: Models a sprite may ask for, by name or pattern (`claude-*`); empty allows each that the price list knows.
     models: tuple[str, ...] = ()
+    #: What the model's API may reach for a sprite, by names of MODEL_EXITS.
+    model_exits: frozenset[str] = DEFAULT_MODEL_EXITS
+    #: Request headers and betas (lower case) that pass to the model's API beside those that the agent is known to send.
+    model_headers: frozenset[str] = frozenset()
+    model_betas: frozenset[str] = frozenset()
     #: Per sprite; None for no cap.
     daily_usd: float | None = None
     monthly_usd: float | None = None
@@ -99,6 +110,7 @@ def from_environment(
     permissions: Literal["ask", "bypass"] | None = None,
     daily_usd: float | None = None,
     monthly_usd: float | None = None,
+    model_exits: str | None = None,
 ) -> Settings:
     """Settings from the environment, flags first; OperatorError names the variable that is not as it must be."""
     return Settings(
@@ -110,7 +122,12 @@ def from_environment(
         api_key=_text("ANTHROPIC_API_KEY"),
         auth_token=_text("ANTHROPIC_AUTH_TOKEN"),
         base_url=_address("ANTHROPIC_BASE_URL") or ANTHROPIC_URL,
-        models=tuple((_text("BRIDGE_MODELS") or "").replace(",", " ").split()),
+        models=tuple(_names("BRIDGE_MODELS")),
+        model_exits=exits(_text("BRIDGE_MODEL_EXITS"), "BRIDGE_MODEL_EXITS")
+        if model_exits is None
+        else exits(model_exits, "--model-exits"),
+        model_headers=_headers(),
+        model_betas=frozenset(name.lower() for name in _names("BRIDGE_MODEL_BETAS")),
         daily_usd=_dollars("SPRITE_DAILY_USD") if daily_usd is None else daily_usd,
         monthly_usd=_dollars("SPRITE_MONTHLY_USD") if monthly_usd is None else monthly_usd,
         sprites_token=_text("SPRITES_TOKEN"),
@@ -167,6 +184,28 @@ def _egress() -> Egress:
             return "bridge"
         case other:
             raise OperatorError(f"BRIDGE_EGRESS must be open, packages or bridge, not {other!r}.")
+
+
+def exits(text: str | None, name: str) -> frozenset[str]:
+    """Names of MODEL_EXITS, or `none`; OperatorError names where they were given."""
+    if text is None:
+        return DEFAULT_MODEL_EXITS
+    named = frozenset(text.lower().replace(",", " ").split())
+    unknown = sorted(named - {*MODEL_EXITS, "none"})
+    if unknown or (len(named) > 1 and "none" in named):
+        raise OperatorError(f"{name} must be `none` or some of {', '.join(MODEL_EXITS)}, not {text!r}.")
+    return named - {"none"}
+
+
+def _headers() -> frozenset[str]:
+    named = frozenset(name.lower() for name in _names("BRIDGE_MODEL_HEADERS"))
+    if kept := sorted(named & _NEVER_PASSED):
+        raise OperatorError(f"BRIDGE_MODEL_HEADERS cannot have {kept[0]}: the bridge says that itself, or to nobody.")
+    return named
+
+
+def _names(name: str) -> list[str]:
+    return (_text(name) or "").replace(",", " ").split()
 
 
 def _address(name: str) -> str | None:

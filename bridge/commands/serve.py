@@ -16,6 +16,7 @@ from bridge import data_folder
 from bridge.app import Bridge, running
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
+from bridge.llm.exit_names import MODEL_EXITS
 from bridge.observing import logs
 from bridge.operating.control import ControlError, ask, control_session
 from bridge.tasks import TaskDiedError
@@ -38,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether agents here ask before they act")
     parser.add_argument("--daily-usd", metavar="USD", help="what each sprite's model may cost a day (UTC)")
     parser.add_argument("--monthly-usd", metavar="USD", help="and a month")
+    parser.add_argument(
+        "--model-exits",
+        metavar="NAMES",
+        help=f"what the model's API may reach for an agent: `none`, or some of {', '.join(MODEL_EXITS)} "
+        "(default: BRIDGE_MODEL_EXITS, else web_search)",
+    )
+    parser.epilog = "Keys and all other settings are read from the environment; docs/deployment.md lists them."
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
@@ -51,6 +59,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         permissions=arguments.permissions,
         daily_usd=None if daily is None else dollars(daily, "--daily-usd"),
         monthly_usd=None if monthly is None else dollars(monthly, "--monthly-usd"),
+        model_exits=arguments.model_exits,
     )
 
 

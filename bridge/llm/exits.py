@@ -14,19 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.llm.errors import RefusedError
+from bridge.llm.exit_names import DEFAULT_MODEL_EXITS, MODEL_EXITS
 from bridge.llm.skeleton import Skeleton
 
-#: Every exit, and what it is to a person.
-EXITS = {
-    "url": "images and documents by URL",
-    "files": "files stored with the API",
-    "web_search": "web searches by the API",
-    "web_fetch": "pages fetched by the API",
-    "code_execution": "code run by the API",
-    "mcp_servers": "MCP servers that the API connects to",
-}
-#: The agent's own WebSearch is one.
-DEFAULT_EXITS = frozenset({"web_search"})
 SETTING = "BRIDGE_MODEL_EXITS"
 
 #: A picture is scaled down to this or less, however large its file is.
@@ -116,9 +106,9 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """What the operator has opened: names of `EXITS`, and further request headers and betas (lower case) that pass."""
+    """What the operator has opened: names of `MODEL_EXITS`, and further request headers and betas, in lower case."""
 
-    opened: frozenset[str] = DEFAULT_EXITS
+    opened: frozenset[str] = DEFAULT_MODEL_EXITS
     headers: frozenset[str] = frozenset()
     betas: frozenset[str] = frozenset()
 
@@ -284,7 +274,7 @@ class _Look:
         if exit_ not in self._exits.opened:
             raise RefusedError(
                 403,
-                f"This bridge is closed to {EXITS[exit_]}. Whoever runs it can open it: {SETTING} with `{exit_}`.",
+                f"This bridge is closed to {MODEL_EXITS[exit_]}. Its operator can open it: {SETTING} with `{exit_}`.",
                 retry=False,
             )
         self._is_size_known = False

@@ -51,6 +51,25 @@ def test_models_and_budgets_come_from_the_environment() -> None:
     assert told("s.models, s.daily_usd, s.monthly_usd", **environment) == "('claude-a', 'claude-b-*') 0.5 9.0"
 
 
+def test_exits_headers_and_betas_of_the_model_come_from_the_environment() -> None:
+    assert told("*s.model_exits, len(s.model_headers), len(s.model_betas)") == "web_search 0 0"
+    opened = {"BRIDGE_MODEL_EXITS": "url, Web_Fetch", "BRIDGE_MODEL_HEADERS": "X-Tenant", "BRIDGE_MODEL_BETAS": "new"}
+    assert (
+        told("sorted(s.model_exits), *s.model_headers, *s.model_betas", **opened) == "['url', 'web_fetch'] x-tenant new"
+    )
+    assert told("len(s.model_exits)", BRIDGE_MODEL_EXITS="none") == "0"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("BRIDGE_MODEL_EXITS", "everything"), ("BRIDGE_MODEL_EXITS", "none url"), ("BRIDGE_MODEL_HEADERS", "X-Api-Key")],
+)
+def test_what_is_no_exit_or_no_header_to_pass_on_is_refused_in_words(name: str, value: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        told("s", **{name: value})
+    assert f"OperatorError: {name}" in caught.value.stderr
+
+
 def test_the_data_folder_is_the_same_from_wherever_a_command_is_typed(tmp_path: Path) -> None:
     program = "from bridge.config import from_environment; print(from_environment().data)"
     found = [
@@ -103,6 +122,6 @@ def test_every_variable_is_in_the_deployment_guide() -> None:
     guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     source = Path(ROOT / "bridge" / "config.py").read_text(encoding="utf-8")
 
-    names = set(re.findall(r'_(?:text|address|dollars)\("([A-Z_]+)"\)', source))
+    names = set(re.findall(r'_(?:text|address|dollars|names)\("([A-Z_]+)"\)', source))
     assert len(names) > 8
     assert {name for name in names if f"`{name}`" not in guide} == set()

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.llm.errors import RefusedError
-from bridge.llm.exits import EXITS, Content, Exits
+from bridge.llm.exit_names import MODEL_EXITS
+from bridge.llm.exits import Content, Exits
 from bridge.llm.json_scanner import MalformedError
 from bridge.llm.skeleton import Skeleton
 
@@ -79,8 +80,8 @@ TAKES = {
 def test_an_exit_is_closed_until_the_operator_opens_it_and_then_costs_the_worst(
     exit_: str, body: dict[str, Any]
 ) -> None:
-    assert exit_ in EXITS
-    closed = Exits(opened=frozenset(EXITS) - {exit_})
+    assert exit_ in MODEL_EXITS
+    closed = Exits(opened=frozenset(MODEL_EXITS) - {exit_})
     with pytest.raises(RefusedError) as caught:
         content_of(body, closed)
     assert caught.value.status == 403
@@ -132,7 +133,7 @@ def test_only_the_agents_own_search_is_open_by_itself() -> None:
 )
 def test_what_is_not_known_does_not_pass_whatever_is_open(body: dict[str, Any]) -> None:
     with pytest.raises(RefusedError):
-        content_of(body, Exits(opened=frozenset(EXITS) - {"url"}))
+        content_of(body, Exits(opened=frozenset(MODEL_EXITS) - {"url"}))
 
 
 @pytest.mark.parametrize(
