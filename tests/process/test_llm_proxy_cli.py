@@ -36,6 +36,31 @@ async def test_a_turn_goes_through_the_proxy_and_is_paid_for(
         assert b"planted-in-a-turn" not in running.path.read_bytes()
 
 
+async def test_all_that_the_agent_sends_passes_and_it_searches_within_its_budget(
+    tmp_path: Path, workspace: Path, model: OfflineModel
+) -> None:
+    said = []
+    for through in (True, False):
+        model.script.agent(
+            {"tool": "WebSearch", "input": {"query": "tea today"}},
+            {"tool": "Agent", "input": {"description": "greet", "prompt": "say hello", "run_in_background": False}},
+            {"text": "Done."},
+        )
+        model.requests.clear()
+        async with proxy(tmp_path, Upstream(model.url, api_key=KEY), limits=Limits(daily_usd=1.0)) as running:
+            url = running.url if through else model.url
+            async with running_sprite(workspace, url, **access(running)) as sprite, sprite.client() as client:
+                ended = await client.mission("search")
+                assert ended["event"] == "complete", ended
+            if through:
+                assert {call["status"] for call in await running.calls()} == {200}
+        # What the CLI says in its headers, kind by kind, and that the API is asked to search.
+        said.append([(request.kind, request.headers, "tools" in request.body) for request in model.requests])
+        assert {kind for kind, _, _ in said[-1]} >= {"main", "side", "subagent"}
+    by_proxy, direct = ([(kind, headers.get("anthropic-beta"), tools) for kind, headers, tools in one] for one in said)
+    assert by_proxy == direct
+
+
 async def test_a_spent_budget_ends_the_turn_with_words_and_is_not_asked_again(
     tmp_path: Path, workspace: Path, model: OfflineModel
 ) -> None:
