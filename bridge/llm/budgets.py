@@ -114,16 +114,16 @@ class Budgets:
 
     async def room(self, sprite: str, least: float, most: float, patience: float) -> Hold:
         """As `reserve`, but where calls in flight hold what is left, waits up to `patience` seconds for them."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                while True:
-                    try:
-                        return self.reserve(sprite, least, most)
-                    except BudgetError as error:
-                        if error.retry_after is None:
-                            raise
+        until = asyncio.get_running_loop().time() + patience
+        while True:
+            try:
+                return self.reserve(sprite, least, most)
+            except BudgetError as error:
+                if error.retry_after is None or asyncio.get_running_loop().time() >= until:
+                    raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
                     await self._settled.setdefault(sprite, asyncio.Event()).wait()
-        return self.reserve(sprite, least, most)
 
     def settle(self, hold: Hold, usd: float) -> None:
         """Replaces what was held by what the call did cost."""

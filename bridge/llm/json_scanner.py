@@ -243,10 +243,13 @@ class TopLevelScanner:
         self._count_name()
         if len(key) > _MAX_KEY_BYTES:
             return None
-        try:
-            name = str(json.loads(b'"%b"' % key, strict=False))
-        except ValueError as error:
-            raise MalformedError("The body is not JSON: a name in it cannot be read.") from error
+        if key.isascii() and _BACKSLASH not in key:
+            name = key.decode()
+        else:
+            try:
+                name = str(json.loads(b'"%b"' % key, strict=False))
+            except ValueError as error:
+                raise MalformedError("The body is not JSON: a name in it cannot be read.") from error
         folded = name.casefold()
         if folded not in self._wanted:
             return None

@@ -19,6 +19,8 @@ _SHORT = rb'"[^"\\]{0,64}+(?:\\.[^"\\]{0,64}+){0,8}+"'
 _SHORT_BYTES = 1024
 _RUN = re.compile(rb'(?:[^"]++|%b)*+' % _SHORT, re.DOTALL)
 _STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+#: Leaves this process nowhere.
+_MARK = secrets.token_hex(8)
 _QUOTE = ord('"')
 #: A conversation of a million tokens has some ten thousand blocks, a hundred bytes each.
 _MAX_BYTES = 4 << 20
@@ -34,7 +36,6 @@ class Skeleton:
         self._rest = b""  # a string that the chunk cut, as long as it may be a short one
         self._is_open = False  # whether a long string is being left out
         self._length = 0
-        self._mark = secrets.token_hex(8)
         self._lengths: list[int] = []
 
     def feed(self, data: bytes) -> None:
@@ -79,7 +80,7 @@ class Skeleton:
     def length(self, string: str) -> int:
         """The bytes that a string of the parsed value had in the body."""
         mark, _, number = string.partition(":")
-        return self._lengths[int(number)] if mark == self._mark else len(string.encode("utf-8", "surrogatepass"))
+        return self._lengths[int(number)] if mark == _MARK else len(string.encode("utf-8", "surrogatepass"))
 
     def _leave_out(self, data: bytes, position: int) -> int:
         end = _end(_STRING_REST, data, position)
@@ -89,7 +90,7 @@ class Skeleton:
         if data[end] != _QUOTE:  # a backslash, and the chunk ends before what it escapes
             self._rest = data[end:]
             return len(data)
-        self._kept += b'"%b:%d"' % (self._mark.encode(), len(self._lengths))
+        self._kept += b'"%b:%d"' % (_MARK.encode(), len(self._lengths))
         self._lengths.append(self._length)
         self._is_open = False
         return end + 1
