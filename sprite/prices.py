@@ -124,10 +124,14 @@ class Price(Rates, frozen=True):
         """A call with a short answer whose prompt is in the cache already."""
         return self.cost(Usage(cache_read=prompt_tokens, output=output_tokens))
 
-    def most(self, prompt_tokens: int, output_tokens: int, web_searches: int = 0) -> float:
-        """A call whose prompt is written to the dearest cache, answered at full length and at the dearest place."""
+    def most(self, prompt_tokens: int, output_tokens: int, web_searches: int = 0, read_again: int = 0) -> float:
+        """A call whose prompt is written to the dearest cache, answered at full length and at the dearest place.
+
+        `read_again`: tokens that the API's own tools make it read once more.
+        """
         return self.cost(
             Usage(
+                input=read_again,
                 cache_write=prompt_tokens,
                 cache_write_1h=prompt_tokens,
                 output=output_tokens,

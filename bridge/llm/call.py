@@ -38,7 +38,9 @@ _UNAUTHORIZED = 401
 #: Said of an answer that comes although the client has gone, in the ledger only.
 _CLIENT_GONE = 499
 #: An error's words are looked at before they pass, and so is an answer that is no stream, up to this size.
-_WORDS_BYTES = 1 << 16
+_WORDS_BYTES = 1 << 14
+#: Longer words take milliseconds to look at.
+_FEW_BYTES = 1 << 10
 _KEY_SHOWN = "The model's API reported an error in words that are not passed on: they would show the bridge's key."
 
 Path = Literal["/v1/messages", "/v1/messages/count_tokens"]
@@ -145,7 +147,7 @@ class Call:
         if content.searches is None and desk.budgets.limits.any:
             raise RefusedError(400, "web_search: `max_uses` is required, since this sprite has a budget.")
         least = price.least(content.least_tokens, min(asked.max_tokens, _SHORT_ANSWER_TOKENS))
-        most = price.most(content.most_tokens, asked.max_tokens, content.searches or 0)
+        most = price.most(content.most_tokens, asked.max_tokens, content.searches or 0, content.again)
         try:
             return await desk.budgets.room(self._sprite, least, most, desk.patience.room)
         except BudgetError as error:
@@ -227,7 +229,7 @@ class Call:
         headers = self._desk.upstream.response_headers(answered)
         words = await self._beginning(answered)
         headers.popall("Content-Length", None)
-        if not answered.content.at_eof() or self._desk.upstream.traces.in_any(words):
+        if not answered.content.at_eof() or await self._shows_key(words):
             response = RefusedError(answered.status, _KEY_SHOWN).response()
             headers.popall("Content-Type", None)
             response.headers.update(headers)
@@ -245,7 +247,7 @@ class Call:
             errors = ErrorEvents(upstream.traces, RefusedError(500, _KEY_SHOWN).event())
         else:
             first = await self._beginning(answered)
-            if b'"error"' in first and upstream.traces.in_any(first):
+            if b'"error"' in first and await self._shows_key(first):
                 raise RefusedError(502, _KEY_SHOWN)
             if answered.content.at_eof():
                 # All of it goes out in one write with its headers.
@@ -284,6 +286,10 @@ class Call:
             if not self.leave():
                 raise
         self._is_writing = False
+
+    async def _shows_key(self, words: bytes) -> bool:
+        shows = self._desk.upstream.traces.in_any
+        return shows(words) if len(words) <= _FEW_BYTES else await asyncio.to_thread(shows, words)
 
     async def _beginning(self, answered: ClientResponse) -> bytes:
         """All of a body that is not large, or of a large one the beginning."""

@@ -14,7 +14,7 @@ _BEGINS = re.compile(rb'(?:\A|(?<=[\r\n]))(?:event:[ \t]*error|data:[ \t]*\{\s*"
 _ENDS = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _BEGINNINGS = (b"event:error", b'data:{"type":"error"', b'data:{"error"')
 _NEWLINES = re.compile(rb"[\r\n]")
-_MAX_BYTES = 1 << 16
+_MAX_BYTES = 1 << 14
 #: White space in an event's beginning included.
 _LONGEST_LINE = 128
 

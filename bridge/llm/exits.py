@@ -27,6 +27,8 @@ _ADDED_TOKENS = 2000
 _CONTEXT_TOKENS = 1_000_000
 _BYTES_PER_TOKEN = 4
 _MAX_SEARCHES = 1000
+#: So often the API calls the model by itself while its tools are at work; then it gives the turn back.
+_MAX_ROUNDS = 10
 
 _FIELDS = frozenset(
     "model messages max_tokens system tools tool_choice metadata stop_sequences stream temperature top_k top_p "
@@ -59,6 +61,8 @@ _EXIT_TOOLS = {
     "code_execution_": "code_execution",
     "mcp_toolset": "mcp_servers",
 }
+#: Exits whose tools the API uses as often as it likes; a search says how often at most.
+_EXITS_WITH_ROUNDS = frozenset({"web_fetch", "code_execution", "mcp_servers"})
 #: Names whose other spellings (`Source`, `\u017fource`) a reader that folds case takes for them.
 _NAMES = frozenset({"type", "source", "content", "url", "file_id", "tool", "tools", "input", "name", "data"})
 #: What holds the client's own data, or nothing that reaches anything.
@@ -96,12 +100,14 @@ _BETA = re.compile(r"([a-z0-9-]{1,80})-20\d\d-?\d\d-?\d\d")
 class Content:
     """What a body's content may cost besides its answer.
 
-    `least_tokens` and `most_tokens` bound the prompt; `searches` are charged each; None for as many as the API likes.
+    `least_tokens` and `most_tokens` bound the prompt; `again` are read once more for the API's own tools;
+    `searches` are charged each, None for as many as the API likes.
     """
 
     least_tokens: int
     most_tokens: int
     searches: int | None = 0
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,7 @@ class _Look:
         self._images = 0
         self._is_size_known = True
         self._searches: int | None = 0
+        self._rounds = 0
 
     def at(self, body: Any, size: int) -> Content:
         if not isinstance(body, dict):
@@ -159,8 +166,9 @@ class _Look:
         pictures = self._images * _IMAGE_TOKENS
         least = min(bytes_read // _BYTES_PER_TOKEN, _CONTEXT_TOKENS)
         # A token has a byte at least.
-        most = min(bytes_read + pictures + _ADDED_TOKENS, _CONTEXT_TOKENS) if self._is_size_known else _CONTEXT_TOKENS
-        return Content(least, most, self._searches)
+        said = min(bytes_read + pictures + _ADDED_TOKENS, _CONTEXT_TOKENS)
+        most = said if self._is_size_known else _CONTEXT_TOKENS
+        return Content(least, most, self._searches, said * min(self._rounds, _MAX_ROUNDS))
 
     def _fields(self, body: dict[str, Any]) -> None:
         for name, value in body.items():
@@ -248,15 +256,18 @@ class _Look:
         elif not kind.startswith(_TOOLS):
             raise RefusedError(400, f"A tool of the type {_named(kind)} is not what this bridge passes on.")
         elif kind.startswith("tool_search_"):
-            # The API goes on by itself with what it finds.
             self._is_size_known = False
+            self._rounds = _MAX_ROUNDS
         if exit_ == "web_search":
             self._count_searches(tool.get("max_uses"))
 
     def _count_searches(self, uses: Any) -> None:
         if type(uses) is not int or not 0 <= uses <= _MAX_SEARCHES:
             self._searches = None
-        elif self._searches is not None:
+            self._rounds = _MAX_ROUNDS
+            return
+        self._rounds += uses
+        if self._searches is not None:
             self._searches += uses
 
     def _edits(self, management: Any) -> None:
@@ -278,6 +289,8 @@ class _Look:
                 retry=False,
             )
         self._is_size_known = False
+        if exit_ in _EXITS_WITH_ROUNDS:
+            self._rounds = _MAX_ROUNDS
 
 
 def _refuse_other_spellings(found: dict[str, Any]) -> None:

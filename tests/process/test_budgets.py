@@ -384,12 +384,13 @@ async def test_rows_are_written_while_calls_go_on_without_anyones_asking(api: Sc
 
 def test_the_deployment_page_says_in_dollars_by_how_much_one_call_can_pass_a_budget() -> None:
     guide = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
-    table = re.findall(r"^\| `(claude-[a-z0-9-]+)` \| \$([\d.]+) \| \$([\d.]+) \|$", guide, re.MULTILINE)
+    table = re.findall(r"^\| `(claude-[a-z0-9-]+)` \| \$([\d.]+) \| \$([\d.]+) \| \$([\d.]+) \|$", guide, re.MULTILINE)
     assert len(table) >= 4
-    for model, usual, most in table:
+    for model, usual, most, with_tools in table:
         price = PRICES[model]
         assert usual == f"{price.most(50_000 + ADDED_TOKENS, 128_000):.2f}", model
         assert most == f"{price.most(1_000_000, 128_000):.2f}", model
+        assert with_tools == f"{price.most(1_000_000, 128_000, 0, 10 * 1_000_000):.2f}", model
 
 
 def test_bridge_and_sprite_count_alike_by_one_table() -> None:

@@ -34,10 +34,10 @@ async def api() -> AsyncIterator[ScriptedUpstream]:
         yield scripted
 
 
-def worst(body: dict[str, Any], prompt_tokens: int, searches: int = 0) -> float:
+def worst(body: dict[str, Any], prompt_tokens: int, searches: int = 0, rounds: int = 0) -> float:
     price = Models().price(body["model"])
     assert price is not None
-    return price.most(prompt_tokens, body["max_tokens"], searches)
+    return price.most(prompt_tokens, body["max_tokens"], searches, rounds * (len(json.dumps(body)) + 2000))
 
 
 # --- money ---
@@ -139,9 +139,13 @@ async def test_a_message_that_says_half_its_usage_counts_with_all_it_held(
 
 
 @pytest.mark.parametrize(
-    ("more", "searches"),
+    ("more", "searches", "rounds"),
     [
-        ({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]}, 0),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]},
+            0,
+            0,
+        ),
         (
             {
                 "messages": [
@@ -149,14 +153,15 @@ async def test_a_message_that_says_half_its_usage_counts_with_all_it_held(
                 ]
             },
             0,
+            0,
         ),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]}, 8),
-        ({"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}, 0),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]}, 8, 8),
+        ({"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}, 0, 10),
     ],
     ids=["a document by URL", "a packed document", "web_search", "web_fetch"],
 )
 async def test_what_the_body_does_not_say_the_size_of_holds_the_models_whole_context(
-    api: ScriptedUpstream, tmp_path: Path, more: dict[str, Any], searches: int
+    api: ScriptedUpstream, tmp_path: Path, more: dict[str, Any], searches: int, rounds: int
 ) -> None:
     has_begun, may_end = asyncio.Event(), asyncio.Event()
     usual = api.answer
@@ -180,7 +185,7 @@ async def test_what_the_body_does_not_say_the_size_of_holds_the_models_whole_con
 
         first = asyncio.create_task(ask())
         await asyncio.wait_for(has_begun.wait(), PATIENCE)
-        assert running.budgets.held("ada") == pytest.approx(worst(body, CONTEXT, searches))
+        assert running.budgets.held("ada") == pytest.approx(worst(body, CONTEXT, searches, rounds))
         assert await ask() == 429, "nothing beside it until it is known what it cost"
         may_end.set()
         assert await first == 200

@@ -86,7 +86,10 @@ def test_an_exit_is_closed_until_the_operator_opens_it_and_then_costs_the_worst(
         content_of(body, closed)
     assert caught.value.status == 403
     assert f"BRIDGE_MODEL_EXITS with `{exit_}`" in caught.value.words
-    assert content_of(body, Exits(opened=frozenset({exit_}))).most_tokens == CONTEXT
+    opened = content_of(body, Exits(opened=frozenset({exit_})))
+    assert opened.most_tokens == CONTEXT
+    tools = exit_ in {"web_fetch", "code_execution", "mcp_servers"}
+    assert (opened.again > 10 * 2000) == tools or exit_ == "web_search"
 
 
 def test_only_the_agents_own_search_is_open_by_itself() -> None:
@@ -97,6 +100,8 @@ def test_only_the_agents_own_search_is_open_by_itself() -> None:
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     assert content_of(asked(TEXT, tools=[search])).searches == 8
     assert content_of(asked(TEXT, tools=[search, search])).searches == 16
+    small = len(json.dumps(asked(TEXT, tools=[search]))) + 2000
+    assert content_of(asked(TEXT, tools=[search])).again == 8 * small, "each time it reads what was asked again"
     for odd in (None, -1, "8", 1.5, True, 10**9):
         assert content_of(asked(TEXT, tools=[{**search, "max_uses": odd}, search])).searches is None
 
