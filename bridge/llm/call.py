@@ -102,7 +102,12 @@ class Call:
         """The answer, which may have been sent already. RefusedError or BudgetError for one of our own."""
         desk = self._desk
         upload = self._upload = Upload(
-            self._request, desk.patience.body, desk.exits, self._allow, self._admit, is_counting=not self._is_billed
+            self._request,
+            desk.patience.body,
+            desk.exits.opened,
+            self._allow,
+            self._admit,
+            is_counting=not self._is_billed,
         )
         try:
             return await self._exchange(upload, await upload.begin())

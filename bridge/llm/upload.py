@@ -4,8 +4,9 @@
 the last one only after the whole has been looked at and admitted: a call that is refused has then sent a part of its
 body at most, upstream cannot have begun to answer, and nothing was spent. Never more than two chunks are in memory.
 
-Why not the whole body, parsed once? That takes less than half the processor time, but ten bodies of 30 MiB at once
-take 540 MiB instead of 30, and a bound on that would let one sprite's slow upload keep all others waiting.
+What is parsed is the body without its long strings. The whole body, parsed once, would take less than half the
+processor time, but ten bodies of 30 MiB at once would take 540 MiB instead of 30, and a bound on that would let one
+sprite's slow upload keep all others waiting.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from bridge.llm.content import Content, content_of
 from bridge.llm.errors import RefusedError
-from bridge.llm.exits import Content, Exits
 from bridge.llm.json_scanner import MalformedError, TopLevelScanner
 from bridge.llm.skeleton import Skeleton
 
@@ -53,14 +54,15 @@ class Asked:
 class Upload:
     """One body. `admit` is called once, with the whole in view, before the last chunk goes; it may refuse.
 
-    `allow` is called with the model's name as soon as it is known. Both raise RefusedError.
+    `opened` are the exits that it may take. `allow` is called with the model's name as soon as it is known. Both calls
+    raise RefusedError.
     """
 
     def __init__(
         self,
         request: web.Request,
         patience: Patience,
-        exits: Exits,
+        opened: frozenset[str],
         allow: Callable[[str], None],
         admit: Callable[[Asked], Awaitable[None]],
         *,
@@ -71,7 +73,7 @@ class Upload:
         #: Whether all of it was handed over.
         self.is_done = False
         self._content = request.content
-        self._exits = exits
+        self._opened = opened
         self._allow = allow
         self._admit = admit
         self._is_counting = is_counting
@@ -148,7 +150,7 @@ class Upload:
             if not 0 <= max_tokens <= _MOST_TOKENS:
                 raise RefusedError(400, "max_tokens: out of range.")
         speed = self._value("speed", str | None) if "speed" in self._scanner.values else None
-        content = self._exits.content(body, self._skeleton, self._bytes)
+        content = content_of(body, self._skeleton, self._bytes, self._opened)
         await self._admit(Asked(self._model, max_tokens, None if speed == "standard" else speed, content))
         self.is_done = True
 

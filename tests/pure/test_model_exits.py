@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridge.llm.content import Content
+from bridge.llm.content import content_of as looked_at
 from bridge.llm.errors import RefusedError
-from bridge.llm.exit_names import MODEL_EXITS
-from bridge.llm.exits import Content, Exits
+from bridge.llm.exit_names import DEFAULT_MODEL_EXITS, MODEL_EXITS
+from bridge.llm.exits import Exits
 from bridge.llm.json_scanner import MalformedError
 from bridge.llm.skeleton import Skeleton
 
@@ -28,11 +30,11 @@ def asked(*content: Any, **more: Any) -> dict[str, Any]:
     return {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": list(content)}], **more}
 
 
-def content_of(body: dict[str, Any] | bytes, exits: Exits | None = None) -> Content:
+def content_of(body: dict[str, Any] | bytes, opened: frozenset[str] = DEFAULT_MODEL_EXITS) -> Content:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     skeleton = Skeleton()
     skeleton.feed(data)
-    return (exits or Exits()).content(skeleton.parsed(), skeleton, len(data))
+    return looked_at(skeleton.parsed(), skeleton, len(data), opened)
 
 
 TEXT = {"type": "text", "text": "hello"}
@@ -81,12 +83,12 @@ def test_an_exit_is_closed_until_the_operator_opens_it_and_then_costs_the_worst(
     exit_: str, body: dict[str, Any]
 ) -> None:
     assert exit_ in MODEL_EXITS
-    closed = Exits(opened=frozenset(MODEL_EXITS) - {exit_})
+    closed = frozenset(MODEL_EXITS) - {exit_}
     with pytest.raises(RefusedError) as caught:
         content_of(body, closed)
     assert caught.value.status == 403
     assert f"BRIDGE_MODEL_EXITS with `{exit_}`" in caught.value.words
-    opened = content_of(body, Exits(opened=frozenset({exit_})))
+    opened = content_of(body, frozenset({exit_}))
     assert opened.most_tokens == CONTEXT
     tools = exit_ in {"web_fetch", "code_execution", "mcp_servers"}
     assert (opened.again > 10 * 2000) == tools or exit_ == "web_search"
@@ -138,7 +140,7 @@ def test_only_the_agents_own_search_is_open_by_itself() -> None:
 )
 def test_what_is_not_known_does_not_pass_whatever_is_open(body: dict[str, Any]) -> None:
     with pytest.raises(RefusedError):
-        content_of(body, Exits(opened=frozenset(MODEL_EXITS) - {"url"}))
+        content_of(body, frozenset(MODEL_EXITS) - {"url"})
 
 
 @pytest.mark.parametrize(
