@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import shlex
-import time
-from collections import OrderedDict, deque
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -20,12 +19,9 @@ from itsdangerous import BadSignature, TimestampSigner
 
 from bridge.config import Settings, default_data, is_loopback
 from bridge.door.messages import page
-from bridge.door.people import SESSION_SECONDS, LinkProblem, People, Session
+from bridge.door.people import SESSION_SECONDS, Link, LinkProblem, People, Session
+from bridge.door.wrong_links import WrongLinks
 
-#: Wrong links from one address before it has to wait; a link cannot be guessed, this only keeps the noise down.
-_WRONG_LINKS = 10
-_WRONG_LINKS_SECONDS = 60.0
-_REMEMBERED_ADDRESSES = 1000
 _REMEMBERED_HOSTS = 64
 _MAX_TOKEN_CHARS = 200
 
@@ -45,6 +41,14 @@ _PROBLEMS: dict[LinkProblem, tuple[str, str]] = {
     "used": ("This login link was used already", "Each opens the door once, in one browser."),
     "expired": ("This login link has expired", "Each is good for a day."),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a request comes from; `session` is the browser's, None for a program with a Bearer token."""
+
+    person: str
+    session: str | None
 
 
 class Doorkeeper:
@@ -68,24 +72,35 @@ class Doorkeeper:
         self._new_link = here if is_here else _NEW_LINK_ELSEWHERE
         # Asked with every call of a model, and nearly always the same.
         self._is_ours = lru_cache(_REMEMBERED_HOSTS)(self._names_us)
-        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
+        self._wrong = WrongLinks()
 
     # --- who ---
 
-    async def person(self, request: web.Request) -> str | None:
-        """The person a request comes from, by Bearer token or cookie; None if it is from no one."""
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return await self._people.of_bearer(token.strip())
-        session_id = self.session_of(request)
-        return None if session_id is None else await self._people.of_session(session_id)
+    async def caller(self, request: web.Request) -> Caller | None:
+        """Who a request comes from, by Bearer token or cookie; None if it is from no one.
+
+        Where there is a token, right or wrong, the cookie does not count: who sends one is a program, which is not
+        asked for its Origin.
+        """
+        token = _bearer(request)
+        if token is None:
+            return await self.browser(request)
+        person = await self._people.of_bearer(token)
+        return None if person is None else Caller(person, None)
+
+    async def browser(self, request: web.Request) -> Caller | None:
+        """Who is logged in in the browser that sends it, by its cookie alone."""
+        session = self._session_of(request)
+        if session is None:
+            return None
+        person = await self._people.of_session(session)
+        return None if person is None else Caller(person, session)
 
     def is_forged(self, request: web.Request) -> bool:
-        """Whether a page that is not ours may have sent it; programs with a Bearer token are no page."""
-        return "Authorization" not in request.headers and not self.is_same_origin(request)
+        """Whether a page that is not ours may have sent it. A page cannot have a browser send a Bearer token."""
+        return _bearer(request) is None and not self.is_same_origin(request)
 
-    def session_of(self, request: web.Request) -> str | None:
-        """The browser's session, as its cookie has it; whether it is still good, `person` tells."""
+    def _session_of(self, request: web.Request) -> str | None:
         cookie = request.cookies.get(self._cookie)
         if cookie is None:
             return None
@@ -129,49 +144,78 @@ class Doorkeeper:
 
     # --- in and out ---
 
-    async def renew(self, request: web.Request, response: web.Response, person: str) -> None:
+    async def renew(self, response: web.Response, caller: Caller) -> None:
         """Lets the session of somebody who comes back live on; the cookie is theirs already."""
-        session = self.session_of(request)
-        if session is not None and await self._people.renew_session(session):
-            self._remember(response, Session(person, session))
+        if caller.session is not None and await self._people.renew_session(caller.session):
+            self._remember(response, Session(caller.person, caller.session))
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """GET /login?token=T."""
+        """GET /login?token=T. Whoever is somebody else in this browser is asked first, and posts the answer."""
         if "prefetch" in (request.headers.get("Sec-Purpose", "") + request.headers.get("Purpose", "")):
             # A browser that only looks ahead would use the link up.
             return web.Response(status=503, headers={"Cache-Control": "no-store"})
+        link = await self._link(request)
+        browser = await self.browser(request)
+        if not isinstance(link, Link):
+            # The link was for getting in, and this browser is in.
+            return self._wrong_link(request, link) if browser is None else _to_the_page()
+        if browser is not None and browser.person != link.person:
+            return page(
+                request,
+                409,
+                "Log in as somebody else?",
+                f"In this browser you are `{browser.person}`. The link that you opened logs it in as `{link.person}`, "
+                "whose agent, files and memory you would then see and write to.",
+                "If somebody sent you this link and you did not ask for it, stay who you are.",
+                code="other_person",
+                question=(f"Go on as {link.person}", f"Stay {browser.person}"),
+            )
+        return await self._redeemed(request)
+
+    async def change_person(self, request: web.Request) -> web.StreamResponse:
+        """POST /login?token=T: the answer to the question. A session that the browser leaves is the caller's to end."""
+        if not self.is_same_origin(request):
+            return foreign_origin(request)
+        return await self._redeemed(request)
+
+    async def _redeemed(self, request: web.Request) -> web.StreamResponse:
+        token = _token(request)
+        redeemed = "unknown" if token is None else await self._people.redeem(token)
+        if not isinstance(redeemed, Session):
+            return self._wrong_link(request, redeemed)
+        response = _to_the_page()
+        self._remember(response, redeemed)
+        return response
+
+    async def _link(self, request: web.Request) -> Link | LinkProblem:
+        token = _token(request)
+        return "unknown" if token is None else await self._people.found_link(token)
+
+    def _wrong_link(self, request: web.Request, problem: LinkProblem) -> web.Response:
+        """Counts it; it has been compared by then, so that no number of wrong ones keeps a right one out."""
         address = self.address(request)
-        if (wait := self._must_wait(address)) > 0:
+        wait = self._wrong.wait(address)
+        self._wrong.count(address)
+        if wait > 0:
             return page(
                 request,
                 429,
                 "Too many wrong login links",
-                f"Please wait {wait:.0f} seconds, then open the newest link once more.",
+                "None of the last ones from here was known. A right one opens the door all the same: copy it whole, or "
+                f"wait {wait:.0f} seconds to be told again what is wrong with one.",
                 code="rate_limited",
                 headers={"Retry-After": f"{wait:.0f}"},
             )
-        token = request.query.get("token", "")
-        redeemed: Session | LinkProblem = "unknown"
-        if token and len(token) <= _MAX_TOKEN_CHARS:
-            redeemed = await self._people.redeem(token)
-        if isinstance(redeemed, Session):
-            response = _to_the_page()
-            self._remember(response, redeemed)
-            return response
-        if await self.person(request) is not None:
-            # The link was for getting in, and this browser is in.
-            return _to_the_page()
-        self._note_wrong(address)
-        title, detail = _PROBLEMS[redeemed]
-        return page(request, 401, title, detail, *self._new_link, code=f"link_{redeemed}")
+        title, detail = _PROBLEMS[problem]
+        return page(request, 401, title, detail, *self._new_link, code=f"link_{problem}")
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
         """POST /logout: the session is over, here and in the browser."""
         if not self.is_same_origin(request):
             return foreign_origin(request)
-        session_id = self.session_of(request)
-        if session_id is not None:
-            await self._people.end_session(session_id)
+        session = self._session_of(request)
+        if session is not None:
+            await self._people.end_session(session)
         response = _to_the_page()
         response.del_cookie(self._cookie, path="/", secure=self._is_secure or None, httponly=True, samesite="Lax")
         return response
@@ -200,18 +244,6 @@ class Doorkeeper:
             samesite="Lax",
         )
 
-    def _must_wait(self, address: str) -> float:
-        wrong = self._wrong.get(address)
-        if wrong is None or len(wrong) < _WRONG_LINKS:
-            return 0.0
-        return max(0.0, wrong[0] + _WRONG_LINKS_SECONDS - time.monotonic())
-
-    def _note_wrong(self, address: str) -> None:
-        self._wrong.setdefault(address, deque(maxlen=_WRONG_LINKS)).append(time.monotonic())
-        self._wrong.move_to_end(address)
-        if len(self._wrong) > _REMEMBERED_ADDRESSES:
-            self._wrong.popitem(last=False)
-
 
 def foreign_origin(request: web.Request) -> web.Response:
     """What a page elsewhere gets."""
@@ -234,6 +266,17 @@ def foreign_host(request: web.Request) -> web.Response:
         "`BRIDGE_PUBLIC_URL`.",
         code="unknown_host",
     )
+
+
+def _bearer(request: web.Request) -> str | None:
+    """The Bearer token that a request carries, "" where it is missing; None where it carries none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def _token(request: web.Request) -> str | None:
+    token = request.query.get("token", "")
+    return token if token and len(token) <= _MAX_TOKEN_CHARS else None
 
 
 def _to_the_page() -> web.Response:

@@ -25,12 +25,21 @@ p { margin: .7rem 0; }
 .brand { color: var(--mark); font-weight: 700; margin: 0; }
 code { font: .95em ui-monospace, monospace; background: var(--box); padding: .15em .4em; border-radius: .3em; }
 .whole code { display: block; padding: .7em .9em; overflow-wrap: anywhere; }
+form { display: flex; gap: 1.2rem; align-items: center; margin: 1.4rem 0; }
+button { font: inherit; padding: .45em 1em; border: 0; border-radius: .4em; }
+button { background: var(--mark); color: var(--back); }
+a { color: var(--mark); }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 #: Nothing but the one style sheet above is loaded, and nothing runs.
-POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+_POLICY = "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action {forms}; frame-ancestors 'none'"
+POLICY = _POLICY.format(style=_STYLE_HASH, forms="'none'")
+#: A form goes back to where it came from. Told no referrer at all, browsers would send it with the Origin "null".
+_ASKING = {
+    "Content-Security-Policy": _POLICY.format(style=_STYLE_HASH, forms="'self'"),
+    "Referrer-Policy": "same-origin",
+}
+_FORM = '<form method="post"><button>{yes}</button><a href="/">{no}</a></form>'
 _PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title} - Sprite</title>
@@ -47,24 +56,31 @@ def page(
     *paragraphs: str,
     code: str,
     headers: Mapping[str, str] | None = None,
+    question: tuple[str, str] | None = None,
 ) -> web.Response:
     """Says it as a page to a browser, as JSON to anything else: `{"error": {"code", "message"}}`.
 
     The JSON has the shape of the Messages API's errors as well (`type`), since its clients meet it here, too.
 
-    In a paragraph, text between backquotes is something to type.
+    In a paragraph, text between backquotes is a name, or something to type. A `question` ends in a button, which posts
+    to the page's own address, and a link to `/`: the words of both.
     """
     headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
     if "text/html" not in request.headers.get("Accept", ""):
         message = " ".join((f"{title}.", *paragraphs))
         body = msgspec.json.encode({"type": "error", "error": {"type": code, "code": code, "message": message}})
         return web.Response(status=status, body=body, content_type="application/json", headers=headers)
-    text = _PAGE.format(title=html.escape(title), style=_STYLE, paragraphs="".join(map(_paragraph, paragraphs)))
+    body_text = "".join(map(_paragraph, paragraphs))
+    policy = {"Content-Security-Policy": POLICY}
+    if question is not None:
+        body_text += _FORM.format(yes=html.escape(question[0]), no=html.escape(question[1]))
+        policy = _ASKING
+    text = _PAGE.format(title=html.escape(title), style=_STYLE, paragraphs=body_text)
     return web.Response(
         status=status,
         text=text,
         content_type="text/html",
-        headers={**headers, "Content-Security-Policy": POLICY},
+        headers={**headers, **policy},
     )
 
 

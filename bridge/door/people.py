@@ -54,6 +54,13 @@ class Session:
     id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A login link that would open: whose it is."""
+
+    person: str
+
+
 class People:
     """Everyone who may come in."""
 
@@ -180,20 +187,20 @@ class People:
 
     # --- at the door ---
 
+    async def found_link(self, token: str) -> Link | LinkProblem:
+        """Whose login link it is, which is not used up by that; or why it opens nothing."""
+        return await self._database.read(lambda db: _usable(db, token))
+
     async def redeem(self, token: str) -> Session | LinkProblem:
         """Uses a login link up: a new session, or why there is none."""
 
         def use(tx: sqlite3.Connection) -> Session | LinkProblem:
             now = time.time()
-            link = tx.execute("SELECT * FROM login_links WHERE token_sha256 = ?", (token_sha256(token),)).fetchone()
-            if link is None:
-                return "unknown"
-            if link["used_at"] is not None:
-                return "used"
-            if link["expires_at"] < now:
-                return "expired"
-            tx.execute("UPDATE login_links SET used_at = ? WHERE token_sha256 = ?", (now, link["token_sha256"]))
-            session = Session(link["person"], secrets.token_urlsafe(_TOKEN_BYTES))
+            link = _usable(tx, token)
+            if not isinstance(link, Link):
+                return link
+            tx.execute("UPDATE login_links SET used_at = ? WHERE token_sha256 = ?", (now, token_sha256(token)))
+            session = Session(link.person, secrets.token_urlsafe(_TOKEN_BYTES))
             tx.execute(
                 "INSERT INTO sessions VALUES (?, ?, ?, ?)",
                 (token_sha256(session.id), session.person, now, now + SESSION_SECONDS),
@@ -254,6 +261,15 @@ def _require(tx: sqlite3.Connection, name: str) -> None:
         raise PeopleError(f"There is nobody called {name!r}. `users list` names everyone.")
     if row["revoked_at"] is not None:
         raise PeopleError(f"{name} was revoked. `users restore {name}` lets the same person in again.")
+
+
+def _usable(db: sqlite3.Connection, token: str) -> Link | LinkProblem:
+    link = db.execute("SELECT * FROM login_links WHERE token_sha256 = ?", (token_sha256(token),)).fetchone()
+    if link is None:
+        return "unknown"
+    if link["used_at"] is not None:
+        return "used"
+    return "expired" if link["expires_at"] < time.time() else Link(link["person"])
 
 
 def _new_link(tx: sqlite3.Connection, name: str) -> str:

@@ -67,6 +67,7 @@ class Routes:
             web.get("/", self._index, allow_head=False),
             # HEAD is a scanner's or a preview's: it must not use the link up.
             web.get("/login", self._doorkeeper.login, allow_head=False),
+            web.post("/login", self._change_person),
             web.post("/logout", self._logout),
             web.get("/ws", self._socket, allow_head=False),
             web.get("/files/{path:.+}", self._download, allow_head=False),
@@ -77,8 +78,8 @@ class Routes:
             web.get("/{name:.+}", self._pages.asset),
         ]
 
-    async def serve_socket(self, request: web.Request, person: str) -> web.StreamResponse:
-        """A WebSocket of a person who is known by now."""
+    async def serve_socket(self, request: web.Request, person: str, session: str | None = None) -> web.StreamResponse:
+        """A WebSocket of a person who is known by now; it ends with the browser's `session`, if it is a page's."""
         request[PERSON] = person
         if not self._readiness.is_ready:
             return messages.page(request, 503, "The bridge is stopping", code="stopping", headers={"Retry-After": "2"})
@@ -99,7 +100,7 @@ class Routes:
                 code="websocket_only",
                 headers={"Upgrade": "websocket"},
             )
-        with self._visitors.inside(person, self._doorkeeper.session_of(request), websocket) as visitor:
+        with self._visitors.inside(person, session, websocket) as visitor:
             await websocket.prepare(request)
             await self._people.seen(person)
             try:
@@ -112,36 +113,43 @@ class Routes:
         return websocket
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
-        person = await self._doorkeeper.person(request)
-        if person is None:
+        caller = await self._doorkeeper.caller(request)
+        if caller is None:
             return self._doorkeeper.logged_out(request)
-        request[PERSON] = person
+        request[PERSON] = caller.person
         response = self._pages.index(request)
-        await self._doorkeeper.renew(request, response, person)
+        await self._doorkeeper.renew(response, caller)
+        return response
+
+    async def _change_person(self, request: web.Request) -> web.StreamResponse:
+        left = await self._doorkeeper.browser(request)
+        response = await self._doorkeeper.change_person(request)
+        if left is not None and left.session is not None and _goes_on(response):
+            await self._people.end_session(left.session)
+            await self._visitors.end_session(left.person, left.session)
         return response
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
-        person = await self._doorkeeper.person(request)
-        session = self._doorkeeper.session_of(request)
+        left = await self._doorkeeper.browser(request)
         response = await self._doorkeeper.logout(request)
-        if person is not None and session is not None and response.status == web.HTTPSeeOther.status_code:
-            await self._visitors.end_session(person, session)
+        if left is not None and left.session is not None and _goes_on(response):
+            await self._visitors.end_session(left.person, left.session)
         return response
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
         if self._doorkeeper.is_forged(request):
             return login.foreign_origin(request)
-        person = await self._doorkeeper.person(request)
-        if person is None:
+        caller = await self._doorkeeper.caller(request)
+        if caller is None:
             return self._doorkeeper.logged_out(request)
-        return await self.serve_socket(request, person)
+        return await self.serve_socket(request, caller.person, caller.session)
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
-        person = await self._doorkeeper.person(request)
-        if person is None:
+        caller = await self._doorkeeper.caller(request)
+        if caller is None:
             return self._doorkeeper.logged_out(request)
-        request[PERSON] = person
-        return await pages.download(request, self._host, person)
+        request[PERSON] = caller.person
+        return await pages.download(request, self._host, caller.person)
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -171,3 +179,8 @@ class Routes:
         if self._operator_token is None or scheme.lower() != "bearer":
             return False
         return hmac.compare_digest(token.encode(errors="surrogateescape"), self._operator_token.encode())
+
+
+def _goes_on(response: web.StreamResponse) -> bool:
+    """Whether it was done, and the browser is sent on to the page."""
+    return response.status == web.HTTPSeeOther.status_code

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -21,6 +22,7 @@ from itsdangerous import TimestampSigner
 
 from bridge.app import Bridge, login_link, running
 from bridge.config import Settings
+from bridge.door.wrong_links import WRONG_LINKS, WrongLinks
 from bridge.operating import control
 from tests.harness import PATIENCE
 
@@ -173,12 +175,92 @@ async def test_a_program_gets_the_same_words_as_json(visitor: Visitor) -> None:
     assert "users link" in error["message"]
 
 
-async def test_guessing_links_is_slowed_down_and_a_right_link_works_again_later(visitor: Visitor) -> None:
+async def test_wrong_links_are_counted_and_never_keep_a_right_one_out(visitor: Visitor) -> None:
     statuses = [(await visitor.get("/login?token=guess"))[0] for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
     _, headers, text = await visitor.get("/login?token=guess", **HTML)
     assert 0 < int(headers["Retry-After"]) <= 60
-    assert "wait" in text
+    assert "A right one opens the door all the same" in text
+    # Whoever guesses shares an address with whoever was sent a link: an office, a proxy, this machine.
+    assert await visitor.may_enter(await visitor.login())
+
+
+async def test_addresses_that_guessed_are_forgotten_from_the_oldest_on() -> None:
+    guesses = WrongLinks(addresses=2)
+    for _ in range(WRONG_LINKS):
+        guesses.count("a")
+        guesses.count("b")
+    assert guesses.wait("a") > 0
+    guesses.count("c")
+    assert (guesses.wait("a"), guesses.wait("c")) == (0, 0)
+    assert guesses.wait("b") > 0
+
+
+# --- somebody else's link ---
+
+
+async def test_another_persons_link_asks_before_it_moves_a_browser_and_is_not_used_up_by_that(visitor: Visitor) -> None:
+    ada = await visitor.operator("POST", "/users/ada")
+    path = f"/login?token={ada['link'].rpartition('=')[2]}"
+    cookie = await visitor.login()
+    for _ in range(2):
+        status, headers, text = await visitor.get(path, cookie, **HTML)
+        assert status == 409
+        assert "<code>local</code>" in text
+        assert "<code>ada</code>" in text
+        assert "Set-Cookie" not in headers
+        assert "form-action 'self'" in headers["Content-Security-Policy"]
+        # With no referrer at all, browsers send the form with the Origin "null".
+        assert headers["Referrer-Policy"] == "same-origin"
+        assert path not in text
+    assert await visitor.may_enter(cookie)
+    status, headers, _ = await visitor.post(path, cookie, Origin=visitor.bridge.url)
+    assert (status, headers["Location"]) == (303, "/")
+    hers = headers["Set-Cookie"].partition(";")[0]
+    assert await visitor.may_enter(hers)
+    # One browser, one person: the session it leaves is over, as after a logout.
+    assert not await visitor.may_enter(cookie)
+    assert visitor.sql("SELECT person FROM sessions") == [("ada",)]
+
+
+async def test_no_other_site_can_answer_the_question_for_a_person(visitor: Visitor) -> None:
+    ada = await visitor.operator("POST", "/users/ada")
+    path = f"/login?token={ada['link'].rpartition('=')[2]}"
+    cookie = await visitor.login()
+    for origin in ("https://evil.example", "null"):
+        assert (await visitor.post(path, cookie, Origin=origin))[0] == 403
+    assert (await visitor.post(path, cookie))[0] == 403
+    assert visitor.sql("SELECT used_at FROM login_links WHERE person = 'ada'") == [(None,)]
+    assert await visitor.may_enter(cookie)
+
+
+async def test_a_move_ends_the_open_pages_of_the_session_that_is_left(visitor: Visitor) -> None:
+    ada = await visitor.operator("POST", "/users/ada")
+    cookie = await visitor.login()
+    async with visitor.socket(cookie, Origin=visitor.bridge.url) as page:
+        path = f"/login?token={ada['link'].rpartition('=')[2]}"
+        assert (await visitor.post(path, cookie, Origin=visitor.bridge.url))[0] == 303
+        assert await close_code(page) == 1008
+
+
+async def test_a_further_link_of_the_same_person_just_goes_on(visitor: Visitor) -> None:
+    cookie = await visitor.login()
+    link = (await visitor.operator("POST", "/users/local/link"))["link"].rpartition("=")[2]
+    status, headers, _ = await visitor.get(f"/login?token={link}", cookie)
+    assert (status, headers["Location"]) == (303, "/")
+
+
+async def test_the_question_is_for_a_browser_and_a_program_gets_it_in_words(visitor: Visitor) -> None:
+    ada = await visitor.operator("POST", "/users/ada")
+    cookie = await visitor.login()
+    status, _, text = await visitor.get(f"/login?token={ada['link'].rpartition('=')[2]}", cookie)
+    assert status == 409
+    assert json.loads(text)["error"]["code"] == "other_person"
+
+
+async def test_a_wrong_link_that_is_posted_is_counted_like_any(visitor: Visitor) -> None:
+    statuses = [(await visitor.post("/login?token=guess", Origin=visitor.bridge.url))[0] for _ in range(11)]
+    assert statuses == [401] * 10 + [429]
 
 
 async def test_each_start_prints_a_link_and_ends_the_one_before(tmp_path: Path) -> None:
@@ -306,7 +388,42 @@ async def test_a_socket_without_anything_is_refused(visitor: Visitor) -> None:
     assert await visitor.refused(Origin=visitor.bridge.url) == 401
     assert await visitor.refused(Authorization="Bearer bridge-person-guessed") == 401
     assert await visitor.refused(Authorization="Bearer") == 401
-    assert await visitor.refused(Authorization="Basic bG9jYWw6bG9jYWw=") == 401
+    assert await visitor.refused(Authorization="Basic bG9jYWw6bG9jYWw=", Origin=visitor.bridge.url) == 401
+
+
+@pytest.mark.parametrize(
+    "authorization", ["Basic bG9jYWw6bG9jYWw=", "Negotiate x", "x", "", "Bearer guessed", "Bearer"]
+)
+async def test_no_other_word_of_authorization_lets_a_page_elsewhere_use_the_cookie(
+    visitor: Visitor, authorization: str
+) -> None:
+    """A browser that knows a password for a proxy in front sends it with every page's requests."""
+    cookie = await visitor.login()
+    for origin in ({"Origin": "https://evil.example"}, {}):
+        assert await visitor.refused(cookie, Authorization=authorization, **origin) in {401, 403}
+
+
+async def test_beside_a_token_the_cookie_does_not_count(visitor: Visitor) -> None:
+    added = await visitor.operator("POST", "/users/ada")
+    cookie = await visitor.login()
+    guessed = {"Authorization": "Bearer guessed"}
+    assert await visitor.refused(cookie, Origin=visitor.bridge.url, **guessed) == 401
+    assert not await visitor.may_enter(cookie, **guessed)
+    hers = {"Authorization": f"Bearer {added['token']}"}
+    async with visitor.socket(cookie, **hers) as terminal:
+        # It is no page of the browser's: that one logs out, and this goes on.
+        assert (await visitor.post("/logout", cookie, Origin=visitor.bridge.url))[0] == 303
+        await terminal.send_str("no message")
+        assert json.loads(await said(terminal, "error"))["payload"]["code"] == "bad_frame"
+
+
+async def test_a_browser_that_logs_out_through_a_program_of_somebody_else_is_out(visitor: Visitor) -> None:
+    added = await visitor.operator("POST", "/users/ada")
+    cookie = await visitor.login()
+    async with visitor.socket(cookie, Origin=visitor.bridge.url) as page:
+        hers = {"Authorization": f"Bearer {added['token']}"}
+        assert (await visitor.post("/logout", cookie, Origin=visitor.bridge.url, **hers))[0] == 303
+        assert await close_code(page) == 1008
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[", ""])
@@ -405,6 +522,14 @@ async def test_a_person_has_a_bounded_number_of_open_pages(visitor: Visitor) -> 
     for page in pages:
         if isinstance(page, aiohttp.ClientWebSocketResponse):
             await page.close()
+
+
+async def said(websocket: aiohttp.ClientWebSocketResponse, type_: str) -> str:
+    """The next frame of a type."""
+    async with asyncio.timeout(PATIENCE):
+        while f'"type":"{type_}"' not in (frame := await websocket.receive_str()):
+            pass
+    return frame
 
 
 async def close_code(websocket: aiohttp.ClientWebSocketResponse) -> int | None:

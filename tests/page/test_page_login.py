@@ -1,0 +1,40 @@
+"""Somebody else's login link, opened by a real browser that is logged in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.bridge_harness import running_bridge
+from tests.page_harness import PATIENCE_MS, chromium, needs_chromium
+
+pytestmark = needs_chromium()
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.mark.asyncio
+async def test_a_browser_is_asked_before_it_becomes_somebody_else(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge, chromium() as browser:
+        _, said, _ = await bridge.run("users", "add", "ada")
+        link = next(word for word in said.split() if "/login?token=" in word)
+        context = await browser.new_context()
+        context.set_default_timeout(PATIENCE_MS)
+        page = await context.new_page()
+        await page.goto(bridge.address)
+        (before,) = await context.cookies()
+
+        await page.goto(link)
+        await expect(page.get_by_role("heading", name="Log in as somebody else?")).to_be_visible()
+        await page.get_by_role("link", name="Stay local").click()
+        await expect(page).to_have_url(f"{bridge.url}/")
+        assert await context.cookies() == [before]
+
+        await page.goto(link)
+        await page.get_by_role("button", name="Go on as ada").click()
+        await expect(page).to_have_url(f"{bridge.url}/")
+        (after,) = await context.cookies()
+        assert after["value"] != before["value"]
+        _, listed, _ = await bridge.run("users", "list")
+        assert [line.split()[-2] for line in listed.splitlines()] == ["0", "1"]
