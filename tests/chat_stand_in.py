@@ -90,10 +90,12 @@ class Visitor:
         self._writer.write(data)
         await self._writer.drain()
 
-    async def welcome(self, *, epoch: str = "e1", last_seq: int = 0, sync: StateSync | None = None) -> dict[str, Any]:
+    async def welcome(
+        self, *, epoch: str = "e1", last_seq: int = 0, sync: StateSync | None = None, version: str = "0.0"
+    ) -> dict[str, Any]:
         """Let the client in; the payload of its `auth`."""
         auth = await self.receive("auth")
-        await self.send(AuthOk(1, "0.0", epoch, last_seq, {}), reply_to=auth["id"])
+        await self.send(AuthOk(1, version, epoch, last_seq, {}), reply_to=auth["id"])
         if sync is not None:
             await self.send(sync)
         payload: dict[str, Any] = auth["payload"]

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bridge.hosts.host import HostError
+from bridge.hosts.output import printable
 from bridge.tasks import TaskSet
 
 #: Where `python -m sprite` finds the package: beside this one.
@@ -129,7 +130,7 @@ class Child:
             raise HostError(message) from None
 
     def _with_last_lines(self, what: str) -> str:
-        lines = [line for line in self._said["stderr"].splitlines() if line.strip()][-_KEPT_LINES:]
+        lines = [printable(line) for line in self._said["stderr"].splitlines() if line.strip()][-_KEPT_LINES:]
         return "\n".join([f"{what}. It said:", *lines] if lines else [f"{what}."])
 
     async def _listen(self, name: str, stream: asyncio.StreamReader | None) -> None:

@@ -34,16 +34,16 @@ class Output(io.BytesIO):
         if self._tell is not None:
             *lines, self._line = (self._line + piece).split(b"\n")
             for line in lines:
-                self._tell(_printable(line.decode(errors="replace")).strip())
+                self._tell(printable(line.decode(errors="replace")).strip())
         return super().write(piece)
 
 
 def last_lines(said: str) -> str:
     """The last of what a program said, for people."""
-    lines = [_printable(line).rstrip() for line in said[-_MAX_KEPT_CHARS:].splitlines() if line.strip()]
+    lines = [printable(line).rstrip() for line in said[-_MAX_KEPT_CHARS:].splitlines() if line.strip()]
     return "\n".join(lines[-_LAST_LINES:]) or "(nothing)"
 
 
-def _printable(line: str) -> str:
-    """Without what could steer a terminal: it comes from the VM."""
+def printable(line: str) -> str:
+    """Without what could steer a terminal: it comes from a VM, or from a sprite."""
     return "".join(character if character.isprintable() else " " for character in line)

@@ -13,6 +13,7 @@ from bridge.hosts.host import (
     HostError,
     HostState,
 )
+from bridge.hosts.output import printable
 from bridge.llm.ledger import Spend
 from bridge.relay.relay import Seen
 
@@ -103,7 +104,7 @@ def drawn(rows: Sequence[Row], now: float) -> str:
         (
             row.sprite,
             row.state,
-            row.version or "-",
+            printable(row.version or "-"),
             str(row.clients),
             _ago(row.last_seen_at, now),
             f"${row.today_usd:.2f}",
@@ -120,7 +121,7 @@ def drawn(rows: Sequence[Row], now: float) -> str:
     for number, row in enumerate(rows, start=1):
         unpriced = f"{row.unpriced} calls of unknown price" if row.unpriced else ""
         if notes := ", ".join(filter(None, (row.detail, unpriced))):
-            lines[number] += f"  ({notes})"
+            lines[number] += f"  ({' '.join(printable(notes).split())})"
     return "\n".join(lines)
 
 

@@ -21,14 +21,14 @@ from sprite.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from bridge.relay.sprite_connection import Reach
+    from bridge.relay.sprite_connection import Pace, Reach
     from bridge.relay.subscriber import Subscriber
 
 #: Reaching it, and 5,000 events at the pace of a slow phone.
 _SECONDS = 60.0
 
 
-async def caught_up(reach: Reach, member: Subscriber, welcome: AuthOk | None) -> int:
+async def caught_up(reach: Reach, member: Subscriber, welcome: AuthOk | None, pace: Pace) -> int:
     """The newest event that the member has by then. HostError, LinkError, OSError or TimeoutError.
 
     `welcome` is the link's: a sprite that is another one by now is a LinkError. What the member has got before an
@@ -36,7 +36,7 @@ async def caught_up(reach: Reach, member: Subscriber, welcome: AuthOk | None) ->
     """
     async with asyncio.timeout(_SECONDS):
         resume = _resume(member)
-        connection, now = await SpriteConnection.open(reach, lambda *_: None, resume)
+        connection, now = await SpriteConnection.open(reach, lambda *_: None, resume, pace)
         try:
             if welcome is None or now.epoch != welcome.epoch:
                 raise LinkError("The sprite has begun anew.")

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from bridge.hosts.host import HostError
-from bridge.relay.sprite_connection import LinkError, SpriteConnection
+from bridge.relay.sprite_connection import LinkError, Pace, SpriteConnection
 from bridge.tasks import owned_task
+from bridge.token_bucket import TokenBucket
 from sprite.protocol.frames import (
     ServerMessage,
     encode,
@@ -58,6 +59,10 @@ SILENT_SECONDS, ANSWER_SECONDS = 20.0, 10.0
 _WATCHES_A_SILENCE = 20
 #: A sprite sends its state right behind its welcome.
 STATE_SECONDS = 30.0
+
+
+#: A sprite that breaks off as often as it is reached must not fill the disk with lines about it.
+COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE = 1 / 60, 5.0
 
 
 class LinkDownError(Exception):
@@ -125,6 +130,8 @@ class Link:
         self._answer_seconds = answer_seconds
         self._state_seconds = state_seconds
         self._connection: SpriteConnection | None = None
+        self._pace = Pace()
+        self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
         self._attempts = 0
         self._down_since = time.monotonic()
         self._nudged = asyncio.Event()
@@ -186,7 +193,7 @@ class Link:
         self._attempts += 1
         self._report("connecting", "")
         async with asyncio.timeout(_REACH_SECONDS):
-            connection, welcome = await SpriteConnection.open(self._reach, self._report, self._resume())
+            connection, welcome = await SpriteConnection.open(self._reach, self._report, self._resume(), self._pace)
         since = time.monotonic()
         try:
             continues = self._position.welcome(welcome.epoch, welcome.last_seq)
@@ -247,7 +254,9 @@ class Link:
 
     async def _pause(self, error: Exception) -> None:
         """Waits before the next attempt: longer each time, less when somebody asks, without an end while all rest."""
-        log.info("no link to %s: %s", self._sprite, type(error).__name__)
+        if self._complaints.wait(1) == 0:
+            self._complaints.take(1)
+            log.info("no link to %s: %s", self._sprite, type(error).__name__)
         if self._listener.rests:
             self._nudged.clear()
             self._tell(LinkChange("ready", "Asleep. It wakes when you do something."))

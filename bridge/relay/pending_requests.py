@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _LONGEST_ID = 200
 #: The sprite works on 32 messages of one connection at once: some stay free for an interrupt and a person's word.
 _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
+#: With interrupts: one that is pressed again and again while no answer comes is held in memory, too.
+_MAX_IN_HASTE = 32
 #: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
 _MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
 
@@ -141,7 +143,8 @@ class PendingRequests:
             member.say(self._unavailable(), reply_to=message.id or None)
             return
         in_haste = isinstance(message.payload, Interrupt)
-        if not in_haste and (len(self._requests) >= _MAX_REQUESTS or member.waiting >= _MAX_REQUESTS_EACH):
+        most, most_each = (_MAX_IN_HASTE, _MAX_IN_HASTE) if in_haste else (_MAX_REQUESTS, _MAX_REQUESTS_EACH)
+        if len(self._requests) >= most or member.waiting >= most_each:
             member.say(Error("busy", "Too many questions at once; ask again in a moment."), reply_to=message.id or None)
             return
         wire_id = str(uuid.uuid4())

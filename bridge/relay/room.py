@@ -21,11 +21,13 @@ from bridge.hosts.host import (
     Report,
 )
 from bridge.relay.catch_up import caught_up
-from bridge.relay.link import Link, LinkChange
+from bridge.relay.link import COMPLAINTS_AT_ONCE, COMPLAINTS_PER_SECOND, Link, LinkChange
 from bridge.relay.mission_log import MissionLog
 from bridge.relay.pending_requests import PendingRequests
 from bridge.relay.replay_buffer import ReplayBuffer
-from bridge.relay.sprite_connection import LinkError
+from bridge.relay.sprite_connection import LinkError, Pace
+from bridge.relay.work_under_way import WorkUnderWay
+from bridge.token_bucket import TokenBucket
 from sprite.protocol.events import AgentEvent, Ending
 from sprite.protocol.frames import (
     ServerMessage,
@@ -86,6 +88,9 @@ class Room:
         self._sprite = sprite
         self._link = Link(sprite, self._reach, self)
         self._reaching = asyncio.Lock()
+        #: Of the connections that bring members up to date, all of them together.
+        self._pace = Pace()
+        self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
         self._buffer = ReplayBuffer()
         self._members: set[Subscriber] = set()
         self._live: set[Subscriber] = set()
@@ -95,10 +100,7 @@ class Room:
         #: A state that everybody gets is about to come; it counts how often the live stream began anew.
         self._sync_is_due = True
         self._generation = 0
-        #: The turns under way: a mission's, and beside it one that the agent began by itself.
-        self._running: set[str] = set()
-        #: When the sprite stops keeping its VM awake for work in the background.
-        self._held_until: float | None = None
+        self._work = WorkUnderWay()
         self._mission_log = MissionLog(sprite)
         self._active_at = time.monotonic()
         self._seen_at: float | None = None
@@ -196,8 +198,7 @@ class Room:
     def rests(self) -> bool:
         """Whether the room has been idle long enough, with nothing under way and nothing to deliver."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
-        is_held = self._held_until is not None and time.time() < self._held_until
-        return idle and not self._running and not is_held and self._requests.is_empty
+        return idle and not self._work.goes_on and self._requests.is_empty
 
     @property
     def awaits_state(self) -> bool:
@@ -237,7 +238,9 @@ class Room:
                 self._begin_anew(self._link.welcome)
             self._broadcast(message)
         elif isinstance(message.payload, _EVENTS):
-            self._note_work(message.payload)
+            self._work.heard(message.payload)
+            if isinstance(message.payload, Ending):
+                self._mission_log.ended(message.payload)
             self._broadcast(message)
 
     def _begin_anew(self, welcome: AuthOk) -> None:
@@ -253,9 +256,7 @@ class Room:
 
         What was said before may have been forgotten, so it is not replayed from here any more.
         """
-        running = [] if sync.running is None else [sync.running.mission_id]
-        self._running = {*running, *filter(None, [sync.session.running_mission_id])}
-        self._held_until = sync.session.held_until
+        self._work.state(sync)
         if self._sync_is_due:
             self._sync_is_due = False
         else:
@@ -278,16 +279,6 @@ class Room:
             self._buffer.add(message.seq, frame)
         for member in tuple(self._live):
             member.event(frame, message.seq)
-
-    def _note_work(self, payload: object) -> None:
-        if isinstance(payload, SessionUpdate):
-            self._held_until = payload.session.held_until
-        elif isinstance(payload, AgentEvent) and payload.mission_id is not None:
-            if isinstance(payload, Ending):
-                self._running.discard(payload.mission_id)
-                self._mission_log.ended(payload)
-            else:
-                self._running.add(payload.mission_id)
 
     # --- bringing members up to date ---
 
@@ -338,9 +329,11 @@ class Room:
             self._live.add(member)
             try:
                 async with self._slots:
-                    last_seq = await caught_up(self._reach, member, self._link.welcome)
+                    last_seq = await caught_up(self._reach, member, self._link.welcome, self._pace)
             except (HostError, LinkError, OSError, TimeoutError) as error:
-                log.info("catching up with %s: %s", self._sprite, type(error).__name__)
+                if self._complaints.wait(1) == 0:
+                    self._complaints.take(1)
+                    log.info("catching up with %s: %s", self._sprite, type(error).__name__)
                 last_seq = None
             except asyncio.CancelledError:
                 self._live.discard(member)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bridge.hosts.output import printable
 from bridge.token_bucket import TokenBucket
 from sprite.protocol.frames import (
     FatalPeerError,
@@ -55,7 +56,20 @@ _LATEST_TIMESTAMP = 2**53
 _FRAMES_A_TURN = 32
 _LONGEST_EPOCH = 200
 _LONGEST_VERSION = 40
-_MOST_LIMITS = 32
+_MOST_LIMITS, _LONGEST_LIMIT = 32, 40
+_LONGEST_WORDS = 300
+
+
+class Pace:
+    """How fast a sprite is read, over all connections to it: one that breaks off and comes again has no new burst."""
+
+    def __init__(self) -> None:
+        self._bytes = TokenBucket(_BYTES_PER_SECOND, _BYTES_BURST)
+        self._frames = TokenBucket(_FRAMES_PER_SECOND, _FRAMES_BURST)
+
+    def take(self, size: int) -> float:
+        """A frame of so many bytes came; seconds to wait before the next is read."""
+        return max(self._bytes.take(size), self._frames.take(1))
 
 
 class LinkError(Exception):
@@ -69,20 +83,21 @@ class LinkError(Exception):
 class SpriteConnection:
     """Made by `open`; `message` until it raises, then `close`."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, pace: Pace) -> None:
         self._channel = channel
         self._decoder = FrameDecoder(_MAX_FRAME_BYTES)
-        self._bytes = TokenBucket(_BYTES_PER_SECOND, _BYTES_BURST)
-        self._frames = TokenBucket(_FRAMES_PER_SECOND, _FRAMES_BURST)
+        self._pace = pace
         self._turn = 0
         #: When bytes came last, by the monotonic clock.
         self.heard_at = time.monotonic()
 
     @classmethod
-    async def open(cls, reach: Reach, report: Report, resume: Resume | None) -> tuple[SpriteConnection, AuthOk]:
+    async def open(
+        cls, reach: Reach, report: Report, resume: Resume | None, pace: Pace
+    ) -> tuple[SpriteConnection, AuthOk]:
         """Reaches the sprite and shakes hands. HostError, LinkError, OSError or TimeoutError."""
         reached = await reach(report)
-        connection = cls(reached.channel)
+        connection = cls(reached.channel, pace)
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 reached.channel.write(encode(Auth(token=reached.token, client="bridge", resume=resume)))
@@ -97,15 +112,17 @@ class SpriteConnection:
         welcome = (await self.message()).payload
         if isinstance(welcome, Error):
             raise LinkError(
-                f"The sprite does not let the bridge in: {welcome.message[:300]}",
+                f"The sprite does not let the bridge in: {printable(welcome.message[:_LONGEST_WORDS])}",
                 retryable=welcome.code != "unsupported_protocol",
             )
         if not isinstance(welcome, AuthOk) or welcome.protocol != PROTOCOL_VERSION:
             raise LinkError("What answers there is not a sprite that this bridge can talk to.")
         if len(welcome.epoch) > _LONGEST_EPOCH or not 0 <= welcome.last_seq <= _LARGEST_SEQ:
             raise LinkError("The sprite introduces itself in a way that makes no sense.")
-        limits = dict(list(welcome.limits.items())[:_MOST_LIMITS])
-        return msgspec.structs.replace(welcome, server_version=welcome.server_version[:_LONGEST_VERSION], limits=limits)
+        known = [(name, limit) for name, limit in welcome.limits.items() if len(name) <= _LONGEST_LIMIT]
+        # Operators see the version in a terminal.
+        version = printable(welcome.server_version[:_LONGEST_VERSION])
+        return msgspec.structs.replace(welcome, server_version=version, limits=dict(known[:_MOST_LIMITS]))
 
     async def message(self) -> ServerMessage:
         """The next message; what this bridge does not know is passed over. LinkError or OSError at the end."""
@@ -119,7 +136,7 @@ class SpriteConnection:
                 self._decoder.feed(data)
                 continue
             self._turn = (self._turn + 1) % _FRAMES_A_TURN
-            pause = max(self._bytes.take(len(frame)), self._frames.take(1))
+            pause = self._pace.take(len(frame))
             if pause or not self._turn:
                 await asyncio.sleep(pause)
             try:

@@ -565,6 +565,40 @@ async def test_a_sprite_that_floods_is_read_slower_and_its_pages_get_everything(
         assert page.seqs() == list(range(11, 3011))
 
 
+async def test_what_a_sprite_says_of_itself_steers_no_terminal() -> None:
+    """Operators read its version in `status`, people its refusal in `chat`."""
+    steering = "1.0\x1b]0;pwned\x07\r\u202e"
+    async with playing() as scene, scene.stage.page() as page:
+        refusing = await scene.sprite.visitor()
+        await refusing.receive("auth")
+        await refusing.send(Error("unauthorized", steering))
+        assert (await page.link("unavailable"))["detail"].endswith("1.0 ]0;pwned   ")
+        await (await scene.sprite.visitor()).welcome(last_seq=10, sync=state_sync(), version=steering)
+        await page.receive("state_sync")
+        (seen,) = scene.stage.relay.snapshot()
+        assert seen.version == "1.0 ]0;pwned   "
+
+
+async def test_interrupts_that_a_sprite_never_answers_are_bounded() -> None:
+    async with playing() as scene, scene.first_page() as page:
+        ids = [await page.send("interrupt", {}) for _ in range(40)]
+        answers = [await page.reply(message_id) for message_id in ids[32:]]
+        assert {answer["payload"]["code"] for answer in answers} == {"busy"}
+
+
+async def test_a_sprite_that_breaks_off_again_and_again_has_few_lines_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with playing() as scene, scene.stage.page() as page:
+        for _ in range(9):
+            (await scene.sprite.visitor()).cut()
+            await page.send("heartbeat")
+        await (await scene.sprite.visitor()).welcome(last_seq=10, sync=state_sync())
+        await page.receive("state_sync")
+    assert sum("no link" in record.getMessage() for record in caplog.records) <= 6
+
+
 # The end
 
 

@@ -1,0 +1,45 @@
+"""What a sprite may say as it likes: what the bridge keeps of it is bounded, and shows no operator more than words."""
+
+from __future__ import annotations
+
+from bridge.operating.status import Row, drawn
+from bridge.relay.sprite_connection import Pace
+from bridge.relay.work_under_way import WorkUnderWay
+from sprite.protocol.events import Complete, Started, WholeText
+from tests.chat_stand_in import state_sync
+
+
+def test_missions_without_end_are_not_all_kept() -> None:
+    work = WorkUnderWay()
+    for number in range(10_000):
+        work.heard(Started(f"m{number}"))
+        work.heard(WholeText("x" * 100_000 + str(number), ""))
+    assert work.goes_on
+    assert sum(map(len, work.turns)) < 10_000
+    work.state(state_sync())
+    assert not work.goes_on
+
+
+def test_a_turn_keeps_a_room_awake_until_it_ends() -> None:
+    work = WorkUnderWay()
+    work.heard(WholeText("m1", "Hello"))
+    assert work.goes_on
+    work.heard(Complete("m1", text="", usage=None, cost_usd=None, duration_ms=0))
+    assert not work.goes_on
+
+
+def test_a_sprite_that_comes_again_has_no_new_burst() -> None:
+    """The link to it hands one pace to all its connections."""
+    pace = Pace()
+    assert pace.take(1024) == 0
+    for _ in range(32):
+        pace.take(2**20)
+    assert pace.take(1024) > 0
+
+
+def test_the_operators_table_shows_what_a_sprite_says_as_words_of_one_line() -> None:
+    steering = "1.0\x1b[2J\x9b\r\n\u202eforged"
+    row = Row("ada", "running", steering, "ready", steering, 1, None, 0.0, 0.0, 0.0, 0)
+    table = drawn([row], now=0.0)
+    assert len(table.splitlines()) == 2
+    assert all(line.isprintable() for line in table.splitlines())
