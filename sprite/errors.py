@@ -6,6 +6,14 @@ class is its default message, so that no error is ever silent about what to do.
 
 from __future__ import annotations
 
+import errno
+import os
+
+#: What the system says where it has no descriptor, no process or no memory left: true now, and perhaps not in a moment.
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+#: A library that cannot be loaded says so in words alone.
+_NO_DESCRIPTOR = os.strerror(errno.EMFILE)
+
 
 class SpriteError(Exception):
     """Something went wrong in the sprite."""
@@ -59,6 +67,12 @@ class StorageError(SpriteError):
     code = "storage"
 
 
+class ShortageError(SpriteError):
+    """This computer has no room for more open files or processes at the moment. Nothing is lost; try again soon."""
+
+    code = "shortage"
+
+
 class ModelError(SpriteError):
     """The model could not be reached or refused the call."""
 
@@ -80,3 +94,14 @@ class AgentError(SpriteError):
     """The agent's process could not be started or has died."""
 
     code = "agent"
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether the machine ran short of something, by the error itself or by what it was raised for."""
+    while error is not None:
+        if isinstance(error, ShortageError) or (isinstance(error, OSError) and error.errno in _SHORTAGES):
+            return True
+        if isinstance(error, ImportError) and _NO_DESCRIPTOR in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sprite.agent.turn_result import TurnResult
 from sprite.database.transcript import Observation, Outcome
 from sprite.database.workspace import ChatAdded, Effect, MissionMoved
-from sprite.errors import SpriteError
+from sprite.errors import ShortageError, SpriteError, is_shortage
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
 from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 
@@ -26,6 +26,8 @@ _STATUS: dict[Outcome, MissionStatus] = {
 
 def failed(mission_id: str, error: Exception) -> Failed:
     """The end of a mission that an error ended; a fault of ours is told without its words."""
+    if is_shortage(error):
+        error = ShortageError()
     code = error.code if isinstance(error, SpriteError) else "internal"
     message = str(error) if isinstance(error, SpriteError) else "Something went wrong inside the sprite; see its log."
     return Failed(mission_id, code, message, retryable=True)

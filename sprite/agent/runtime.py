@@ -24,7 +24,7 @@ from sprite.agent.turn_result import TurnResult
 from sprite.agent.used_tools import used_tools
 from sprite.database.transcript import Outcome, TranscriptDB
 from sprite.database.workspace import Effect, MissionMoved, StoredMission, WorkspaceDB
-from sprite.errors import PeerError, SpriteError, StorageError
+from sprite.errors import PeerError, SpriteError, StorageError, is_shortage
 from sprite.feed import Feed
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.processor import ObservationProcessor
@@ -275,7 +275,7 @@ class AgentRuntime:
             outcome, event = await turn.play()
         except Exception as error:
             # Whatever went wrong, the mission has to end, and the next one has to run.
-            if not isinstance(error, SpriteError):
+            if not isinstance(error, SpriteError) and not is_shortage(error):
                 log.exception("a mission failed unexpectedly")
             outcome, event = "error", failed(mission.id, error)
         observation = await self._recorder.close_mission(outcome, event.message if isinstance(event, Failed) else "")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sprite.boundary.plan import bundled_cli, plan_of
 from sprite.config import Settings
+from sprite.errors import is_shortage
 
 CELL = Path(__file__).with_name("cell.py")
 PROBE_SECONDS = 20.0
@@ -42,6 +43,9 @@ def find_boundary(settings: Settings) -> Boundary:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        if is_shortage(error):
+            # That nothing could be tried now says nothing about the machine.
+            raise
         return _none(str(error))
     if _HELD not in found.stdout.split():
         return _none(" ".join(found.stderr.split())[:300] or "the folder could still be seen")

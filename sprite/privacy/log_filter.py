@@ -19,6 +19,15 @@ class DiscreetFilter(logging.Filter):
         except (TypeError, ValueError, KeyError):
             # The arguments do not fit the format; logging would print them as they are.
             message = f"{record.msg} {record.args!r}"
+        try:
+            self._rewrite(record, message)
+        except Exception as error:  # noqa: BLE001 - from here it would end the event loop, whose errors are logged
+            # Without the rules (they are files) nobody can say what may be written down.
+            record.msg, record.args = f"(a line that could not be checked for secrets: {type(error).__name__})", None
+            record.exc_info = record.exc_text = record.stack_info = None
+        return True
+
+    def _rewrite(self, record: logging.LogRecord, message: str) -> None:
         record.msg, record.args = discreet(message), None
         if record.exc_info and not record.exc_text:
             # Every formatter prints what is cached here.
@@ -27,4 +36,3 @@ class DiscreetFilter(logging.Filter):
             record.exc_text = discreet(record.exc_text)
         if record.stack_info:
             record.stack_info = discreet(record.stack_info)
-        return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import resource
 from io import StringIO
 
 import pytest
@@ -24,6 +25,7 @@ from sprite.privacy.redaction import (
     redact,
     without_private,
 )
+from sprite.privacy.secret_places import places
 from tests.fake_secrets import ALL_FORMATS, TOKENS, TWENTY, fake_secrets, leaks, password
 from tests.harmless_strings import BACKTRACKING_BAIT, WRITTEN, harmless_strings
 
@@ -210,3 +212,17 @@ def test_log_lines_and_tracebacks_are_written_without_secrets() -> None:
     assert "my salary" not in written
     assert "ValueError: invalid literal for int() with base 10: 'api_key=[redacted:anthropic-api-key]'" in written
     assert written.count("\n") > 6
+
+
+def test_a_line_that_cannot_be_checked_is_withheld_and_raises_nothing() -> None:
+    """The rules are files: without a descriptor left they cannot be read, and an event loop logs its errors."""
+    record = logging.LogRecord("x", logging.ERROR, __file__, 1, "calling with %s", (_key(),), None, sinfo=_key())
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    places.cache_clear()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert DiscreetFilter().filter(record)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert record.getMessage() == "(a line that could not be checked for secrets: OSError)"
+    assert record.stack_info is None
