@@ -197,7 +197,7 @@ async def serve_proxy(upstream: str) -> None:
             app = web.Application(middlewares=[edge.middleware()])
             app.on_response_prepare.append(edge.add_headers)
             app.add_routes(proxy.routes())
-            async with served(app, listener):
+            async with served(app, listener, asyncio.Event().set):
                 print(f"http://127.0.0.1:{port} {await tokens.rotate('bench')}", flush=True)
                 await asyncio.to_thread(sys.stdin.read)
         (spend,) = await ledger.spend()

@@ -18,6 +18,7 @@ from bridge import data_folder
 from bridge.config import Settings
 from bridge.database import open_database
 from bridge.door.edge import Edge
+from bridge.door.lobby import Lobby
 from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.door.routes import Readiness, Routes
@@ -124,16 +125,19 @@ async def running(
             give_way,
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
-        application = web.Application(middlewares=[edge.middleware()], client_max_size=MAX_BODY_BYTES)
-        application.on_response_prepare.append(edge.add_headers)
+        lobby = Lobby()
+        application = web.Application(
+            middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
+        )
+        application.on_response_prepare.extend((lobby.note, edge.add_headers))
         application.add_routes([*proxy.routes(), *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
-        await stack.enter_async_context(served(application, listener))
+        await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
         control_socket = stack.enter_context(control.listening_socket(settings.run))
-        await stack.enter_async_context(served(api.application(), control_socket))
+        await stack.enter_async_context(served(api.application(), control_socket, on_death))
         stack.push_async_callback(visitors.end_all)
 
         readiness.is_ready = True

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 
 from aiohttp import web
 
+from bridge.arrivals import accept_for_ever
+from bridge.door.lobby import Counted, Lobby
 from bridge.errors import OperatorError
+from bridge.tasks import owned_task
 
 _BACKLOG = 1024
 #: A request's head has to have arrived by then, and an idle connection is closed.
@@ -24,9 +28,14 @@ _WANTED_FILES = 65536
 
 @asynccontextmanager
 async def served(
-    application: web.Application, listener: socket.socket, *, idle_seconds: float = _IDLE_SECONDS
+    application: web.Application,
+    listener: socket.socket,
+    on_death: Callable[[], None],
+    *,
+    lobby: Lobby | None = None,
+    idle_seconds: float = _IDLE_SECONDS,
 ) -> AsyncIterator[None]:
-    """Serves the application while the block runs."""
+    """Serves the application while the block runs. Where strangers can connect, it needs a `lobby`."""
     runner = web.AppRunner(
         application,
         access_log=None,
@@ -37,9 +46,28 @@ async def served(
         handler_cancellation=True,
     )
     await runner.setup()
+    server = runner.server
+    assert server is not None  # noqa: S101 - it is set up
+
+    def protocol() -> asyncio.Protocol:
+        return server() if lobby is None else Counted(server(), lobby)
+
+    async def take(connection: socket.socket) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(protocol, connection)
+
+    def make_room() -> None:
+        if lobby is not None:
+            lobby.make_room()
+
+    def died() -> None:
+        # Who connects now is refused at once, and does not wait in a queue that nobody looks at.
+        listener.close()
+        on_death()
+
     try:
-        await web.SockSite(runner, listener, backlog=_BACKLOG).start()
-        yield
+        listener.listen(_BACKLOG)
+        async with owned_task(accept_for_ever(listener, take, make_room), name="accept", on_death=died):
+            yield
     finally:
         await runner.cleanup()
 

@@ -29,13 +29,14 @@ from sprite.awake import kept_awake
 from sprite.boundary.sandbox import find_boundary
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
+from sprite.clients.listening import Port, listening
 from sprite.clients.uploads import Uploads
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
-from sprite.errors import AgentError, DatabaseUnusableError, OperatorError
+from sprite.errors import AgentError, DatabaseUnusableError, ShortageError, is_shortage
 from sprite.feed import Feed
 from sprite.folders import make_folders
 from sprite.memory.agent_watch import AgentWatch
@@ -49,20 +50,15 @@ from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.view import MemoryView, learning_row
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
-from sprite.protocol.frames import encode
 from sprite.protocol.messages import (
-    Error,
     MemoryUpdate,
 )
-from sprite.tasks import TaskSet, owned_task
+from sprite.tasks import owned_task
 
 if TYPE_CHECKING:
     from sprite.agent.equipment import Agent
 
 log = logging.getLogger(__name__)
-
-#: Connections at once; a bridge needs one, a person's tools a few. Each may hold an outbox of some MiB.
-MAX_CONNECTIONS = 256
 
 
 async def serve(settings: Settings, on_listening: Callable[[str, int], None], stop: asyncio.Event) -> None:
@@ -126,10 +122,15 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
         )
 
-        listener = await stack.enter_async_context(_listening(settings, token, feed, gateway, runtime.expect_mission))
-        host, port = listener.sockets[0].getsockname()[:2]
-        stack.enter_context(_address_file(settings.address_file, f"{host}:{port}"))
-        on_listening(host, port)
+        # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for
+        # reading them.
+        await asyncio.to_thread(prepare)
+        port = await stack.enter_async_context(
+            _listening(settings, token, feed, gateway, runtime.expect_mission, stop.set)
+        )
+        host, number = port.address
+        stack.enter_context(_address_file(settings.address_file, f"{host}:{number}"))
+        on_listening(host, number)
         # Beside the listener: the SDKs take a second to import, and clients should not wait for that.
         await stack.enter_async_context(agent.loading(stop.set))
         await stack.enter_async_context(
@@ -144,7 +145,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stop.wait()
         log.info("stopping: the turn is stored and memory is flushed")
         # No new clients; those connected still hear how it ends.
-        listener.close()
+        await port.close()
 
 
 def _token(path: Path) -> str:
@@ -184,8 +185,8 @@ class _LateAgent:
     def __init__(self, settings: Settings, make: Callable[..., Agent]) -> None:
         self._settings = settings
         self._make = make
-        self._task: asyncio.Task[Agent | None] | None = None
         self._wanted = asyncio.Event()
+        self._attempt: asyncio.Future[Agent] = asyncio.get_running_loop().create_future()
         self._is_over = False
 
     @asynccontextmanager
@@ -193,9 +194,7 @@ class _LateAgent:
         """Imports in the block; when that ends, an import under way is waited for (a thread cannot be stopped)."""
         if self._settings.spare_seconds:
             self._wanted.set()
-        async with owned_task(
-            self._load(), name="agent import", on_death=on_death, finish=self._end, may_return=True
-        ) as self._task:
+        async with owned_task(self._load(), name="agent import", on_death=on_death, finish=self._end, may_return=True):
             yield
 
     def _end(self) -> None:
@@ -203,24 +202,44 @@ class _LateAgent:
         self._wanted.set()
 
     async def ready(self) -> Agent:
-        """The agent, once it is imported. AgentError if it cannot be: the sprite stops for that."""
-        self._wanted.set()
-        if self._task is not None:
-            await asyncio.wait({self._task})
-            if not self._task.cancelled() and self._task.exception() is None and (agent := self._task.result()):
-                return agent
-        raise AgentError("The agent cannot be loaded; the sprite's log says why.")
+        """The agent, once it is imported. AgentError if it cannot be: the sprite stops for that.
 
-    async def _load(self) -> Agent | None:
-        await self._wanted.wait()
-        if self._is_over:
-            return None
-        module = await asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
-        # Nor should the first turn wait for the rules by which secrets are known.
-        await asyncio.to_thread(prepare)
-        boundary = await asyncio.to_thread(find_boundary, self._settings)
+        ShortageError where the machine has no room for it now; the next wish tries again.
+        """
+        self._wanted.set()
+        return await asyncio.shield(self._attempt)
+
+    async def _load(self) -> None:
+        try:
+            while not self._attempt.done():
+                await self._wanted.wait()
+                if self._is_over:
+                    return
+                await self._try()
+        finally:
+            self._fail(AgentError("The agent cannot be loaded; the sprite's log says why."))
+
+    async def _try(self) -> None:
+        try:
+            module = await asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
+            boundary = await asyncio.to_thread(find_boundary, self._settings)
+        except Exception as error:
+            if not is_shortage(error):
+                raise
+            log.warning("the agent cannot be loaded now: %s", error)
+            self._wanted.clear()
+            failed, self._attempt = self._attempt, asyncio.get_running_loop().create_future()
+            failed.set_exception(ShortageError())
+            # Nobody may wait for it, where it was loaded ahead.
+            failed.exception()
+            return
         log.log(logging.INFO if boundary.holds else logging.WARNING, "the agent's sandbox: %s", boundary.words)
-        return self._make(module, boundary)
+        self._attempt.set_result(self._make(module, boundary))
+
+    def _fail(self, error: AgentError) -> None:
+        if not self._attempt.done():
+            self._attempt.set_exception(error)
+            self._attempt.exception()
 
 
 class _Announcer:
@@ -276,39 +295,31 @@ class _Announcer:
 
 @asynccontextmanager
 async def _listening(
-    settings: Settings, token: str, feed: Feed, gateway: Gateway, on_welcome: Callable[[], None]
-) -> AsyncIterator[asyncio.Server]:
-    connections = TaskSet()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(connections) >= MAX_CONNECTIONS:
-            writer.write(encode(Error("too_many_connections", "Too many clients are connected; try again later.")))
-            writer.close()
-            return
-        connection = Connection(
+    settings: Settings,
+    token: str,
+    feed: Feed,
+    gateway: Gateway,
+    on_welcome: Callable[[], None],
+    on_death: Callable[[], None],
+) -> AsyncIterator[Port]:
+    def make(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_known: Callable[[], None]) -> Connection:
+        return Connection(
             reader,
             writer,
             token=token,
             feed=feed,
             snapshot=gateway.snapshot,
             handle=gateway.handle,
+            on_known=on_known,
             on_welcome=on_welcome,
         )
-        connections.start(connection.serve(), "connection")
 
-    try:
-        server = await asyncio.start_server(accept, settings.host, settings.port, backlog=MAX_CONNECTIONS)
-    except OSError as error:
-        raise OperatorError(
-            f"Cannot listen on {settings.host}:{settings.port} ({error.strerror}). "
-            "Choose another --port; 0 takes a free one."
-        ) from error
-    try:
-        yield server
-    finally:
-        server.close()
-        await feed.drain()
-        await connections.close()
+    async with listening(settings.host, settings.port, make, on_death) as port:
+        try:
+            yield port
+        finally:
+            await port.close()
+            await feed.drain()
 
 
 @contextlib.contextmanager

@@ -189,13 +189,15 @@ async def running_bridge(
     host: str = "127.0.0.1",
     port: int = 0,
     program: Sequence[str] = ("bridge",),
+    within: Sequence[str] = (),
     **environment: str,
 ) -> AsyncIterator[BridgeProcess]:
     """A bridge that accepts connections; stopped, or killed if need be, at the end.
 
     `arguments` are further flags, `environment` further variables. Agents may act without asking (`--permissions
     bypass`) unless flags say otherwise; stderr goes to `data/../bridge-stderr.log`, the sprites' home is beside it.
-    `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way.
+    `program` is what `python -m` runs: the bridge itself, or what runs it in a test's way. `within` is a command that
+    becomes the bridge.
     """
     data.parent.mkdir(parents=True, exist_ok=True)
     home = data.parent / "home"
@@ -205,7 +207,7 @@ async def running_bridge(
         arguments = (*arguments, "--permissions", "bypass")
     with stderr.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            *(*within, sys.executable),
             *("-m", *program, "serve", "--host", host, "--port", str(port), "--data", str(data), *arguments),
             cwd=ROOT,
             env=bridge_environment(**{"HOME": str(home), "IS_SANDBOX": "1", **environment}),

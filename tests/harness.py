@@ -22,6 +22,11 @@ PATIENCE = 120.0
 Message = dict[str, Any]
 
 
+def allowed_files(count: int) -> Sequence[str]:
+    """A command (see `within`) that lets what it becomes have so many descriptors, and no more."""
+    return ("sh", "-c", f'ulimit -n {count}; exec "$@"', "sh")
+
+
 class Client:
     """A client of the sprite's TCP port that keeps everything it has received."""
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from sprite import __version__
-from sprite.errors import FatalPeerError, PeerError, SpriteError
+from sprite.errors import FatalPeerError, PeerError, ShortageError, SpriteError, is_shortage
 from sprite.feed import Feed
 from sprite.privacy.redaction import discreet
 from sprite.protocol.frames import (
@@ -69,6 +69,7 @@ class Connection:
         feed: Feed,
         snapshot: Snapshot,
         handle: Handle,
+        on_known: Callable[[], None],
         on_welcome: Callable[[], None],
     ) -> None:
         self._reader = reader
@@ -77,6 +78,7 @@ class Connection:
         self._feed = feed
         self._snapshot = snapshot
         self._handle = handle
+        self._on_known = on_known
         self._on_welcome = on_welcome
         self._decoder = FrameDecoder(MAX_AUTH_FRAME_BYTES)
         self._outbox = Outbox(MAX_OUTBOX_BYTES, self._cut_off)
@@ -114,6 +116,9 @@ class Connection:
             return True
         except (ConnectionError, TimeoutError):
             log.debug("a client is gone")
+        except Exception as error:  # noqa: BLE001 - where the state cannot be read, its client hears why
+            self.send(_refusal(error, "the handshake"))
+            return True
         finally:
             self._unsubscribe()
             await self._working.close()
@@ -162,14 +167,8 @@ class Connection:
     async def _work(self, message: ClientMessage) -> None:
         try:
             await self._handle(self, message)
-        except SpriteError as error:
-            self.send(Error(error.code, str(error)), reply_to=message.id or None)
-        except Exception:
-            # One message that we cannot handle must not end the connection; it is ours, so it is logged whole.
-            log.exception("handling %s failed", message.type)
-            self.send(
-                Error("internal", "Something went wrong inside the sprite; see its log."), reply_to=message.id or None
-            )
+        except Exception as error:  # noqa: BLE001 - one message that we cannot handle must not end the connection
+            self.send(_refusal(error, message.type), reply_to=message.id or None)
 
     # --- handshake ---
 
@@ -182,6 +181,7 @@ class Connection:
         expected, given = self._token.encode(), auth.token.encode("utf-8", "replace")
         if not hmac.compare_digest(expected, given):
             raise FatalPeerError("The token is wrong.", code="unauthorized")
+        self._on_known()
         if auth.protocol != PROTOCOL_VERSION:
             raise FatalPeerError(
                 f"This sprite speaks protocol {PROTOCOL_VERSION}, not {auth.protocol}.", code="unsupported_protocol"
@@ -305,3 +305,13 @@ class Connection:
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self._writer.wait_closed()
+
+
+def _refusal(error: Exception, what: str) -> Error:
+    """What a client is told of an error; a fault of ours is logged whole, and told without its words."""
+    if is_shortage(error):
+        error = ShortageError()
+    if isinstance(error, SpriteError):
+        return Error(error.code, str(error))
+    log.error("handling %s failed", what, exc_info=error)
+    return Error("internal", "Something went wrong inside the sprite; see its log.")

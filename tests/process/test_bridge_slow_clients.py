@@ -41,7 +41,7 @@ async def listening(tmp_path: Path) -> AsyncIterator[socket.socket]:
             edge = Edge(doorkeeper, Metrics(), is_secure=False, body_seconds=MOMENT)
             application = web.Application(middlewares=[edge.middleware()])
             application.add_routes([web.post("/reads", reads), web.get("/fails", fails)])
-            async with served(application, listener, idle_seconds=MOMENT):
+            async with served(application, listener, asyncio.Event().set, idle_seconds=MOMENT):
                 yield listener
 
 

@@ -34,7 +34,6 @@ from sprite.protocol.shapes import (
     Block,
     Card,
 )
-from sprite.server import MAX_CONNECTIONS
 from tests.chat_stand_in import state_sync
 from tests.harness import PATIENCE, Client, Message, SpriteProcess, running_sprite
 from tests.memory_stores import SESSION, call, open_stores
@@ -344,25 +343,6 @@ async def test_a_hundred_clients_are_served_at_once(sprite: SpriteProcess) -> No
             "canvas_interaction", {"action": "move_card", "card_id": "card-7", "position": {"x": 1, "y": 1}}
         )
         await asyncio.gather(*(c.until(lambda m: m["type"] == "canvas_update") for c in clients))
-
-
-async def test_a_client_too_many_is_told_so(sprite: SpriteProcess) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        crowd = [await stack.enter_async_context(sprite.raw()) for _ in range(MAX_CONNECTIONS + 1)]
-        refused_ones = [await last_words(client) for client in crowd[MAX_CONNECTIONS:]]
-        assert [words["code"] for words in refused_ones] == ["too_many_connections"]
-    async with asyncio.timeout(PATIENCE):
-        while not await _let_in(sprite):  # the server learns bit by bit that the crowd has left
-            pass
-
-
-async def _let_in(sprite: SpriteProcess) -> bool:
-    try:
-        async with sprite.client() as client:
-            await still_answers(client)
-    except (ConnectionError, AssertionError):
-        return False
-    return True
 
 
 async def test_clients_that_come_and_go_leave_nothing_behind(sprite: SpriteProcess, client: Client) -> None:
@@ -759,7 +739,14 @@ async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterat
             assert task is not None
             served[str(len(served))] = task
             await Connection(
-                reader, writer, token="t", feed=feed, snapshot=snapshot, handle=handle, on_welcome=lambda: None
+                reader,
+                writer,
+                token="t",
+                feed=feed,
+                snapshot=snapshot,
+                handle=handle,
+                on_known=lambda: None,
+                on_welcome=lambda: None,
             ).serve()
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)

@@ -196,7 +196,7 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("sprite",), ("bridge", "tests"), ()),
         (("bridge",), ("sprite",), ("sprite.protocol", "sprite.prices")),
         (("bridge",), ("tests",), ()),
-        (("sprite.tasks", "bridge.tasks"), ("sprite", "bridge"), ()),
+        (("sprite.tasks", "bridge.tasks", "sprite.arrivals", "bridge.arrivals"), ("sprite", "bridge"), ()),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
         (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks", "bridge.tasks")),
         (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts", "bridge.token_bucket", "bridge.tasks")),

@@ -1,0 +1,113 @@
+"""The public port's connections: strangers' and those of people and sprites that are known.
+
+A connection is known from its first request on that was somebody's; until then it may have to give way (see arrivals).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from bridge.arrivals import Arrivals, room
+from bridge.observing.request_keys import PERSON, SPRITE
+
+#: What one bridge can serve; a machine that allows fewer descriptors has fewer.
+_MOST_CONNECTIONS = 32768
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 61\r\n"
+    b"Content-Type: text/plain\r\n\r\nToo many connections are open at once; try again in a moment."
+)
+
+
+class Lobby:
+    """Give the application its `middleware`, and `note` as an `on_response_prepare` signal."""
+
+    def __init__(self) -> None:
+        self._answering: set[asyncio.BaseTransport] = set()
+        self._arrivals: Arrivals[asyncio.BaseTransport] = Arrivals(*room(_MOST_CONNECTIONS), self._is_answered)
+
+    def _is_answered(self, transport: asyncio.BaseTransport) -> bool:
+        return transport in self._answering
+
+    def entered(self, transport: asyncio.Transport) -> None:
+        """A connection has come: the one that has to give way to it is closed."""
+        gone = self._arrivals.enter(transport)
+        if gone is transport:
+            transport.write(_FULL)
+            transport.close()
+        elif isinstance(gone, asyncio.Transport):
+            gone.abort()
+
+    def left(self, transport: asyncio.BaseTransport) -> None:
+        """It has ended."""
+        self._arrivals.leave(transport)
+
+    def make_room(self) -> None:
+        """Closes a stranger's connection, if there is one: its descriptor is needed."""
+        gone = self._arrivals.give_way()
+        if isinstance(gone, asyncio.Transport):
+            gone.abort()
+
+    def middleware(self) -> Middleware:
+        """Knows for each connection whether a request is being answered, and whose it was."""
+
+        @web.middleware
+        async def around(
+            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        ) -> web.StreamResponse:
+            transport = request.transport
+            if transport is None:
+                return await handler(request)
+            self._answering.add(transport)
+            try:
+                return await handler(request)
+            finally:
+                self._answering.discard(transport)
+
+        return around
+
+    async def note(self, request: web.Request, _response: web.StreamResponse) -> None:
+        """An answer begins: by now it is known whose request it is."""
+        if request.transport is not None and (PERSON in request or SPRITE in request):
+            self._arrivals.welcome(request.transport)
+
+
+class Counted(asyncio.Protocol):
+    """A protocol whose connection is counted in the lobby while it lasts."""
+
+    def __init__(self, protocol: asyncio.Protocol, lobby: Lobby) -> None:
+        self._protocol = protocol
+        self._lobby = lobby
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a TCP connection has one
+        self._transport = transport
+        self._protocol.connection_made(transport)
+        self._lobby.entered(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """See asyncio."""
+        return self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        """See asyncio."""
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """See asyncio."""
+        self._protocol.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See asyncio."""
+        if self._transport is not None:
+            self._lobby.left(self._transport)
+        self._protocol.connection_lost(error)

@@ -1,0 +1,103 @@
+"""Hundreds of strangers at a sprite that may open few files, and a sprite that has none left for its agent."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from bridge.offline.model import OfflineModel
+from tests.harness import Client, Message, SpriteProcess, allowed_files, observations, running_sprite
+from tests.inspection import chat
+
+DESCRIPTORS = 120
+STRANGERS = 300
+#: Half of the descriptors are for connections.
+CLIENTS = DESCRIPTORS // 2
+
+
+@asynccontextmanager
+async def crowd(sprite: SpriteProcess, count: int) -> AsyncIterator[list[Client]]:
+    """So many connections that say nothing, or half a word."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(sprite.raw()) for _ in range(count)]
+        for client in clients[::2]:
+            client.writer.write(b'{"type": "auth", ')
+        yield clients
+
+
+@contextmanager
+def no_descriptors(sprite: SpriteProcess) -> Iterator[None]:
+    """The sprite can open nothing while the block runs; what it has open stays."""
+    pid = sprite.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+async def test_a_crowd_of_silent_strangers_keeps_no_owner_out(model: OfflineModel, workspace: Path) -> None:
+    async with running_sprite(workspace, model.url, within=allowed_files(DESCRIPTORS)) as sprite:
+        async with sprite.client() as first, crowd(sprite, STRANGERS) as strangers:
+            async with sprite.client() as owner:
+                await chat(owner, "Hello")
+            assert (await first.ask("system", {"action": "status"}))["type"] == "status"
+            told = await strangers[1].next()
+            assert told is None or told["payload"]["code"] == "too_many_connections"
+        log = (workspace.parent / "stderr.log").read_text()
+    assert "Traceback" not in log
+    assert len(log) < 20_000, log[-2000:]
+
+
+async def test_a_client_too_many_is_told_so_and_gets_in_when_another_has_left(workspace: Path) -> None:
+    async with (
+        running_sprite(workspace, None, within=allowed_files(DESCRIPTORS)) as sprite,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        clients = [await stack.enter_async_context(sprite.client()) for _ in range(CLIENTS)]
+        async with sprite.raw() as late:
+            told = await late.next()
+            assert told is not None
+            assert told["payload"]["code"] == "too_many_connections"
+            assert await late.next() is None
+        await clients[0].close()
+        while not await _let_in(sprite):  # the server learns bit by bit that it has left
+            pass
+
+
+async def _let_in(sprite: SpriteProcess) -> bool:
+    try:
+        async with sprite.client() as client:
+            return bool((await client.ask("system", {"action": "status"}))["type"] == "status")
+    except (ConnectionError, AssertionError):
+        return False
+
+
+async def test_a_mission_without_a_descriptor_left_ends_in_words_and_the_next_one_runs(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.until(lambda m: m["type"] == "state_sync")
+        with no_descriptors(sprite):
+            ends = [await client.mission(text) for text in ("Hello", "Hello?")]
+            asked = await client.ask("memory", {"op": "file", "name": "user.md"})
+        for told in (*ends, asked["payload"]):
+            assert_a_shortage(told)
+        assert all(end["retryable"] for end in ends)
+        await chat(client, "Hello again")
+        assert [o["outcome"] for o in observations(workspace)][-1] == "complete"
+        # And with an agent that runs already.
+        with no_descriptors(sprite):
+            end = await client.mission("And again")
+        assert end["event"] == "complete" or end["code"] == "shortage"
+        await chat(client, "Once more")
+
+
+def assert_a_shortage(told: Message) -> None:
+    assert told["code"] == "shortage"
+    assert "open files" in told["message"]
+    assert "Errno" not in told["message"]

@@ -1,0 +1,49 @@
+"""Who gives way when there are too many connections, and how often a machine without descriptors is said."""
+
+from __future__ import annotations
+
+from sprite.arrivals import Arrivals, room
+from tests.harness import ROOT
+
+
+def test_both_programs_have_the_same_file() -> None:
+    assert (ROOT / "sprite/arrivals.py").read_bytes() == (ROOT / "bridge/arrivals.py").read_bytes()
+
+
+def test_the_oldest_stranger_gives_way_to_the_next_and_known_ones_to_nobody() -> None:
+    arrivals: Arrivals[str] = Arrivals(most=10, most_strangers=3)
+    assert [arrivals.enter(name) for name in "abc"] == [None] * 3
+    arrivals.welcome("b")
+    assert arrivals.enter("d") is None
+    assert [arrivals.enter(name) for name in "efg"] == ["a", "c", "d"]
+    # One that was sent away does not come in by a word that it said before.
+    arrivals.welcome("a")
+    assert [arrivals.enter(name) for name in "hij"] == ["e", "f", "g"]
+
+
+def test_a_stranger_who_is_being_answered_gives_way_last() -> None:
+    busy = {"a", "c"}
+    arrivals: Arrivals[str] = Arrivals(10, 3, busy.__contains__)
+    assert [arrivals.enter(name) for name in "abcd"] == [None, None, None, "b"]
+    busy.add("d")
+    assert arrivals.enter("e") == "a"
+
+
+def test_where_all_are_known_the_next_is_refused_until_one_leaves() -> None:
+    arrivals: Arrivals[str] = Arrivals(most=3, most_strangers=2)
+    for name in "abc":
+        assert arrivals.enter(name) is None
+        arrivals.welcome(name)
+    assert arrivals.enter("d") == "d"
+    arrivals.leave("d")
+    arrivals.leave("b")
+    assert arrivals.enter("e") is None
+    # The room is full again, and the last of it is a stranger's.
+    assert arrivals.enter("f") == "e"
+    assert arrivals.give_way() == "f"
+    assert arrivals.give_way() is None
+
+
+def test_connections_leave_descriptors_for_everything_else() -> None:
+    connections, strangers = room(256)
+    assert 0 < strangers < connections <= 256
