@@ -2,7 +2,9 @@
 
 Who has not said yet who they are is a stranger, and anybody can be one: strangers have a small part of the room, and
 the one that has been silent for longest gives way to the next. So no number of them keeps anybody out who has a word
-to say. Each of the two programs has this file (see tasks.py); a test keeps the two alike.
+to say. Nor does anybody who is known: each name has a part of the room.
+
+Each of the two programs has this file (see tasks.py); a test keeps the two alike.
 """
 
 from __future__ import annotations
@@ -37,13 +39,23 @@ def room(most: int) -> tuple[int, int]:
 class Arrivals(Generic[_T]):
     """Who is connected. Pure: who has to give way is the caller's to send away."""
 
-    def __init__(self, most: int, most_strangers: int, is_busy: Callable[[_T], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        most: int,
+        most_strangers: int,
+        is_busy: Callable[[_T], bool] = lambda _: False,
+        *,
+        most_each: int | None = None,
+    ) -> None:
         self._most = most
         self._most_strangers = most_strangers
+        #: Of one name.
+        self._most_each = most if most_each is None else most_each
         self._is_busy = is_busy
-        #: Oldest first.
+        #: Oldest first; so are those of each name.
         self._strangers: dict[_T, None] = {}
-        self._known: set[_T] = set()
+        self._known: dict[_T, str] = {}
+        self._of: dict[str, dict[_T, None]] = {}
 
     def enter(self, stranger: _T) -> _T | None:
         """One more is here. Returns who has to leave for it: itself, where nobody but known ones are here."""
@@ -55,21 +67,37 @@ class Arrivals(Generic[_T]):
         self._strangers[stranger] = None
         return gone
 
-    def welcome(self, one: _T) -> None:
-        """It is known by now: it gives way to nobody any more. One that has left already stays away."""
-        if one in self._strangers:
-            del self._strangers[one]
-            self._known.add(one)
+    def welcome(self, one: _T, name: str) -> _T | None:
+        """It is known by now, and gives way to nobody else any more. One that has left already stays away.
+
+        Returns who has to leave where those of its name are too many: the oldest that is silent, else itself.
+        """
+        if one not in self._strangers:
+            return None
+        del self._strangers[one]
+        own = self._of.setdefault(name, {})
+        gone = None
+        if len(own) >= self._most_each:
+            gone = next((other for other in own if not self._is_busy(other)), one)
+        if gone is not one:
+            self._known[one] = name
+            own[one] = None
+        if gone is not None:
+            self.leave(gone)
+        return gone
 
     def leave(self, one: _T) -> None:
         """It is gone; as often as called."""
         self._strangers.pop(one, None)
-        self._known.discard(one)
+        if (name := self._known.pop(one, None)) is not None:
+            self._of[name].pop(one)
+            if not self._of[name]:
+                del self._of[name]
 
     def give_way(self) -> _T | None:
         """Takes out the stranger that is to be sent away next: the oldest of the silent ones, else the oldest."""
-        silent = (one for one in self._strangers if not self._is_busy(one))
-        gone = next(silent, None) or next(iter(self._strangers), None)
+        oldest = next(iter(self._strangers), None)
+        gone = next((one for one in self._strangers if not self._is_busy(one)), oldest)
         if gone is not None:
             del self._strangers[gone]
         return gone

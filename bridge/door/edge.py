@@ -24,6 +24,7 @@ from bridge.observing.request_keys import (
     PERSON,
     SPRITE,
 )
+from bridge.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
 #: Probes know an address, not a name.
 _ANY_HOST = frozenset({"/healthz", "/readyz"})
+#: Anybody can ask for anything as often as they like: all of it is counted, so much of it is logged.
+_STRANGERS_LINES_PER_SECOND, _STRANGERS_LINES_AT_ONCE = 1.0, 100.0
 _REQUEST_ID: Final = web.RequestKey("request_id", str)
 _BEGUN_AS: Final = web.RequestKey("begun_as", int)
 _HEADERS = {
@@ -58,6 +61,7 @@ class Edge:
         self._doorkeeper = doorkeeper
         self._metrics = metrics
         self._body_seconds = body_seconds
+        self._strangers_lines = TokenBucket(_STRANGERS_LINES_PER_SECOND, _STRANGERS_LINES_AT_ONCE)
         self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if is_secure else {})
 
     def middleware(self) -> Middleware:
@@ -130,6 +134,10 @@ class Edge:
         if route in _QUIET:
             return
         known = {name: request[key] for name, key in (("person", PERSON), ("sprite", SPRITE)) if key in request}
+        if not known:
+            if self._strangers_lines.wait(1) > 0:
+                return
+            self._strangers_lines.take(1)
         log.info(
             "answered",
             extra={

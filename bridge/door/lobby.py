@@ -16,6 +16,8 @@ from bridge.observing.request_keys import PERSON, SPRITE
 
 #: What one bridge can serve; a machine that allows fewer descriptors has fewer.
 _MOST_CONNECTIONS = 32768
+#: Of one person, or one sprite: pages, downloads, model calls. An idle one of theirs gives way to the next.
+_MOST_EACH = 128
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 61\r\n"
     b"Content-Type: text/plain\r\n\r\nToo many connections are open at once; try again in a moment."
@@ -27,7 +29,10 @@ class Lobby:
 
     def __init__(self) -> None:
         self._answering: set[asyncio.BaseTransport] = set()
-        self._arrivals: Arrivals[asyncio.BaseTransport] = Arrivals(*room(_MOST_CONNECTIONS), self._is_answered)
+        most, most_strangers = room(_MOST_CONNECTIONS)
+        self._arrivals: Arrivals[asyncio.BaseTransport] = Arrivals(
+            most, most_strangers, self._is_answered, most_each=min(_MOST_EACH, most // 2)
+        )
 
     def _is_answered(self, transport: asyncio.BaseTransport) -> bool:
         return transport in self._answering
@@ -38,8 +43,8 @@ class Lobby:
         if gone is transport:
             transport.write(_FULL)
             transport.close()
-        elif isinstance(gone, asyncio.Transport):
-            gone.abort()
+        else:
+            _close(gone)
 
     def left(self, transport: asyncio.BaseTransport) -> None:
         """It has ended."""
@@ -47,9 +52,7 @@ class Lobby:
 
     def make_room(self) -> None:
         """Closes a stranger's connection, if there is one: its descriptor is needed."""
-        gone = self._arrivals.give_way()
-        if isinstance(gone, asyncio.Transport):
-            gone.abort()
+        _close(self._arrivals.give_way())
 
     def middleware(self) -> Middleware:
         """Knows for each connection whether a request is being answered, and whose it was."""
@@ -71,8 +74,15 @@ class Lobby:
 
     async def note(self, request: web.Request, _response: web.StreamResponse) -> None:
         """An answer begins: by now it is known whose request it is."""
-        if request.transport is not None and (PERSON in request or SPRITE in request):
-            self._arrivals.welcome(request.transport)
+        name = f"person {request[PERSON]}" if PERSON in request else ""
+        name = f"sprite {request[SPRITE]}" if SPRITE in request else name
+        if request.transport is not None and name:
+            _close(self._arrivals.welcome(request.transport, name))
+
+
+def _close(transport: asyncio.BaseTransport | None) -> None:
+    if isinstance(transport, asyncio.Transport):
+        transport.abort()
 
 
 class Counted(asyncio.Protocol):

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from bridge.token_bucket import TokenBucket
+
 #: What a record may carry beside its message: `log.info("...", extra={"mission_id": ...})`.
 FIELDS = (
     "request_id",
@@ -30,6 +32,8 @@ FIELDS = (
 )
 #: The file and the one before it: some weeks of a person's own bridge.
 _FILE_BYTES = 2 * 1024 * 1024
+#: A library may have something to say of every connection that a stranger makes.
+_LIBRARY_LINES_PER_SECOND, _LIBRARY_LINES_AT_ONCE = 1.0, 50.0
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,10 +64,33 @@ def _in_file(file: Path) -> logging.Handler:
 
 
 def _use(handlers: list[logging.Handler]) -> None:
+    for handler in handlers:
+        handler.addFilter(LibrariesSeldom())
     logging.basicConfig(handlers=handlers, level=logging.WARNING, force=True)
     logging.getLogger("bridge").setLevel(logging.INFO)
     # Uncaught exceptions would be printed with their message.
     sys.excepthook = lambda *uncaught: logging.getLogger("bridge").critical("a fault of ours", exc_info=uncaught)
+
+
+class LibrariesSeldom(logging.Filter):
+    """Lets so many lines of libraries through; the next says as its `count` how many were left out before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = TokenBucket(_LIBRARY_LINES_PER_SECOND, _LIBRARY_LINES_AT_ONCE)
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See the class."""
+        if record.name.partition(".")[0] == "bridge":
+            return True
+        if self._lines.wait(1) > 0:
+            self._left_out += 1
+            return False
+        self._lines.take(1)
+        if self._left_out:
+            record.count, self._left_out = self._left_out, 0
+        return True
 
 
 class JsonLines(logging.Formatter):

@@ -80,9 +80,13 @@ class _Clients:
         if gone is not None:
             _send_away(gone)
         if gone is not writer:
-            connection = self._make(reader, writer, lambda: self._arrivals.welcome(writer))
+            connection = self._make(reader, writer, lambda: self._known(writer))
             serving = self._connections.start(connection.serve(), "connection")
             serving.add_done_callback(lambda _: self._arrivals.leave(writer))
+
+    def _known(self, writer: asyncio.StreamWriter) -> None:
+        # Whoever has the token is the sprite's person: they have all of the room.
+        self._arrivals.welcome(writer, "")
 
 
 def _send_away(writer: asyncio.StreamWriter) -> None:

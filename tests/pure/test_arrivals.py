@@ -13,11 +13,11 @@ def test_both_programs_have_the_same_file() -> None:
 def test_the_oldest_stranger_gives_way_to_the_next_and_known_ones_to_nobody() -> None:
     arrivals: Arrivals[str] = Arrivals(most=10, most_strangers=3)
     assert [arrivals.enter(name) for name in "abc"] == [None] * 3
-    arrivals.welcome("b")
+    arrivals.welcome("b", "x")
     assert arrivals.enter("d") is None
     assert [arrivals.enter(name) for name in "efg"] == ["a", "c", "d"]
     # One that was sent away does not come in by a word that it said before.
-    arrivals.welcome("a")
+    arrivals.welcome("a", "x")
     assert [arrivals.enter(name) for name in "hij"] == ["e", "f", "g"]
 
 
@@ -33,7 +33,7 @@ def test_where_all_are_known_the_next_is_refused_until_one_leaves() -> None:
     arrivals: Arrivals[str] = Arrivals(most=3, most_strangers=2)
     for name in "abc":
         assert arrivals.enter(name) is None
-        arrivals.welcome(name)
+        arrivals.welcome(name, "x")
     assert arrivals.enter("d") == "d"
     arrivals.leave("d")
     arrivals.leave("b")
@@ -42,6 +42,25 @@ def test_where_all_are_known_the_next_is_refused_until_one_leaves() -> None:
     assert arrivals.enter("f") == "e"
     assert arrivals.give_way() == "f"
     assert arrivals.give_way() is None
+
+
+def test_the_connections_of_one_name_give_way_to_each_other_and_to_nobody_else() -> None:
+    busy: set[str] = set()
+    arrivals: Arrivals[str] = Arrivals(10, 3, busy.__contains__, most_each=2)
+
+    def known(one: str, name: str) -> str | None:
+        assert arrivals.enter(one) is None
+        return arrivals.welcome(one, name)
+
+    assert [known("a", "ada"), known("b", "ada"), known("c", "bob")] == [None, None, None]
+    assert known("d", "ada") == "a"
+    busy.add("b")
+    assert known("e", "ada") == "d"
+    busy.add("e")
+    assert known("f", "ada") == "f"
+    arrivals.leave("f")
+    arrivals.leave("e")
+    assert known("g", "ada") is None
 
 
 def test_connections_leave_descriptors_for_everything_else() -> None:
