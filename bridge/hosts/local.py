@@ -46,6 +46,8 @@ _DEATHS_TO_GIVE_UP = 8
 _ADDRESS_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 _CHUNK_BYTES = 1 << 16
+#: A token, or an address.
+_LONGEST_WORD = 4096
 
 #: What a sprite gets of our environment, beside SPRITE_*: where things are, never what opens them.
 _PASSED_ON = frozenset(
@@ -152,12 +154,11 @@ class LocalHost:
         return await Child.start(workspace, environment, permissions=self._permissions)
 
     async def _connected(self, resident: _Resident, address: tuple[str, int]) -> Reached:
-        path = resident.workspace / SYSTEM / TOKEN
         try:
-            token = path.read_text().strip()
+            token = await asyncio.to_thread(_told_by, resident.workspace, TOKEN)
             async with asyncio.timeout(_CONNECT_SECONDS):
                 return Reached(await TcpChannel.open(*address), token)
-        except (OSError, TimeoutError) as error:
+        except (OSError, ValueError, TimeoutError, NoSuchFileError) as error:
             raise HostError(f"The sprite does not answer on {address[0]}:{address[1]}.") from error
 
 
@@ -243,15 +244,16 @@ class _Resident:
 
     async def _adopt(self) -> None:
         """Uses the sprite that runs on the workspace already; one that is just starting writes its address soon."""
-        path = self.workspace / SYSTEM / ADDRESS
         with suppress(TimeoutError):
             async with asyncio.timeout(_ADDRESS_SECONDS):
                 while True:
-                    with suppress(OSError, ValueError):
-                        host, _, port = path.read_text().strip().rpartition(":")
+                    with suppress(OSError, ValueError, NoSuchFileError):
+                        address = await asyncio.to_thread(_told_by, self.workspace, ADDRESS)
+                        host, _, port = address.rpartition(":")
                         self._tell(address=(host.strip("[]"), int(port)))
                         return
                     await asyncio.sleep(_POLL_SECONDS)
+        path = self.workspace / SYSTEM / ADDRESS
         message = f"A sprite already runs on {self.workspace}, but {path} does not say where it listens. Stop that one."
         self._tell(failure=HostError(message))
 
@@ -289,6 +291,12 @@ def _open_below(workspace: Path, parts: tuple[str, ...]) -> BinaryIO:
         if not is_file:
             raise NoSuchFileError(f"{'/'.join(parts)} is no file.")
         return os.fdopen(os.dup(descriptor), "rb")
+
+
+def _told_by(workspace: Path, name: str) -> str:
+    """What a sprite says of itself in a file. It may have put anything there: a link, a pipe, a file without end."""
+    with _open_below(workspace, (SYSTEM, *name.split("/"))) as file:
+        return file.read(_LONGEST_WORD).decode().strip()
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:

@@ -176,6 +176,28 @@ async def test_a_sprite_that_runs_already_is_used_left_alone_and_keeps_its_acces
         assert minted.sprites == ["ada"]
 
 
+async def test_a_sprite_that_puts_a_pipe_or_a_link_for_its_token_holds_nothing_up_and_is_told_nothing(
+    tmp_path: Path,
+) -> None:
+    async with local_host(tmp_path / "workspaces") as host:
+        await greeting(await host.reach("ada", Heard()))
+        (tmp_path / "secret").write_text("another-persons")
+        token = tmp_path / "workspaces/ada/.os/run/token"
+        for put in (os.mkfifo, lambda path: path.symlink_to(tmp_path / "secret"), Path.mkdir):
+            token.rename(token.with_name("kept"))
+            put(token)
+            with pytest.raises(HostError, match="does not answer"):
+                await host.reach("ada", Heard())
+            if token.is_dir():
+                token.rmdir()
+            token.with_name("kept").replace(token)
+        await greeting(await host.reach("ada", Heard()))
+        lock = tmp_path / "workspaces/bob/.os/run/lock"
+        lock.parent.mkdir(parents=True)
+        os.mkfifo(lock)
+        assert (await host.state("bob")).state == "stopped"
+
+
 async def test_a_sprite_that_cannot_start_is_explained_in_its_own_words_and_can_be_had_once_repaired(
     tmp_path: Path,
 ) -> None:
