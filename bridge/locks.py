@@ -43,7 +43,7 @@ def held(path: Path) -> Iterator[None]:
 def is_held(path: Path) -> bool:
     """Whether some process holds the lock right now; a file that cannot be opened is not held."""
     try:
-        # Not blocking: in an agent's reach the file could be a named pipe by now, and opening one waits for its other end.
+        # Not blocking: an agent could have put a named pipe there, and opening one waits for its other end.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False

@@ -12,6 +12,7 @@ _FORBIDDEN = dict.fromkeys(
         *(code for code in range(0x20) if chr(code) not in "\t\n"),
         *range(0x7F, 0xA0),
         *range(0xD800, 0xE000),
+        0x061C,
         *range(0x200E, 0x2010),
         *range(0x2028, 0x202F),
         *range(0x2066, 0x206A),

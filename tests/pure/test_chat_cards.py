@@ -65,10 +65,10 @@ def test_rows_of_another_length_than_the_head_are_drawn_all_the_same() -> None:
 
 
 def test_control_sequences_and_markup_in_a_card_stay_text_without_effect() -> None:
-    nasty = "\x1b]0;pwned\x07\x1b[2J\x9b31m[red]rm[/red]\u202e"
+    nasty = "\x1b]0;pwned\x07\x1b[2J\x9b31m[red]rm[/red]\u202e\u061c"
     drawn = text_of(draw_card(nasty, [Block("b", "note", {"content": nasty})]))
     assert "[red]rm[/red]" in drawn
-    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(drawn)
+    assert not {"\x1b", "\x07", "\x9b", "\u202e", "\u061c"} & set(drawn)
 
 
 def test_cleaning_keeps_text_emoji_tabs_and_newlines() -> None:
