@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sprite.agent.background import Background
-from sprite.agent.orphans import end_orphans
+from sprite.agent.orphans import end_orphans, end_programs
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
@@ -70,6 +70,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         make_folders(settings)
         stack.enter_context(workspace_lock(settings.lock))
         end_orphans(settings.cli_state)
+        stack.push_async_callback(end_programs, settings.cli_state)
         token = settings.token or _token(settings.token_file)
         transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
         memory = await stack.enter_async_context(_open_memory(settings.memory_db))

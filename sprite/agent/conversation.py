@@ -31,7 +31,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import HookEvent
 
 from sprite import __version__
-from sprite.agent.orphans import end_commands
+from sprite.agent.orphans import end_commands, is_stopped
 from sprite.agent.parent_death import wrapped
 from sprite.config import Settings, is_root
 from sprite.errors import AgentError
@@ -53,9 +53,16 @@ MAX_TURNS = 250
 #: One message of the CLI's can carry a whole file's content.
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 CONNECT_TIMEOUT_SECONDS = 60.0
+#: A CLI that is well reads its messages at once, also while a tool of its runs for hours.
+ASK_TIMEOUT_SECONDS = 60.0
 INTERRUPT_TIMEOUT_SECONDS = 10.0
 #: The SDK's own close waits up to 20 s for a CLI that does not listen; after this it is killed.
 CLOSE_TIMEOUT_SECONDS = 5.0
+#: A CLI that is found stopped (SIGSTOP) so many times in a row, so many seconds apart, is ended: nothing else would end
+#: its turn. One that waits for a tool or the model sleeps, and is never stopped.
+STOPPED_LOOKS = 2
+LOOK_SECONDS = 5.0
+STOPPED_WORDS = "it was stopped from outside, did not go on, and was ended; send the message again"
 #: What the CLI writes to stderr, for the message when it dies.
 STDERR_LINES = 20
 #: The one command of the CLI's that is passed on as a command; other text is the person's words, as written.
@@ -98,6 +105,7 @@ class Conversation:
         self._tasks = TaskSet()
         self._stderr: list[str] = []
         self._closing = False
+        self._was_stopped = False
         self.alive = False
 
     async def connect(self, resume: str | None) -> None:
@@ -113,6 +121,7 @@ class Conversation:
         self._client = client
         self.alive = True
         self._tasks.start(self._read(client), "agent stream")
+        self._tasks.start(self._end_when_stopped(), "agent watch")
 
     async def ask(self, text: str, message_uuid: str) -> None:
         """Hands over a person's words, exactly as written. AgentError if the CLI is gone."""
@@ -127,7 +136,11 @@ class Conversation:
         try:
             if self._client is None:
                 raise AgentError
-            await self._client.query(_once(message))
+            async with asyncio.timeout(ASK_TIMEOUT_SECONDS):
+                await self._client.query(_once(message))
+        except TimeoutError as error:
+            self.alive = False
+            raise AgentError(f"The agent's process took no message for {ASK_TIMEOUT_SECONDS:.0f} s.") from error
         except (ClaudeSDKError, OSError) as error:
             self.alive = False
             raise AgentError(f"The agent's process has died: {self._last_words(error)}") from error
@@ -137,6 +150,8 @@ class Conversation:
 
         AgentError if it does not answer in time.
         """
+        if self._is_stopped():
+            raise AgentError("The agent's process is stopped itself, and hears of no interrupt.")
         if self._client is not None:
             await _asked_to_stop(_sparing_interrupt(self._client) if spare_background else self._client.interrupt())
 
@@ -153,12 +168,13 @@ class Conversation:
         if client is None:
             return
         process_id = _process_id(client)
+        # One that is stopped would not hear of it.
+        patience = 0.0 if process_id is not None and is_stopped(process_id) else CLOSE_TIMEOUT_SECONDS
         disconnecting = asyncio.create_task(client.disconnect(), name="agent disconnect")
-        done, _ = await asyncio.wait({disconnecting}, timeout=CLOSE_TIMEOUT_SECONDS)
-        if not done and process_id is not None:
+        done, _ = await asyncio.wait({disconnecting}, timeout=patience)
+        if not done:
             log.warning("the agent's process did not end in time and is killed")
-            with suppress(ProcessLookupError):
-                os.kill(process_id, signal.SIGKILL)
+            _kill(process_id)
         with suppress(Exception):
             # Whatever the SDK says about a process that we have just ended is no news.
             await disconnecting
@@ -182,7 +198,24 @@ class Conversation:
             await self._on_end()
             if not self._closing:
                 await end_commands(self._settings.cli_state)
-                await self._on_death(f"The agent's process has died: {reason}")
+                words = STOPPED_WORDS if self._was_stopped else reason
+                await self._on_death(f"The agent's process has died: {words}")
+
+    async def _end_when_stopped(self) -> None:
+        """Ends a CLI that was stopped; the reader then says so to whoever waits for its turn."""
+        looks = 0
+        while self.alive:
+            await asyncio.sleep(LOOK_SECONDS)
+            looks = looks + 1 if self._is_stopped() else 0
+            if looks >= STOPPED_LOOKS and self._client is not None:
+                log.warning("the agent's process was stopped from outside and is killed")
+                self._was_stopped = True
+                _kill(_process_id(self._client))
+                return
+
+    def _is_stopped(self) -> bool:
+        process_id = None if self._client is None else _process_id(self._client)
+        return process_id is not None and is_stopped(process_id)
 
     def _last_words(self, error: BaseException) -> str:
         said = " ".join(self._stderr[-3:]) or str(error).partition("\n")[0] or type(error).__name__
@@ -263,6 +296,12 @@ async def _sparing_interrupt(client: ClaudeSDKClient) -> None:
 
 async def _once(message: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
     yield message
+
+
+def _kill(process_id: int | None) -> None:
+    if process_id is not None:
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
 
 
 def _process_id(client: ClaudeSDKClient) -> int | None:

@@ -1,7 +1,8 @@
-"""Ending what would go on unseen and unrecorded: the CLI of a killed sprite, and the commands of a CLI that is gone.
+"""Ending what would go on unseen and unrecorded: the CLI of a killed sprite, and the programs of a CLI that is gone.
 
 Two CLIs in one conversation would write over each other, and of a command in the background people were told that it
-ended with its session. Needs Linux's /proc, as on the VM; on other systems an orphan lives until its work ends.
+ended with its session. What the agent has detached from its shell (`nohup`, `setsid`) is meant to outlast a session,
+and ends with the sprite. Needs Linux's /proc, as on the VM; on other systems an orphan lives until its work ends.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,19 +37,18 @@ class _Process:
 
 
 def end_orphans(config_dir: Path) -> None:
-    """Ends every CLI that keeps its state in `config_dir`, and what it was running.
+    """Ends every CLI that keeps its state in `config_dir`, and all that it began, also what it detached.
 
-    Only the owner of the workspace's lock may call this: then no such CLI can be anybody's. A program that the
-    agent has detached from its shell is no child of it, and stays.
+    Only the owner of the workspace's lock may call this: then no such CLI can be anybody's.
     """
     processes = list(_processes())
     orphans = [process for process in processes if _is_cli_of(process.pid, config_dir)]
-    below = [child for orphan in orphans for child in _below(orphan, processes)]
+    # By their parents, too, as long as these are there: a program may have been started in another environment.
+    left = {*_programs(config_dir, processes), *(child for orphan in orphans for child in _below(orphan, processes))}
     for orphan in orphans:
         log.warning("process %d, the agent's of an earlier sprite, is still there and is ended", orphan.pid)
         # At once, or it would go on with its turn when what it runs has ended.
         _send(orphan, signal.SIGKILL)
-    left = {*below, *_commands(config_dir, processes)}
     for process in left:
         _send(process, signal.SIGTERM)
     if left:
@@ -56,15 +56,37 @@ def end_orphans(config_dir: Path) -> None:
 
 
 async def end_commands(config_dir: Path) -> None:
-    """Ends what a CLI that is gone was running: politely, then by force. Only where no such CLI runs any more."""
+    """Ends what the shells of a CLI that is gone were running. Only where no such CLI runs any more."""
+    await _end(lambda: set(_commands(config_dir, list(_processes()))))
+
+
+async def end_programs(config_dir: Path) -> None:
+    """Ends whatever the CLIs of a sprite that stops have begun, also what was detached."""
+    await _end(lambda: set(_programs(config_dir, list(_processes()))))
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped (SIGSTOP) and does nothing until somebody lets it go on."""
+    try:
+        return _fields(pid)[0] == b"T"
+    except OSError:
+        return False
+
+
+async def _end(find: Callable[[], set[_Process]]) -> None:
+    """Ends politely, then by force, what is found; looked for until nothing is left, since what ends may begin more."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + GRACE_SECONDS
+    told: set[_Process] = set()
     # In a thread: a look at every process of the machine is for no event loop.
-    left = await asyncio.to_thread(lambda: set(_commands(config_dir, list(_processes()))))
-    for process in left:
-        _send(process, signal.SIGTERM)
-    ends = asyncio.get_running_loop().time() + GRACE_SECONDS
-    while any(_is_there(process) for process in left) and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110
+    while left := {process for process in told | await asyncio.to_thread(find) if _is_there(process)}:
+        if loop.time() > ends:
+            _end_the_deaf(left)
+            return
+        for process in left - told:
+            _send(process, signal.SIGTERM)
+        told |= left
         await asyncio.sleep(_POLL_SECONDS)
-    _end_the_deaf(left)
 
 
 def _end_the_deaf(processes: Iterable[_Process]) -> None:
@@ -90,10 +112,15 @@ def _processes() -> Iterator[_Process]:
             yield process
 
 
+def _fields(pid: int) -> list[bytes]:
+    """What the kernel says of a process, from its state on (proc(5)). OSError if it is gone."""
+    # "pid (name) state parent ...": the name may hold anything, parentheses too.
+    return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+
+
 def _read(pid: int) -> _Process | None:
     try:
-        # "pid (name) state parent ...": the name may hold anything, parentheses too.
-        fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        fields = _fields(pid)
     except OSError:
         return None
     # One that has ended and that its parent has not collected is gone.
@@ -104,12 +131,37 @@ def _is_cli_of(pid: int, config_dir: Path) -> bool:
     try:
         # A binary that an update has replaced reads "claude (deleted)".
         program = (PROC / str(pid) / "exe").readlink().name.partition(" ")[0]
-        if program != CLI_NAME:
-            return False
+    except OSError:
+        return False
+    return program == CLI_NAME and _has_state_in(config_dir, pid)
+
+
+def _has_state_in(config_dir: Path, pid: int) -> bool:
+    """Whether a process is a CLI with its state there or was begun by one: what it begins inherits its environment."""
+    try:
         environment = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
         return False
     return b"CLAUDE_CONFIG_DIR=" + os.fsencode(config_dir) in environment
+
+
+def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:
+    """Whatever a CLI has begun, and the CLIs themselves; but not this process, which an agent may have started."""
+    ours = _line_of(os.getpid(), processes)
+    for process in processes:
+        if process.pid not in ours and _has_state_in(config_dir, process.pid):
+            yield process
+            yield from _below(process, processes)
+
+
+def _line_of(pid: int, processes: list[_Process]) -> set[int]:
+    """A process and those above it."""
+    parents = {process.pid: process.parent for process in processes}
+    line = set()
+    while pid in parents and pid not in line:
+        line.add(pid)
+        pid = parents[pid]
+    return line
 
 
 def _commands(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:

@@ -44,6 +44,7 @@ class Turn:
         #: Gets the CLI's result, or None when there will be none.
         self._ended: asyncio.Future[TurnResult | None] = asyncio.get_running_loop().create_future()
         self._death = ""
+        self._is_deaf = False
         self.mission = mission
         #: Whether the mission's words were sent; until then, what the agent does is not the mission's.
         self.asked = False
@@ -100,7 +101,11 @@ class Turn:
         await self._ask()
         async with TaskSet() as tasks:
             tasks.start(self._stop_when_asked(), "interrupt")
-            return await self._ended
+            result = await self._ended
+        if self._is_deaf:
+            # Else it would go on with what somebody has stopped, unseen, until the next mission.
+            await self._session.end_process()
+        return result
 
     async def _ask(self) -> None:
         if self.is_interrupted:
@@ -134,6 +139,6 @@ class Turn:
             log.warning("the interrupted turn did not end; its process is replaced")
         except AgentError as error:
             log.warning("%s", error)
-        # The turn waits for the CLI's word; without one, the mission is ended here and the CLI with the next.
-        conversation.alive = False
+        # The turn waits for the CLI's word; without one, the mission is ended here, and the CLI with it.
+        self._is_deaf = True
         self.end(None)
