@@ -23,6 +23,8 @@ from sprite.protocol.messages import (
 
 #: Uploads under way at once; each costs a file.
 MAX_OPEN = 16
+#: An id is kept as long as its upload goes on; a UUID has 36.
+MAX_ID_CHARS = 200
 #: Longest name a file may get, in bytes: what file systems take, with room for a number.
 MAX_NAME_BYTES = 200
 #: A longer ending is no ending but part of the name.
@@ -40,7 +42,8 @@ class Uploads:
         self._documents = documents
         self._parts = parts
         self._next_index: dict[str, int] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        # One for all: the disk is one, and a lock for each id would be memory that a peer can ask for at will.
+        self._one_chunk = asyncio.Lock()
 
     def prepare(self) -> None:
         """Makes the folders and drops what an earlier process left unfinished."""
@@ -54,8 +57,9 @@ class Uploads:
 
         PeerError for a chunk out of order, too much data, or data that is not base64.
         """
-        lock = self._locks.setdefault(chunk.upload_id, asyncio.Lock())
-        async with lock:
+        if len(chunk.upload_id) > MAX_ID_CHARS:
+            raise PeerError(f"An upload's id may have {MAX_ID_CHARS} characters at most.")
+        async with self._one_chunk:
             try:
                 return await asyncio.to_thread(self._take, chunk)
             except OSError as error:
@@ -107,7 +111,6 @@ class Uploads:
 
     def _forget(self, upload_id: str) -> None:
         self._next_index.pop(upload_id, None)
-        self._locks.pop(upload_id, None)
         self._part(upload_id).unlink(missing_ok=True)
 
     def _forget_abandoned(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import os
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sprite.clients.uploads import (
+    MAX_ID_CHARS,
     MAX_NAME_BYTES,
     MAX_OPEN,
     Uploads,
@@ -216,3 +219,32 @@ async def test_a_disk_that_refuses_is_said_in_words(uploads: Uploads, tmp_path: 
     (tmp_path / "parts").rmdir()
     with pytest.raises(StorageError, match="could not be stored"):
         await uploads.take(chunk("u", 0, b"x"))
+
+
+async def test_an_id_longer_than_any_program_makes_is_refused(uploads: Uploads, tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match=f"{MAX_ID_CHARS} characters at most"):
+        await uploads.take(chunk("x" * (MAX_ID_CHARS + 1), 0, b"x"))
+    assert stored(tmp_path) == {}
+
+
+async def test_nothing_is_kept_of_uploads_that_were_refused(uploads: Uploads) -> None:
+    for number in range(MAX_OPEN):
+        await uploads.take(chunk(f"u{number}", 0, b"x"))
+
+    async def refused(number: int) -> None:
+        for index in (0, 1):
+            with pytest.raises(PeerError):
+                await uploads.take(chunk(f"{number:0{MAX_ID_CHARS}}", index, b"x"))
+
+    await refused(0)
+    tracemalloc.start()
+    try:
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(500):
+            await refused(number)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 500 * MAX_ID_CHARS
