@@ -80,7 +80,7 @@ from sprite.protocol.messages import (
     System,
 )
 from sprite.protocol.rows import Forgotten
-from sprite.protocol.shapes import Card
+from sprite.protocol.shapes import Card, Point, Size
 
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
@@ -153,6 +153,9 @@ class Gateway:
             raise PeerError("A mission needs an id, by which a resend is known.")
         if not mission.text.strip():
             raise PeerError("The message is empty.")
+        if len(mission.stack_id or "") > MAX_NAME_CHARS:
+            # It is kept as long as the mission waits; a stack that is gone has a shorter one.
+            raise PeerError("There is no such stack.", code="not_found")
         if len(mission.text) > MAX_MISSION_CHARS:
             raise PeerError(
                 f"The message has {len(mission.text):,} characters, {MAX_MISSION_CHARS:,} are allowed: send a file.",
@@ -224,9 +227,10 @@ class Gateway:
         return Ack("done", stack_id=stack_id)
 
     async def _move_card(self, card: Card, move: MoveCard) -> Ack:
-        await self._workspace.move_card(card.card_id, move.position, move.size)
-        card.position = move.position or card.position
-        card.size = move.size or card.size
+        position = None if move.position is None else Point(move.position.x, move.position.y)
+        size = None if move.size is None else Size(move.size.width, move.size.height)
+        await self._workspace.move_card(card.card_id, position, size)
+        card.position, card.size = position or card.position, size or card.size
         return self._changed_card("update_card", card)
 
     async def _archive_card(self, card_id: str, *, archived: bool) -> Ack:

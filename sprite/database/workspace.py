@@ -30,6 +30,8 @@ from sprite.protocol.shapes import (
     Size,
     Stack,
     UsedTool,
+    is_place,
+    is_size,
 )
 
 #: The events kept for replay; a client further behind gets a `gap` and a fresh state.
@@ -401,14 +403,16 @@ def _chat_message(row: sqlite3.Row) -> ChatMessage:
 
 
 def _card(row: sqlite3.Row) -> Card:
-    position, size = row["position_json"], row["size_json"]
+    position = None if row["position_json"] is None else Point(**json.loads(row["position_json"]))
+    size = None if row["size_json"] is None else Size(**json.loads(row["size_json"]))
     return Card(
         card_id=row["card_id"],
         stack_id=row["stack_id"],
         title=row["title"],
         card_type=row["card_type"],
-        position=Point(**json.loads(position)) if position else None,
-        size=Size(**json.loads(size)) if size else None,
+        # An older sprite took any number; a card that nobody can reach is placed as if nobody had moved it.
+        position=position if position is not None and is_place(position) else None,
+        size=size if size is not None and is_size(size) else None,
         blocks=[Block(**block) for block in json.loads(row["blocks_json"])],
         archived=bool(row["archived"]),
     )

@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
-from sprite.protocol.shapes import Payload, Point, Size
+from typing import Annotated
+
+from msgspec import Meta
+
+from sprite.protocol.shapes import FARTHEST, LARGEST, SMALLEST, Payload
+
+_Coordinate = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
+_Length = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
+
+
+class CardPlace(Payload, omit_defaults=False):
+    """Where a person puts a card, in pixels from the canvas' top left."""
+
+    x: _Coordinate
+    y: _Coordinate
+
+
+class CardSize(Payload, omit_defaults=False):
+    """How large a person makes a card, in pixels."""
+
+    width: _Length
+    height: _Length
+
+
+#: Why a number in one of them is refused.
+OUT_OF_BOUNDS: dict[type[Payload], str] = {
+    CardPlace: f"A card lies within {FARTHEST:,} pixels of the canvas' top left, in each direction.",
+    CardSize: f"A card is between {SMALLEST} and {LARGEST:,} pixels wide and high.",
+}
 
 
 class CanvasInteraction(Payload, tag_field="action"):
@@ -50,8 +78,8 @@ class MoveCard(CanvasInteraction, tag="move_card"):
     """Another place or size for a card; what is left out stays."""
 
     card_id: str
-    position: Point | None = None
-    size: Size | None = None
+    position: CardPlace | None = None
+    size: CardSize | None = None
 
 
 AnyCanvasInteraction = CreateStack | RenameStack | ArchiveStack | RestoreStack | ArchiveCard | RestoreCard | MoveCard

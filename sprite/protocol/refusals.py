@@ -11,6 +11,7 @@ from typing import Any, get_args
 import msgspec
 
 from sprite.errors import PeerError
+from sprite.protocol.canvas import OUT_OF_BOUNDS
 from sprite.protocol.memory import LARGEST_ID, RowId
 
 #: (code, words) for a field without which there is nothing to act on; any other one is just missing.
@@ -33,7 +34,7 @@ def refusal(kind: str, union: Any, payload: bytes, reason: str) -> PeerError | N
         config = member.__struct_config__
         if given.get(config.tag_field) == config.tag:
             faults = dict(_faults(kind, member, given))
-            # It ends with "required field `name`" or "at `$.name`".
+            # It ends with "required field `name`" or "at `$.name`"; of a number in a place, "at `$.name.x`".
             if any(reason.endswith((f" `{name}`", f"`$.{name}`")) for name in faults):
                 return next(iter(faults.values()))
     return None
@@ -50,3 +51,16 @@ def _faults(kind: str, member: type[msgspec.Struct], given: dict[str, Any]) -> I
         # A boolean is no number, though Python takes it for one.
         elif numbers_a_row and type(value) is int and not 0 <= value <= LARGEST_ID:
             yield field.name, PeerError(f"There is no number {value}.", code="not_found")
+        for shape, words in OUT_OF_BOUNDS.items():
+            if shape in get_args(field.type) and isinstance(value, dict):
+                parts = (part for part in msgspec.structs.fields(shape) if not _fits(value.get(part.name), part.type))
+                yield from ((f"{field.name}.{part.name}", PeerError(words, code="bad_payload")) for part in parts)
+
+
+def _fits(value: Any, number: Any) -> bool:
+    """Whether a value, if it is a number at all, is within this type's bounds."""
+    try:
+        msgspec.convert(value, number)
+    except msgspec.ValidationError:
+        return type(value) not in {int, float}
+    return True

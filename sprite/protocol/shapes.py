@@ -25,6 +25,22 @@ class Size(Payload, omit_defaults=False):
     height: float
 
 
+#: How far from its corner a canvas reaches, and how small and large a card on it may be, in pixels.
+FARTHEST = 1_000_000
+SMALLEST = 1
+LARGEST = 100_000
+
+
+def is_place(point: Point) -> bool:
+    """Whether a canvas reaches so far."""
+    return abs(point.x) <= FARTHEST and abs(point.y) <= FARTHEST
+
+
+def is_size(size: Size) -> bool:
+    """Whether a card can be seen and passed at that size."""
+    return SMALLEST <= size.width <= LARGEST and SMALLEST <= size.height <= LARGEST
+
+
 class Block(Struct):
     """One piece of a card."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,6 +17,9 @@ CARD_TYPES = ("table", "document", "notes")
 #: A card and its envelope have to fit a frame; larger data belongs in a file.
 MAX_CARD_BYTES = 512 * 1024
 MAX_BLOCKS = 200
+
+#: A browser shows whole numbers exactly up to here; larger ones are text.
+MAX_NUMBER = 2**53 - 1
 
 Cell = str | int | float | bool | None
 
@@ -177,10 +180,33 @@ def _read(number: int, item: Any) -> Block:
         checked = msgspec.convert(data, shape)
     except msgspec.ValidationError as error:
         raise BlockError(f"{where} ({given.type}): {error}") from error
+    if not all(map(_can_be_shown, _numbers(checked))):
+        raise BlockError(
+            f"{where} ({given.type}): a number is between -{MAX_NUMBER:,} and {MAX_NUMBER:,}; write others as text"
+        )
     if isinstance(checked, Table):
         checked.rows = [_row(number, checked.columns, row) for row in checked.rows]
     plain = {key: value for key, value in msgspec.to_builtins(checked).items() if value is not None}
     return Block(id=well_formed(given.id) or str(uuid.uuid4()), type=given.type, data=well_formed(plain))
+
+
+def _numbers(block: Struct) -> Iterator[float]:
+    """The numbers that the block shows."""
+    match block:
+        case Stat(value=value) | Progress(value=value):
+            cells: Iterable[Cell] = (value,)
+        case KeyValue(pairs=pairs):
+            cells = (pair.value for pair in pairs)
+        case Table(rows=rows):
+            cells = (cell for row in rows for cell in (row.values() if isinstance(row, dict) else row))
+        case _:
+            cells = ()
+    return (cell for cell in cells if isinstance(cell, int | float))
+
+
+def _can_be_shown(number: float) -> bool:
+    # Not so for NaN, which compares with nothing.
+    return -MAX_NUMBER <= number <= MAX_NUMBER
 
 
 def _row(number: int, columns: list[str], row: list[Cell] | dict[str, Cell]) -> list[Cell] | dict[str, Cell]:

@@ -79,10 +79,21 @@ CANVAS: list[tuple[Message, str, str]] = [
     ({"action": "archive_card", "card_id": "nope"}, "not_found", "There is no such card."),
     ({"action": "restore_card", "card_id": None}, "not_found", "There is no such card."),
     ({"action": "move_card"}, "not_found", "There is no such card."),
+    (
+        {"action": "move_card", "card_id": "c", "position": {"x": 1e308, "y": 2}},
+        "bad_payload",
+        "A card lies within 1,000,000 pixels of the canvas' top left, in each direction.",
+    ),
+    (
+        {"action": "move_card", "card_id": "c", "size": {"width": 5, "height": -5}},
+        "bad_payload",
+        "A card is between 1 and 100,000 pixels wide and high.",
+    ),
     ({"action": "move_card", "card_id": "nope", "position": {"x": 1, "y": 2}}, "not_found", "There is no such card."),
 ]
 OTHERS: list[tuple[str, Message, str, str]] = [
     ("mission", {"text": " "}, "bad_request", "The message is empty."),
+    ("mission", {"text": "Hello", "stack_id": "s" * 1000}, "not_found", "There is no such stack."),
     ("interrupt", {}, "not_running", "Nothing is running that could be stopped."),
 ]
 #: What is no such value at all: the words name the message and the place, the parser says what it found there.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
@@ -216,6 +217,31 @@ def test_a_payload_that_does_not_fit_is_the_peers_fault_and_names_the_message(na
     assert (refused.value.code, refused.value.reply_to) == ("bad_payload", "id-1")
 
 
+@pytest.mark.parametrize("far", [1e308, -1e308, 1_000_001, "NaN", "Infinity", "-Infinity", "1e400", "9" * 400])
+@pytest.mark.parametrize("name", ["x", "y", "width", "height"])
+def test_no_card_goes_where_no_canvas_reaches(name: str, far: float | str) -> None:
+    places = {"position": {"x": 1, "y": 1}, "size": {"width": 9, "height": 9}}
+    bad = frame("canvas_interaction", {"action": "move_card", "card_id": "c", **places})
+    number = far if isinstance(far, str) else json.dumps(far)
+    with pytest.raises(PeerError):
+        decode_client(re.sub(rb'("%s": )\d+' % name.encode(), rb"\g<1>" + number.encode(), bad))
+    decode_client(bad)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ({"position": {"x": 1e308, "y": 0}}, "A card lies within 1,000,000 pixels of the canvas' top left"),
+        ({"size": {"width": -5, "height": 5}}, "A card is between 1 and 100,000 pixels wide and high"),
+        ({"size": {"width": 5, "height": 0}}, "A card is between 1 and 100,000 pixels wide and high"),
+    ],
+)
+def test_a_card_that_no_one_could_see_is_refused_in_words(place: dict[str, Any], words: str) -> None:
+    with pytest.raises(PeerError, match=words) as refused:
+        decode_client(frame("canvas_interaction", {"action": "move_card", "card_id": "c", **place}))
+    assert (refused.value.code, refused.value.reply_to) == ("bad_payload", "id-1")
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -295,7 +321,6 @@ SIMPLE: dict[type[inspect.Type], st.SearchStrategy[Any]] = {
     inspect.AnyType: st.none() | st.text(max_size=5) | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=2),
     inspect.NoneType: st.none(),
     inspect.BoolType: st.booleans(),
-    inspect.FloatType: st.floats(allow_nan=False, allow_infinity=False),
     inspect.StrType: st.text(max_size=20),
 }
 
@@ -315,10 +340,12 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.lists(values(item), max_size=3)
         case inspect.DictType(value_type=value):
             return st.dictionaries(st.text(max_size=5), values(value), max_size=3)
-    return numbers(kind) if isinstance(kind, inspect.IntType) else SIMPLE[type(kind)]
+    return numbers(kind) if isinstance(kind, inspect.IntType | inspect.FloatType) else SIMPLE[type(kind)]
 
 
-def numbers(kind: inspect.IntType) -> st.SearchStrategy[int]:
+def numbers(kind: inspect.IntType | inspect.FloatType) -> st.SearchStrategy[float]:
+    if isinstance(kind, inspect.FloatType):
+        return st.floats(kind.ge, kind.le, allow_nan=False, allow_infinity=False)
     return st.integers(-(2**63) if kind.ge is None else kind.ge, 2**63 - 1 if kind.le is None else kind.le)
 
 

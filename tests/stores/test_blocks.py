@@ -154,6 +154,14 @@ def test_blocks_without_an_id_get_one_of_their_own() -> None:
         ([{"type": "separator", "id": 5}], "blocks[0]"),
         ([{"type": "separator"}] * (MAX_BLOCKS + 1), f"{MAX_BLOCKS} blocks at most"),
         ([{"type": "x" * 10_000}], "unknown type"),
+        ('[{"type": "stat", "label": "x", "value": NaN}]', "(stat): a number is between"),
+        ('[{"type": "stat", "label": "x", "value": 1e999}]', "write others as text"),
+        ([{"type": "stat", "label": "x", "value": 2**53}], "(stat): a number is between"),
+        ([{"type": "stat", "label": "x", "value": -(10**4000)}], "(stat): a number is between"),
+        ([{"type": "progress", "value": float("nan")}], "(progress): "),
+        ([{"type": "key-value", "pairs": [{"key": "x", "value": 1e308}]}], "(key-value): a number is between"),
+        ([{"type": "table", "columns": ["a"], "rows": [[float("-inf")]]}], "(table): a number is between"),
+        ([{"type": "table", "columns": ["a"], "rows": [{"a": 1e16}]}], "(table): a number is between"),
         ("[" * 100_000, "blocks must be"),
     ],
 )
@@ -304,6 +312,12 @@ async def test_a_person_s_place_for_a_card_survives_the_agents_changes(canvas: C
     card = await canvas.card(drawn)
     assert (card.position, card.size) == (Point(5, 6), Size(7, 8))
     assert (canvas.sent[-1].position, canvas.sent[-1].size) == (Point(5, 6), Size(7, 8))
+
+
+async def test_a_place_that_an_older_sprite_took_and_nobody_can_reach_is_none(canvas: Canvas, drawn: str) -> None:
+    await canvas.workspace.move_card(drawn, Point(1e308, 6), Size(7, -8))
+    card = await canvas.card(drawn)
+    assert (card.position, card.size) == (None, None)
 
 
 @pytest.mark.parametrize(

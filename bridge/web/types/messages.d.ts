@@ -143,20 +143,20 @@ export interface RestoreCard {
 export interface MoveCard {
   action: "move_card";
   card_id: string;
-  position?: Point | null;
-  size?: Size | null;
+  position?: CardPlace | null;
+  size?: CardSize | null;
 }
 /**
- * A place on the canvas, in pixels from its top left.
+ * Where a person puts a card, in pixels from the canvas' top left.
  */
-export interface Point {
+export interface CardPlace {
   x: number;
   y: number;
 }
 /**
- * A card's size in pixels.
+ * How large a person makes a card, in pixels.
  */
-export interface Size {
+export interface CardSize {
   width: number;
   height: number;
 }
@@ -405,6 +405,20 @@ export interface Card {
   size: Size | null;
   blocks: Block[];
   archived: boolean;
+}
+/**
+ * A place on the canvas, in pixels from its top left.
+ */
+export interface Point {
+  x: number;
+  y: number;
+}
+/**
+ * A card's size in pixels.
+ */
+export interface Size {
+  width: number;
+  height: number;
 }
 /**
  * One piece of a card.
