@@ -153,6 +153,7 @@ class Looked:
     means: Means
 
 
+_NONE: frozenset[int] = frozenset()
 #: A word's counts by turn: how often the person said it, how often the reply.
 Counts = dict[int, tuple[float, float]]
 
@@ -189,12 +190,20 @@ class TurnLook:
         counts = [0 if index.joined else index.count(connection, f"{side} : {word}") for word in words]
         rare = {place for place, count in enumerate(counts) if count <= MAX_POSTINGS}
         some = any(0 < count <= MAX_POSTINGS for count in counts) or bool(index.joined)
-        found = []
-        for place, word in enumerate(words):
-            needed = word if place in rare else "" if some else _with_another(words, place)
-            skipped = not needed or (not index.joined and not counts[place])
-            rows = [] if skipped else index.newest(connection, f"{side} : {needed}", MAX_POSTINGS)
-            found.append(frozenset(rows))
+        # Under filters any of them may stand there; a word that stands nowhere is no reason to leave others out.
+        there = [word for word, count in zip(words, counts, strict=True) if count or index.joined]
+
+        def newest(needed: str) -> frozenset[int]:
+            return frozenset(index.newest(connection, f"{side} : {needed}", MAX_POSTINGS))
+
+        if some:
+            return [
+                newest(word) if word in there and place in rare else _NONE for place, word in enumerate(words)
+            ], counts
+        found = [newest(_with_another(word, there)) if word in there else _NONE for word in words]
+        if not any(found):
+            # No turn has two of them.
+            found = [newest(word) if word in there else _NONE for word in words]
         return found, counts
 
     def _some(self, index: Index, column: str, words: Sequence[str]) -> list[frozenset[int]]:
@@ -337,10 +346,10 @@ def _turns(connection: sqlite3.Connection, filters: Filters) -> int:
     return int(connection.execute(sql, parameters).fetchone()[0])
 
 
-def _with_another(words: Sequence[str], place: int) -> str:
+def _with_another(word: str, words: Sequence[str]) -> str:
     """The expression for the turns that have a word and another one of them."""
-    others = [*words[:place], *words[place + 1 :]]
-    return f"({words[place]} AND {any_of(others)})" if others else words[place]
+    others = [other for other in words if other != word]
+    return f"({word} AND {any_of(others)})" if others else word
 
 
 def _varints(blob: bytes, number: int) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sprite.database.turn_index import MAX_POSTINGS
 from sprite.memory.recall.hits import (
     SNIPPET_CHARS,
     Found,
@@ -19,7 +20,7 @@ from sprite.memory.recall.query import (
     MAX_TERMS,
     parse_query,
 )
-from sprite.memory.recall.search import MAX_LIMIT
+from sprite.memory.recall.search import DEFAULT_LIMIT, MAX_LIMIT
 from sprite.memory.recall.view import MemoryView
 from sprite.tools.memory import describe, memory_tools
 from tests.memory_stores import SESSION, Stores, call, find, names, open_stores
@@ -284,6 +285,33 @@ async def test_an_unknown_word_is_no_filter(stores: Stores) -> None:
         await stores.turn("Please send the invoice to Volvo", "")
     found = await find(stores, "zeppelin invocie Volvo")
     assert (len(found.hits), found.notes) == (3, ())
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, Stores]]:
+    """Turns of which so many have a word that not all of them are read for it."""
+    with asyncio.Runner() as runner:
+        opened = open_stores(tmp_path_factory.mktemp("many"))
+        stores = runner.run(opened.__aenter__())
+
+        async def write() -> None:
+            for number in range(2 * MAX_POSTINGS + 300):
+                await stores.turn(f"Fire the {'kiln' if number % 2 else 'oven'} for the invoice", "")
+
+        runner.run(write())
+        yield runner, stores
+        runner.run(opened.__aexit__(None, None, None))
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["kiln", "the kiln invoce", "invoice xyzzyq", "xyzzyq invoice", "the kiln xyzzyq", "kiln oven", "oven kiln"],
+)
+def test_no_word_is_a_filter_however_many_turns_have_the_others(
+    query: str, many: tuple[asyncio.Runner, Stores]
+) -> None:
+    runner, stores = many
+    assert len(runner.run(find(stores, query)).hits) == DEFAULT_LIMIT
 
 
 async def test_last_week_is_the_days_of_that_week_without_saying_so(stores: Stores) -> None:
