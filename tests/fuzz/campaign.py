@@ -1,0 +1,81 @@
+"""Random inputs for as long as it is told: hypothesis makes them, and makes one that fails as small as it gets.
+
+`FUZZ_SECONDS` is for all targets together. A failure prints its seed and saves its input below `.hypothesis/fuzz/`;
+`FUZZ_SEED=<seed> pytest tests/fuzz/test_fuzz_<target>.py` begins with it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.harness import ROOT
+
+T = TypeVar("T")
+
+#: frames, messages, answers, logs.
+TARGETS = 4
+SECONDS = float(os.environ.get("FUZZ_SECONDS") or 60) / TARGETS
+FINDINGS = ROOT / ".hypothesis/fuzz"
+#: Inputs of one seed: few, so that one seed is soon gone through again.
+ROUND = 50
+
+
+@dataclass(slots=True)
+class _Campaign:
+    """`failing` is the input that failed last: at a round's end the smallest."""
+
+    ends: float
+    tried: int = 0
+    failing: object = None
+    has_failed: bool = False
+
+
+def campaign(target: str, inputs: st.SearchStrategy[T], check: Callable[[T], None]) -> None:
+    """Calls `check` with one input after another, at least one round of them; the first failure is raised."""
+    first = seed = int(os.environ.get("FUZZ_SEED") or secrets.randbits(32))
+    state = _Campaign(time.monotonic() + SECONDS)
+
+    @settings(
+        max_examples=ROUND,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(inputs)
+    def round_of_inputs(value: T) -> None:
+        if state.tried and time.monotonic() > state.ends and not state.has_failed:
+            return
+        state.tried += 1
+        try:
+            check(value)
+        except Exception:
+            state.failing, state.has_failed = value, True
+            raise
+
+    while not state.tried or time.monotonic() < state.ends:
+        try:
+            hypothesis.seed(seed)(round_of_inputs)()
+        except BaseException as error:
+            if state.has_failed:
+                error.add_note(_saved(target, seed, state.failing))
+            raise
+        seed += 1
+    print(f"{target}: {state.tried} inputs, seeds {first} to {seed - 1}")  # noqa: T201 - `make soak` shows it
+
+
+def _saved(target: str, seed: int, failing: object) -> str:
+    FINDINGS.mkdir(parents=True, exist_ok=True)
+    path = FINDINGS / f"{target}-{seed}.txt"
+    path.write_text(f"{failing!r}\n", encoding="utf-8", errors="backslashreplace")
+    return f"FUZZ_SEED={seed} begins with the input that failed; the smallest like it is in {path}"
