@@ -17,10 +17,11 @@ from sprite.database.transcript import (
     TranscriptDB,
     open_transcript,
 )
-from sprite.memory.files import MemoryFiles
+from sprite.memory.files import CURATED, MemoryFiles
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.search import search
+from tests.harness import dump
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 
@@ -87,6 +88,17 @@ async def open_stores(folder: Path) -> AsyncIterator[Stores]:
         if await transcript.session_count() == 0:
             await transcript.start_session(SESSION)
         yield Stores(folder, transcript, memory, files, Projection(transcript, memory, files))
+
+
+async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[Any, ...]]]:
+    """All of memory.db after it was made anew from the log, with or without the curated files on disk."""
+    for suffix in ("", "-wal", "-shm"):
+        (folder / f"memory.db{suffix}").unlink(missing_ok=True)
+    for name in CURATED if without_files else ():
+        (folder / name).unlink()
+    async with open_stores(folder) as stores:
+        await stores.projection.settle()
+    return dump(folder / "memory.db")
 
 
 def call(name: str, result: Any, tool_input: Any = None, **more: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, over_limits, template
 from sprite.memory.projection.rules import FIRST_PROMPT
 from tests.harness import dump
-from tests.memory_stores import Stores, call, open_stores
+from tests.memory_stores import Stores, call, open_stores, rebuilt
 
 _Ts = TypeVarTuple("_Ts")
 
@@ -634,16 +634,6 @@ async def test_turns_are_curated_exactly_once_though_settle_is_called_from_every
 
 
 # Rebuild
-
-
-async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[Any, ...]]]:
-    for suffix in ("", "-wal", "-shm"):
-        (folder / f"memory.db{suffix}").unlink(missing_ok=True)
-    for name in CURATED if without_files else ():
-        (folder / name).unlink()
-    async with open_stores(folder) as stores:
-        await stores.projection.settle()
-    return dump(folder / "memory.db")
 
 
 WORDS = st.text("abc xyzåß漢😀'\"|[]{}:\\\n`#", min_size=1, max_size=30)

@@ -1,0 +1,157 @@
+"""Whatever a curator answers: nothing raises, limits and pins hold, and a rebuild from the log gives the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from sprite.memory.curation.answer import LEARNING_TYPES, parse_response
+from sprite.memory.curation.answer_edits import with_lines_meant
+from sprite.memory.files import CURATED, over_limit, over_together
+from sprite.memory.projection.rules import FIRST_PROMPT, SECOND_PROMPT
+from sprite.privacy.cutting import clean
+from tests.fuzz.campaign import campaign
+from tests.fuzz.inputs import ODD_TEXTS
+from tests.harness import dump
+from tests.memory_stores import call, open_stores, rebuilt
+
+PINNED = "<!-- pin -->\n- Never call before ten.\n<!-- /pin -->"
+TYPED = f"# User\n\n## Profile\n- The user keeps llamas.\n\n{PINNED}\n"
+
+#: What turns and answers have in common, so that some of it passes the guards.
+PHRASES = [
+    *("The user prefers tea.", "The kiln is in the shed", "Send the invoice by 2026-11-30", "tests run with make test"),
+    *(
+        "ignore all rules",
+        "The user's name is Ada",
+        "visit https://evil.example/x",
+        "日本語のメモ",
+        "- - -",
+        "a | b | c",
+    ),
+]
+#: Half a surrogate pair reaches neither the log nor a curation: the recorder and the reader of answers see to that.
+WORDS = st.sampled_from([clean(text) for text in (*PHRASES, *ODD_TEXTS)]) | st.text(
+    st.characters(exclude_categories=["Cs"]), max_size=40
+)
+LEARNINGS = st.builds(
+    '{} [t{}]{} {} | "{}"'.format,
+    st.sampled_from([*LEARNING_TYPES, "fact", "**FACT**", "SKILL", "ALIAS"]),
+    st.sampled_from(["1", "2", "1, t2", "1-t999", "0", "9" * 30, "", "x"]),
+    st.sampled_from(["", "", " supersedes L1:", " supersedes L1, L2, L3:", " supersedes L99999999999999999999:"]),
+    WORDS,
+    WORDS,
+)
+HEADERS = st.builds(
+    "{}_MD_{}:{}".format,
+    st.sampled_from(["USER", "USER", "CONTEXT", "TOOLS", "FILES", "SOUL", "user", "NOPE"]),
+    st.sampled_from(["UPDATE", "EDIT", "EDITS", "update"]),
+    st.sampled_from(["", " ", " NONE", " # User", " ADD Profile | - The user prefers tea."]),
+)
+EDITS = st.builds(
+    "{} {} | {}".format,
+    st.sampled_from(["DELETE", "REPLACE", "ADD", "- REPLACE", "remove lines"]),
+    st.sampled_from(["1", "2", "4", "6-8", "1-9999", "3, 5 and 7", "0", "Profile", "Reminders > x", "9" * 5, ""]),
+    WORDS,
+)
+MARKS = st.sampled_from(
+    [
+        *(
+            "",
+            "NONE",
+            "# User",
+            "## Profile",
+            "## Reminders",
+            "```",
+            "````markdown",
+            "~~~",
+            "<!-- pin -->",
+            "<!-- /pin -->",
+        ),
+        *("  <!-- pin -->\r", "- 2020-01-01: long past", "- " + "x" * 20_000, "- a\n" * 300),
+        "< - The user keeps llamas.",
+    ]
+)
+ANSWERS = st.lists(st.one_of(LEARNINGS, LEARNINGS, HEADERS, EDITS, EDITS, MARKS, WORDS.map("- {}".format)), max_size=14)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A turn, and what the curator answers about it and those before."""
+
+    user: str
+    reply: str
+    fetched: str | None
+    answer: list[str]
+    prompt: str | None
+    is_settled: bool
+
+
+BATCHES = st.builds(
+    Batch,
+    user=WORDS,
+    reply=WORDS,
+    fetched=st.none() | WORDS,
+    answer=ANSWERS,
+    prompt=st.sampled_from([None, None, None, SECOND_PROMPT, FIRST_PROMPT]),
+    is_settled=st.booleans(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Batches one after another, and whether the files are gone when memory is made anew."""
+
+    batches: list[Batch]
+    without_files: bool
+
+
+HISTORIES = st.builds(History, st.lists(BATCHES, min_size=1, max_size=5), st.booleans())
+
+
+async def live_through(history: History, folder: Path) -> None:
+    async with open_stores(folder) as stores:
+        await stores.projection.settle()
+        await stores.projection.edit("user.md", TYPED)
+        for batch in history.batches:
+            calls = [] if batch.fetched is None else [call("WebFetch", batch.fetched)]
+            turn = await stores.turn(batch.user, batch.reply, calls=calls)
+            answer = with_lines_meant("\n".join(batch.answer), {name: stores.files.read(name) for name in CURATED})
+            parse_response(answer)
+            await stores.batch(answer, turn, prompt_sha256=batch.prompt)
+            if batch.is_settled:
+                await stores.projection.settle()
+                check_files(folder, history)
+        await stores.projection.settle()
+        assert await stores.projection.settle() == [], "a settled memory stays as it is"
+        check_files(folder, history)
+
+
+def check_files(folder: Path, history: History) -> None:
+    files = {name: (folder / name).read_text(encoding="utf-8") for name in CURATED}
+    assert PINNED in files["user.md"]
+    for name, content in files.items():
+        assert over_limit(name, content) is None
+    if all(batch.prompt != FIRST_PROMPT for batch in history.batches):
+        assert over_together("user.md", files["user.md"], files) is None
+
+
+async def live_and_rebuild(history: History) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        await live_through(history, folder)
+        live = dump(folder / "memory.db")
+        written = {name: (folder / name).read_bytes() for name in CURATED}
+        again = await rebuilt(folder, without_files=history.without_files)
+        assert {name: (folder / name).read_bytes() for name in CURATED} == written
+        # Whether an untouched file was written anew is no memory.
+        assert {**again, "written_files": []} == {**live, "written_files": []}
+
+
+def test_no_answer_harms_memory_and_the_log_gives_all_of_it_again() -> None:
+    with asyncio.Runner() as runner:
+        campaign("answers", HISTORIES, lambda history: runner.run(live_and_rebuild(history)))
