@@ -45,8 +45,11 @@ lint: $(VENV)/.dev $(PAGE_TOOLS) ## ruff and mypy, Biome and tsc for the page
 types: $(VENV)/.dev $(PAGE_TOOLS) ## the page's types of messages, from the protocol
 	PYTHONPATH=. $(BIN)/python tools/page_types.py
 
-soak: $(VENV)/.dev ## the kill tests and the cut connections, many times as long
-	SOAK_KILLS=500 SOAK_CUTS=200 $(BIN)/python -m pytest -s \
+# Random inputs for so long, all targets together.
+FUZZ_SECONDS ?= 600
+
+soak: $(VENV)/.dev ## kills, cut connections and hostile inputs, many times as long (FUZZ_SECONDS=3600: an hour of these)
+	SOAK_KILLS=500 SOAK_CUTS=200 FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -s tests/fuzz \
 		tests/process/test_kill_anytime.py tests/process/test_kill_upkeep.py tests/process/test_relay_cuts.py
 
 bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
