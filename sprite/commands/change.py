@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from sprite.agent.orphans import end_orphans
+from sprite.agent.orphans import end_orphans, end_programs
 from sprite.commands.output import say, say_json
 from sprite.commands.owner import ask_running, owned
 from sprite.config import Settings
@@ -75,8 +75,9 @@ def _agreed() -> bool:
 async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> Forgotten:
     try:
         async with owned(settings) as own:
-            # An agent that outlived its sprite would go on writing what is being forgotten.
+            # An agent that outlived its sprite, or what it began, would go on writing what is being forgotten.
             end_orphans(settings.cli_state)
+            await end_programs(settings.cli_state)
             forgetter = Forgetter(settings, own.transcript, own.memory, own.workspace, own.projection)
             await forgetter.finish_interrupted()
             return await forgetter.preview(target) if preview else await forgetter.forget(target, sure=sure)

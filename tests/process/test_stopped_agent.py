@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridge.offline.model import OfflineModel
+from tests.command_line import command
 from tests.harness import observations, running_sprite
 from tests.inspection import (
     agent_process,
@@ -113,3 +114,18 @@ async def test_what_the_agent_detached_outlasts_its_session_and_ends_with_the_sp
         async with running_sprite(workspace, model.url):
             await eventually(lambda: not any(runs(pid) for pid in begun), "the next one ends what it finds")
     assert not any(runs(pid) for pid in begun)
+
+
+async def test_nothing_of_a_killed_sprites_agent_runs_any_more_when_something_is_forgotten(
+    model: OfflineModel, workspace: Path
+) -> None:
+    deaf = "setsid sh -c \"trap '' TERM; tail -f /dev/null & while :; do wait; done\" > /dev/null 2>&1 & echo begun"
+    model.script.agent({"match": "Begin", "tool": "Bash", "input": {"command": deaf}})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "Begin, my name is Ada")
+        await eventually(lambda: programs_in(workspace, "tail -f") != [], "it runs")
+        await sprite.kill()
+    assert programs_in(workspace, "trap") != []
+    code, _, said = await command(workspace, "memory", "forget", "--text", "Ada", "--yes")
+    assert code == 0, said
+    assert programs_in(workspace, "trap") == []
