@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,6 +17,7 @@ from typing import TypeVar
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import HypothesisWarning
 
 from tests.harness import ROOT
 
@@ -65,7 +67,10 @@ def campaign(target: str, inputs: st.SearchStrategy[T], check: Callable[[T], Non
 
     while not state.tried or time.monotonic() < state.ends:
         try:
-            hypothesis.seed(seed)(round_of_inputs)()
+            with warnings.catch_warnings():
+                # A failing input may be of megabytes.
+                warnings.simplefilter("ignore", HypothesisWarning)
+                hypothesis.seed(seed)(round_of_inputs)()
         except BaseException as error:
             if state.has_failed:
                 error.add_note(_saved(target, seed, state.failing))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,20 @@ MARKS = st.sampled_from(
         "< - The user keeps llamas.",
     ]
 )
-ANSWERS = st.lists(st.one_of(LEARNINGS, LEARNINGS, HEADERS, EDITS, EDITS, MARKS, WORDS.map("- {}".format)), max_size=14)
+#: A whole file as a curator would write it, with or without what a person has pinned.
+REWRITES = st.lists(
+    st.sampled_from([*(f"- {phrase}" for phrase in PHRASES), *PINNED.split("\n"), PINNED, "## Profile", ""]) | MARKS,
+    max_size=8,
+).map(lambda lines: "\n".join(["USER_MD_UPDATE:", "# User", "", *lines]))
+EDITED = st.lists(EDITS | EDITS | MARKS, max_size=6).map(lambda lines: "\n".join(["USER_MD_EDIT:", *lines]))
+#: What is learned comes first; below a file's header, everything is that file's.
+ANSWERS = st.builds(
+    operator.add,
+    st.lists(LEARNINGS | LEARNINGS | MARKS, max_size=5),
+    st.lists(
+        st.one_of(REWRITES, EDITED, LEARNINGS, HEADERS, EDITS, EDITS, MARKS, WORDS.map("- {}".format)), max_size=10
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
