@@ -21,6 +21,17 @@ ODD_TEXTS = [
 ODD_NUMBERS = [0, -1, 1.5, 2**31, 2**53, 2**63, -(2**63) - 1, 10**400, 1e308, -1e308, float("nan"), float("inf"), -0.0]
 ODD_VALUES: list[Any] = [*ODD_TEXTS, *ODD_NUMBERS, None, True, [], {}, [[]], {"": {}}, [None] * 3000]
 DEEP = 20_000
+#: What there is to be hit: by field, what stands for ids that only the stage knows (see `with_ids`), and names.
+STACK, CARD = "00000000-stack-known", "00000000-card-known"
+KNOWN: dict[str, list[Any]] = {
+    "stack_id": [STACK],
+    "card_id": [CARD],
+    "name": ["user.md", "context.md", "soul.md"],
+    "turn": [1, 2],
+    "id": [1, 2],
+    "query": ["Hello", "type:TURN hello", "around:1"],
+    "text": ["Hello"],
+}
 #: Whole frames that no mutation would come to.
 ODD_FRAMES = [
     b"",
@@ -81,19 +92,34 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
     return data
 
 
+def frames(types: Mapping[str, Any]) -> st.SearchStrategy[bytes]:
+    """Frames of one side, without their newlines."""
+    # Made once: a strategy for every type is costly to make.
+    return _frames(messages(dict(types)))
+
+
 @st.composite
-def frames(draw: st.DrawFn, types: Mapping[str, Any]) -> bytes:
-    """One frame, without its newline."""
+def _frames(draw: st.DrawFn, payloads: st.SearchStrategy[Any]) -> bytes:
     kind = draw(st.sampled_from(["valid", "valid", "tampered", "tampered", "tampered", "damaged", "odd", "noise"]))
     if kind == "odd":
         return draw(st.sampled_from(ODD_FRAMES))
     if kind == "noise":
         return draw(st.binary(max_size=60))
-    payload = draw(messages(dict(types)))
-    frame = encode(payload, message_id=draw(st.sampled_from(["a", "b", "c"]) | st.uuids().map(str)))[:-1]
+    message_id = draw(st.sampled_from("abc") | st.uuids().map(str))
+    # The time would make another input of the same seed.
+    message = msgspec.json.decode(encode(draw(payloads), message_id=message_id, timestamp=1))
+    for name in filter(message["payload"].__contains__, KNOWN):
+        if draw(st.booleans()):
+            message["payload"][name] = draw(st.sampled_from(KNOWN[name]))
     if kind == "tampered":
-        return json.dumps(draw(tampered(msgspec.json.decode(frame)))).encode()
+        message = draw(tampered(message))
+    frame = json.dumps(message).encode()
     return draw(damaged(frame)) if kind == "damaged" else frame
+
+
+def with_ids(data: bytes, stack: str, card: str) -> bytes:
+    """The data with the ids of a stack and a card that are there."""
+    return data.replace(STACK.encode(), stack.encode()).replace(CARD.encode(), card.encode())
 
 
 def cut(data: bytes, cuts: list[int]) -> list[bytes]:

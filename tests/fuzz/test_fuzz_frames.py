@@ -19,7 +19,7 @@ from sprite.protocol.frames import decode_server
 from sprite.protocol.messages import CLIENT_TYPES
 from tests.fuzz.campaign import campaign
 from tests.fuzz.health import Health
-from tests.fuzz.inputs import cut, frames
+from tests.fuzz.inputs import cut, frames, with_ids
 from tests.harness import PATIENCE, Client, SpriteProcess, running_sprite
 
 
@@ -53,6 +53,7 @@ class Stage:
         self._lives = 0
         self.sprite: SpriteProcess
         self._honest: Client
+        self._stack_id = ""
         self._health: Health
 
     async def start(self) -> None:
@@ -63,6 +64,8 @@ class Stage:
         self._honest = await self._stack.enter_async_context(self.sprite.client())
         # What is loaded with the first mission is loaded.
         await self._honest.mission("Hello")
+        made = await self._honest.ask("canvas_interaction", {"action": "create_stack", "name": "Canvas"})
+        self._stack_id = made["payload"]["stack_id"]
         self._health = Health(self.sprite.process.pid, workspace.parent / "stderr.log")
 
     async def visit(self, visit: Visit) -> None:
@@ -80,7 +83,7 @@ class Stage:
             if visit.knows_token:
                 client.send("auth", {"token": self.sprite.token, "protocol": 1, "client": "fuzz"})
                 await client.until(lambda m: m["type"] == "auth_ok")
-            data = b"\n".join(visit.frames) + b"\n" * visit.newline_at_end
+            data = with_ids(b"\n".join(visit.frames) + b"\n" * visit.newline_at_end, self._stack_id, "none")
             with contextlib.suppress(OSError):
                 for piece in cut(data, visit.cuts):
                     client.writer.write(piece)

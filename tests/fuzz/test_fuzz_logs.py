@@ -1,4 +1,7 @@
-"""Whatever stands in a session log: the import ends in words, what it took is whole, and a second one adds nothing."""
+"""Whatever stands in a session log: the import ends in words, what it took is whole, and a second one adds nothing.
+
+The real CLI records the logs anew for each run, and a seed means that run alone; the input that is saved is whole.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from sprite.protocol.messages import VISITOR_TYPES
 from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
 from tests.fuzz.campaign import campaign
 from tests.fuzz.health import Health
-from tests.fuzz.inputs import cut, frames
+from tests.fuzz.inputs import cut, frames, with_ids
 from tests.harness import PATIENCE
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
@@ -37,8 +37,10 @@ class Piece:
     is_masked: bool = True
     length: int | None = None
 
-    def wire(self) -> bytes:
-        length = len(self.payload) if self.length is None else self.length
+    def wire(self, stack_id: str, card_id: str) -> bytes:
+        """The frame's bytes, with ids that are there."""
+        payload = with_ids(self.payload, stack_id, card_id)
+        length = len(payload) if self.length is None else self.length
         head = bytes([self.is_final << 7 | self.reserved << 4 | self.opcode])
         masked = self.is_masked << 7
         if length < 126:
@@ -48,7 +50,7 @@ class Piece:
         else:
             head += bytes([masked | 127]) + struct.pack(">Q", length)
         # A mask of zeros leaves the payload as it is.
-        return head + b"\0\0\0\0" * self.is_masked + self.payload
+        return head + b"\0\0\0\0" * self.is_masked + payload
 
 
 PAYLOADS = frames(VISITOR_TYPES)
@@ -90,6 +92,7 @@ class Stage:
         self._bridge: BridgeProcess
         self._cookie: str
         self._honest: PageClient
+        self._ids = "", ""
         self._healths: list[Health]
 
     async def start(self) -> None:
@@ -99,7 +102,10 @@ class Stage:
         self._cookie = await bridge.login()
         self._honest = await self._stack.enter_async_context(bridge.page(self._cookie))
         await self._honest.link("ready")
-        await self._honest.mission("Hello")
+        mission = await self._honest.send("mission", {"text": "Make a table of apples 3, pears 5"})
+        drawn = await self._honest.type("canvas_update")
+        self._ids = drawn["stack_id"], drawn["card_id"]
+        await self._honest.end_of(mission)
         sprite = int((bridge.workspace / ".os/run/lock").read_text())
         # The sprite's own log is among the bridge's lines.
         self._healths = [Health(bridge.process.pid, bridge.stderr), Health(sprite, bridge.stderr)]
@@ -127,11 +133,11 @@ class Stage:
             )
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 101"), head
-            for piece in cut(b"".join(piece.wire() for piece in visit.pieces), visit.cuts):
+            for piece in cut(b"".join(piece.wire(*self._ids) for piece in visit.pieces), visit.cuts):
                 writer.write(piece)
                 await writer.drain()
             if visit.is_closed:
-                writer.write(Piece(struct.pack(">H", 1000), opcode=CLOSE).wire())
+                writer.write(Piece(struct.pack(">H", 1000), opcode=CLOSE).wire(*self._ids))
             writer.write_eof()
             while await reader.read(2**16):
                 pass
