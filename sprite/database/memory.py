@@ -242,7 +242,9 @@ class MemoryDB:
         return [Learning(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
 
     async def nearest(self, match: str, limit: int) -> list[Learning]:
-        """The valid learnings that share most with a text, best first; `match` is an FTS5 expression."""
+        """The valid learnings that share most with a text, best first; `match` is an FTS5 expression, or empty."""
+        if not match:  # a text without a word, which FTS5 would not parse
+            return []
         sql = (
             f"SELECT {', '.join(f'l.{name}' for name in _LEARNING.split(', '))} FROM learnings_fts f "  # noqa: S608
             "JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND l.superseded_by IS NULL "

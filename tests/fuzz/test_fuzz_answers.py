@@ -6,12 +6,16 @@ import asyncio
 import operator
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hypothesis import strategies as st
 
+from sprite.config import Settings
 from sprite.memory.curation.answer import LEARNING_TYPES, parse_response
 from sprite.memory.curation.answer_edits import with_lines_meant
+from sprite.memory.curation.extraction import Extractor, log_lost_call
+from sprite.memory.curation.model import CuratorModel
 from sprite.memory.files import CURATED, over_limit, over_together
 from sprite.memory.projection.rules import FIRST_PROMPT, SECOND_PROMPT
 from sprite.privacy.cutting import clean
@@ -131,9 +135,13 @@ async def live_through(history: History, folder: Path) -> None:
     async with open_stores(folder) as stores:
         await stores.projection.settle()
         await stores.projection.edit("user.md", TYPED)
+        model = CuratorModel(Settings(folder), partial(log_lost_call, stores.transcript))
+        extractor = Extractor(stores.memory, stores.files, model)
         for batch in history.batches:
             calls = [] if batch.fetched is None else [call("WebFetch", batch.fetched)]
             turn = await stores.turn(batch.user, batch.reply, calls=calls)
+            # What the curator would be shown of it can be made, whatever stands in it.
+            await extractor.prompt(await stores.observations())
             answer = with_lines_meant("\n".join(batch.answer), {name: stores.files.read(name) for name in CURATED})
             parse_response(answer)
             await stores.batch(answer, turn, prompt_sha256=batch.prompt)

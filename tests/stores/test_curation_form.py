@@ -233,3 +233,12 @@ async def test_a_context_file_as_it_was_shipped_before_is_no_hand_edit(tmp_path:
     (tmp_path / "context.md").write_text(before)
     async with open_stores(tmp_path) as stores:
         assert await stores.projection.settle() == []
+
+
+@pytest.mark.parametrize("wordless", ["👍", "?!", "$", "\u202e\u2066", "…", "- - -"])
+async def test_a_turn_or_a_line_without_a_word_stops_no_curation(wordless: str, stores: Stores) -> None:
+    await learn(stores, 'FACT [t] The kiln is hot. | "kiln"', "The kiln is hot.")
+    await stores.projection.edit("user.md", f"# User\n\n## Profile\n- {wordless}\n")
+    turns = [await stores.turn(wordless, wordless), await stores.turn("Is the kiln hot?", "")]
+    shown = await prompt(stores, *turns)
+    assert "The kiln is hot." in shown.user
