@@ -68,9 +68,10 @@ def canvas_tools(
             title, card_type = _title(args.get("title")), _card_type(args.get("card_type", "notes"))
             blocks = read_blocks(args.get("blocks"))
             check_size(blocks)
+            wanted = _stack_id(args.get("stack_id"))
         except BlockError as error:
             return _wrong(error)
-        stack_id = await _stack(workspace, args.get("stack_id") or current_stack(), publish)
+        stack_id = await _stack(workspace, wanted or current_stack(), publish)
         card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks, archived=False)
         await publish(CanvasUpdate.of("create_card", card), [CardSaved(card)])
         return _done(card)
@@ -131,11 +132,18 @@ async def _stack(workspace: WorkspaceDB, wanted: str | None, publish: Publish) -
 
 
 async def _open_card(workspace: WorkspaceDB, card_id: Any) -> Card:
-    card = await workspace.card(str(card_id))
+    card = await workspace.card(well_formed(str(card_id)))
     if card is None or card.archived:
         known = [f"{c.card_id} ({c.title})" for c in await workspace.cards() if not c.archived][-10:]
         raise BlockError(f"there is no open card {str(card_id)[:60]!r}; open cards: {', '.join(known) or 'none'}")
     return card
+
+
+def _stack_id(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise BlockError("stack_id must be a stack's id, or left out for the stack being looked at")
+    wanted: str | None = well_formed(value)
+    return wanted
 
 
 def _title(value: Any) -> str:

@@ -201,6 +201,11 @@ async def test_a_card_is_kept_sent_and_its_ids_are_told(canvas: Canvas) -> None:
     assert (update.command, update.card_id, update.blocks) == ("create_card", card.card_id, card.blocks)
 
 
+async def test_a_stack_that_no_database_can_name_is_another_than_those_there_are(canvas: Canvas) -> None:
+    told = await canvas.use("create_card", title="x", card_type="notes", blocks=[], stack_id="half \ud83d")
+    assert (await canvas.card(told["card_id"])).stack_id == (await canvas.workspace.stacks())[0].stack_id
+
+
 async def test_the_first_card_makes_a_stack_and_the_next_ones_share_it(canvas: Canvas) -> None:
     for _ in range(3):
         await canvas.use("create_card", title="x", card_type="notes", blocks=[])
@@ -232,6 +237,8 @@ async def test_a_card_goes_to_the_stack_asked_for_or_the_one_looked_at_unless_it
         ({"title": "x", "card_type": "chart", "blocks": []}, "card_type must be one of table, document, notes"),
         ({"title": "x", "card_type": ["notes"], "blocks": []}, "card_type must be one of"),
         ({"title": "x", "card_type": "notes"}, "blocks must be a list"),
+        ({"title": "x", "card_type": "notes", "blocks": [], "stack_id": {"id": 1}}, "stack_id must be a stack's id"),
+        ({"title": "x", "card_type": "notes", "blocks": [], "stack_id": 10**400}, "stack_id must be a stack's id"),
         ({"title": "x", "card_type": "notes", "blocks": [{"type": "chart"}]}, "unknown type 'chart'"),
         (
             {"title": "x", "card_type": "notes", "blocks": [{"type": "text", "data": {"content": "é" * 300_000}}]},
@@ -357,5 +364,7 @@ async def test_a_closed_card_is_archived_and_cannot_be_changed(canvas: Canvas, d
 async def test_an_unknown_card_is_answered_with_the_ones_there_are(canvas: Canvas, drawn: str) -> None:
     assert f"open cards: {drawn} (Title)" in await canvas.refused("close_card", card_id="nope")
     assert "there is no open card" in await canvas.refused("update_card")
+    for card_id in ("half \ud83d", {"id": 1}, 10**400):
+        assert "there is no open card" in await canvas.refused("close_card", card_id=card_id)
     await canvas.use("close_card", card_id=drawn)
     assert "open cards: none" in await canvas.refused("close_card", card_id="nope")
