@@ -61,7 +61,7 @@ async def test_a_turn_whose_agent_is_stopped_ends_in_words_and_the_next_mission_
         end = await client.end_of(mission)
         assert (end["event"], end["code"], end["retryable"]) == ("error", "agent", True)
         assert "it was stopped from outside" in end["message"]
-        assert not runs(stopped)
+        await eventually(lambda: not runs(stopped), "it has ended")
         await chat(client, "Hello again")
         (request,) = [r for r in model.requests if r.kind == "main" and r.user_text == "Hello again"]
         assert "My name is Ada." in str(request.body["messages"])
@@ -78,7 +78,7 @@ async def test_an_agent_that_is_stopped_hears_no_interrupt_and_is_ended_with_the
         os.kill(agent_process(sprite), signal.SIGSTOP)
         await client.ask("interrupt")
         assert (await client.end_of(mission))["event"] == "interrupted"
-        assert not any(runs(pid) for pid in family), "what was interrupted does not go on unseen"
+        await eventually(lambda: not any(runs(pid) for pid in family), "what was interrupted does not go on unseen")
         await chat(client, "Hello again")
 
 
@@ -91,7 +91,7 @@ async def test_a_sprite_whose_agent_is_stopped_ends_in_order_and_so_does_what_th
         family = descendants(sprite.process.pid)
         os.kill(agent_process(sprite), signal.SIGSTOP)
         assert await sprite.stop() == 0
-    assert not any(runs(pid) for pid in family)
+    await eventually(lambda: not any(runs(pid) for pid in family), "all of it has ended")
     assert [row["outcome"] for row in observations(workspace)] == ["interrupted"]
 
 
@@ -113,7 +113,7 @@ async def test_what_the_agent_detached_outlasts_its_session_and_ends_with_the_sp
     if how == "killed":
         async with running_sprite(workspace, model.url):
             await eventually(lambda: not any(runs(pid) for pid in begun), "the next one ends what it finds")
-    assert not any(runs(pid) for pid in begun)
+    await eventually(lambda: not any(runs(pid) for pid in begun), "all of it has ended")
 
 
 async def test_nothing_of_a_killed_sprites_agent_runs_any_more_when_something_is_forgotten(
@@ -128,4 +128,4 @@ async def test_nothing_of_a_killed_sprites_agent_runs_any_more_when_something_is
     assert programs_in(workspace, "trap") != []
     code, _, said = await command(workspace, "memory", "forget", "--text", "Ada", "--yes")
     assert code == 0, said
-    assert programs_in(workspace, "trap") == []
+    await eventually(lambda: programs_in(workspace, "trap") == [], "it has ended")
