@@ -61,6 +61,10 @@ class DatabaseUnusableError(OperatorError):
     code = "database_unusable"
 
 
+class MendedAtStartError(DatabaseUnusableError):
+    """A database is not as it has to be; the next start of the sprite mends that by itself."""
+
+
 class StorageError(SpriteError):
     """The disk refuses to be written to. Free some space or make it writable; nothing was half-written."""
 

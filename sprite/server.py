@@ -12,8 +12,6 @@ import logging
 import os
 import secrets
 import signal
-import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -33,16 +31,17 @@ from sprite.clients.listening import Port, listening
 from sprite.clients.uploads import Uploads
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
-from sprite.database.memory import MemoryDB, open_memory
+from sprite.database.memory import MemoryDB
 from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
-from sprite.errors import AgentError, DatabaseUnusableError, ShortageError, is_shortage
+from sprite.errors import AgentError, OperatorError, ShortageError, is_shortage
 from sprite.feed import Feed
 from sprite.folders import make_folders
 from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
 from sprite.memory.forgetting.forget import Forgetter
+from sprite.memory.opening import open_own_memory
 from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
@@ -68,12 +67,12 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
     """
     async with AsyncExitStack() as stack:
         make_folders(settings)
-        stack.enter_context(workspace_lock(settings.lock))
+        stack.enter_context(workspace_lock(settings.lock, settings.memory))
         end_orphans(settings.cli_state)
         stack.push_async_callback(end_programs, settings.cli_state)
         token = settings.token or _token(settings.token_file)
         transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
-        memory = await stack.enter_async_context(_open_memory(settings.memory_db))
+        memory = await stack.enter_async_context(open_own_memory(settings.memory_db, transcript))
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         confidences = Confidences()
         feed = Feed(workspace, await workspace.last_seq(), confidences.text)
@@ -159,22 +158,6 @@ def _token(path: Path) -> str:
             stream.write(secrets.token_urlsafe(32) + "\n")
         temporary.replace(path)
     return path.read_text().strip()
-
-
-@asynccontextmanager
-async def _open_memory(path: Path) -> AsyncIterator[MemoryDB]:
-    """The projection; a file that cannot be used is set aside, since the log brings everything back."""
-    async with AsyncExitStack() as stack:
-        try:
-            memory = await stack.enter_async_context(open_memory(path))
-        except (DatabaseUnusableError, sqlite3.DatabaseError) as error:
-            aside = path.with_name(f"{path.name}.bad-{int(time.time())}")
-            log.warning("%s It is kept as %s and memory is rebuilt from the log.", error, aside.name)
-            path.replace(aside)
-            for suffix in ("-wal", "-shm"):
-                Path(f"{path}{suffix}").unlink(missing_ok=True)
-            memory = await stack.enter_async_context(open_memory(path))
-        yield memory
 
 
 class _LateAgent:

@@ -49,5 +49,5 @@ def files_containing(workspace: Path, *words: str) -> list[tuple[str, str]]:
 
 
 def without_marks(dumped: dict[str, Any]) -> dict[str, Any]:
-    """A dump of memory.db without what it knows of the disk, which is no memory."""
-    return {name: rows for name, rows in dumped.items() if name != "written_files"}
+    """A dump of memory.db without what it knows of the disk and the log beside it, which is no memory."""
+    return {name: rows for name, rows in dumped.items() if name not in {"written_files", "log_seen"}}

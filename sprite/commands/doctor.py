@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import sqlite3
@@ -18,10 +19,11 @@ from sprite.commands.owner import running_status
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.database.transcript import read_transcript
-from sprite.errors import DatabaseUnusableError, SpriteError
+from sprite.errors import DatabaseUnusableError, MendedAtStartError, SpriteError
 from sprite.memory.curation.model import check_model
 from sprite.memory.files import MemoryFiles
 from sprite.memory.last_error import last_error
+from sprite.memory.set_aside import set_aside
 
 OLDEST_PYTHON = (3, 11)
 #: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
@@ -52,6 +54,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
     findings = [check(settings) for check in checks]
     findings.append(_rules(settings))
     findings.append(await _drift(settings))
+    findings += [Finding("set aside", ok=True, words=words) for words in set_aside(settings.memory)]
     if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
         findings += await _memory(settings)
     findings.append(await _quarantine(settings))
@@ -122,18 +125,22 @@ def _databases(settings: Settings) -> Finding:
     ):
         if not path.exists():
             continue
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        try:
-            problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            problem = str(error)
-        finally:
-            connection.close()
+        problem = _integrity(path)
         if problem != "ok":
             remedy = "run rebuild" if path == settings.memory_db else "restore it from a backup"
             return Finding("databases", ok=False, words=f"{path.name} is damaged ({problem}); {remedy}")
         found.append(path.name)
     return Finding("databases", ok=True, words=", ".join(found) or "none yet")
+
+
+def _integrity(path: Path) -> str:
+    if not path.is_file():
+        return "it is no file"
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            return str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except sqlite3.DatabaseError as error:
+        return str(error)
 
 
 async def _quarantine(settings: Settings) -> Finding:
@@ -202,6 +209,9 @@ async def _memory(settings: Settings) -> list[Finding]:
     try:
         async with open_stores(settings) as stores:
             health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+    except MendedAtStartError as error:
+        # An update of the sprite, which starts it, does not have to wait for it.
+        return [Finding("memory", ok=True, words=str(error))]
     except SpriteError as error:
         return [Finding("memory", ok=False, words=str(error))]
     return [Finding("memory", ok=False, words=words) for words in health.attention]

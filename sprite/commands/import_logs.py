@@ -108,7 +108,7 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
             yield transcript
     else:
         make_folders(settings)
-        with workspace_lock(settings.lock):
+        with workspace_lock(settings.lock, settings.memory):
             async with open_transcript(path) as transcript:
                 if not settings.memory_db.exists():
                     # `status` and `memory search` work before a sprite has ever run here.

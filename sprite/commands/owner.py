@@ -10,11 +10,12 @@ from typing import Literal, TypeVar
 
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
-from sprite.database.memory import MemoryDB, open_memory
+from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB, open_transcript
 from sprite.database.workspace import WorkspaceDB, open_workspace
 from sprite.errors import OperatorError, PeerError, WorkspaceLockedError
 from sprite.memory.files import MemoryFiles
+from sprite.memory.opening import open_own_memory
 from sprite.memory.projection.projection import Projection
 from sprite.protocol.frames import (
     decode_server,
@@ -52,9 +53,9 @@ async def owned(settings: Settings) -> AsyncIterator[Owned]:
     if not (settings.transcript_db).exists():
         raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
     async with AsyncExitStack() as stack:
-        stack.enter_context(workspace_lock(settings.lock))
+        stack.enter_context(workspace_lock(settings.lock, settings.memory))
         transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
-        memory = await stack.enter_async_context(open_memory(settings.memory_db))
+        memory = await stack.enter_async_context(open_own_memory(settings.memory_db, transcript))
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         yield Owned(transcript, memory, workspace, Projection(transcript, memory, MemoryFiles(settings.memory)))
 

@@ -16,8 +16,9 @@ from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript
-from sprite.errors import DatabaseUnusableError, OperatorError
+from sprite.errors import OperatorError
 from sprite.memory.files import MemoryFiles
+from sprite.memory.opening import open_own_memory
 from sprite.memory.projection.projection import Projection
 from sprite.memory.rebuild import Estimate, Reextraction, replay_aside, swap_in
 
@@ -43,17 +44,17 @@ async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_jso
 async def _log(settings: Settings) -> AsyncIterator[TranscriptDB]:
     if not settings.transcript_db.exists():
         raise OperatorError(f"There is no log in {settings.memory}: no sprite has run there yet.")
-    with workspace_lock(settings.lock):
+    with workspace_lock(settings.lock, settings.memory):
         async with open_transcript(settings.transcript_db) as transcript:
             yield transcript
 
 
 async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> None:
     live, aside = settings.memory_db, settings.memory_db.with_suffix(".db.new")
-    # A person's edit of a file that the log does not have yet would be lost. A memory.db that cannot be opened
-    # cannot tell of one, and a rebuild is what was asked for.
-    with contextlib.suppress(DatabaseUnusableError, sqlite3.DatabaseError):
-        async with open_memory(live) as memory:
+    # A person's edit of a file that the log does not have yet would be lost. A memory.db that breaks at that cannot
+    # tell of one, and a rebuild is what was asked for.
+    with contextlib.suppress(sqlite3.DatabaseError):
+        async with open_own_memory(live, transcript) as memory:
             await Projection(transcript, memory, MemoryFiles(settings.memory)).settle()
     with tqdm(total=total, unit="curation", desc="replaying", disable=None) as progress:
         await replay_aside(transcript, aside, lambda: _advance(progress, 1))

@@ -8,6 +8,7 @@ from sprite.commands.output import day_and_time, dollars, say, say_json
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.memory.last_error import last_error
+from sprite.memory.set_aside import set_aside
 from sprite.protocol.rows import Health
 
 GAUGE_CELLS = 20
@@ -21,12 +22,16 @@ async def status(settings: Settings, *, as_json: bool) -> int:
     running = address.read_text().strip() if address.exists() else None
     async with open_stores(settings) as stores:
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
+    aside = set_aside(settings.memory)
     if as_json:
-        say_json({"workspace": str(settings.workspace), "running": running, **msgspec.to_builtins(health)})
+        facts = {"workspace": str(settings.workspace), "running": running, "set_aside": aside}
+        say_json({**facts, **msgspec.to_builtins(health)})
     else:
         say(f"Memory of {settings.workspace}: {'well' if _is_well(health) else 'needs attention'}")
         say(f"  sprite      {f'running on {running}' if running else 'not running'}")
         _print(health)
+        for words in aside:
+            say(f"  kept aside  {words}")
     return 0
 
 

@@ -10,6 +10,7 @@ from sprite.config import Settings
 from sprite.database.memory import MemoryDB, read_memory
 from sprite.database.transcript import TranscriptDB, read_transcript
 from sprite.memory.files import MemoryFiles
+from sprite.memory.opening import refuse_misfit
 from sprite.memory.projection.hand_changes import held_back
 from sprite.memory.recall.view import MemoryView
 
@@ -26,10 +27,11 @@ class Stores:
 
 @asynccontextmanager
 async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
-    """Opens the stores read-only; raises OperatorError if no sprite has run here yet."""
+    """Opens the stores read-only; raises OperatorError if no sprite has run here yet, or memory is of another log."""
     async with AsyncExitStack() as stack:
         transcript = await stack.enter_async_context(read_transcript(settings.transcript_db))
         memory = await stack.enter_async_context(read_memory(settings.memory_db))
+        await refuse_misfit(transcript, memory)
         files = MemoryFiles(settings.memory)
         files.hold(await held_back(memory, await transcript.curations.open_drift()))
         yield Stores(transcript, memory, files, MemoryView(transcript, memory, files))

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import aiosqlite
 
-from sprite.errors import DatabaseUnusableError, StorageError
+from sprite.errors import DatabaseUnusableError, MendedAtStartError, StorageError
 
 _T = TypeVar("_T")
 BUSY_TIMEOUT_MS = 5000
@@ -155,6 +155,15 @@ class Database:
                 await self._writer.execute("VACUUM")
                 await self._writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    async def copy_to(self, path: Path) -> None:
+        """Writes the database to a new file, which is there as a whole or not at all."""
+        unfinished = path.with_name(f".{path.name}.new")
+        unfinished.unlink(missing_ok=True)
+        with storage_errors():
+            async with self._lock:
+                await self._writer.execute("VACUUM INTO ?", (str(unfinished),))
+        unfinished.replace(path)
+
     async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Runs a function that only reads, on the reader's own thread: one hop however many statements it makes."""
         with storage_errors():
@@ -207,11 +216,13 @@ async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
     """Opens an existing file to read from, beside the process that owns it; it is never migrated."""
     if not path.exists():
         raise DatabaseUnusableError(f"There is no {path.name} in {path.parent}: no sprite has run there yet.")
-    async with _connect(path, schema) as connection:
-        await connection.execute("PRAGMA query_only=ON")
-        version = await _run(connection, partial(_pragma, name="user_version"))
+    async with contextlib.AsyncExitStack() as stack:
+        with storage_errors():
+            connection = await stack.enter_async_context(_connect(path, schema))
+            await connection.execute("PRAGMA query_only=ON")
+            version = await _run(connection, partial(_pragma, name="user_version"))
         if version != len(schema.migrations):
-            raise DatabaseUnusableError(
+            raise MendedAtStartError(
                 f"{path} is at version {version}, this Sprite needs {len(schema.migrations)}. "
                 "Start `python -m sprite serve` once: it brings the file up to date."
             )
@@ -220,6 +231,12 @@ async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def _connect(path: Path, schema: Schema) -> AsyncIterator[aiosqlite.Connection]:
+    if path.exists() and not path.is_file():
+        # SQLite would say that it is "unable to open" it, or wait for a pipe.
+        what = "a folder" if path.is_dir() else "no file"
+        raise DatabaseUnusableError(
+            f"{path} is {what}, not Sprite's {schema.name}. It was left untouched: move it away."
+        )
     opening = aiosqlite.connect(path, isolation_level=None, cached_statements=256, factory=_Connection)
     async with opening as connection:
         await _run(connection, partial(_prepare, path=path, schema=schema))

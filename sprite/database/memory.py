@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from sprite.database.connection import Database, Schema, open_database, open_reader
 from sprite.database.learning_index import LEARNING_INDEX, LearningIndex
+from sprite.database.log_mark import LogMark
 from sprite.database.projected import Projected
 
 _T = TypeVar("_T")
@@ -84,6 +85,14 @@ SCHEMA = Schema(
             WHERE type = 'table' AND name = 'learnings';
         PRAGMA writable_schema = RESET;
         CREATE INDEX learnings_standing ON learnings (type, id) WHERE superseded_by IS NULL;
+        """,
+        # Which log this was made of: its identity, its newest turn when it was looked at last, what was applied last.
+        """
+        CREATE TABLE log_seen (
+            id INTEGER PRIMARY KEY CHECK (id = 1), log_id TEXT, turn_id INTEGER NOT NULL, turn_at REAL NOT NULL,
+            curation_id INTEGER NOT NULL, curation_at REAL NOT NULL
+        );
+        INSERT INTO log_seen VALUES (1, NULL, 0, 0, 0, 0);
         """,
     ],
 )
@@ -178,10 +187,28 @@ class MemoryDB:
         """Says that everything up to a curation is in."""
         await self._db.execute("UPDATE projection SET cursor = ?", (curation_id,))
 
-    async def start_over(self) -> None:
-        """Drops everything that the fold made, so that it can be made anew; what is on disk stays known."""
+    async def log_seen(self) -> LogMark:
+        """The log that this was made of, as far as it was seen."""
+        row = await self._db.fetch_one("SELECT log_id, turn_id, turn_at, curation_id, curation_at FROM log_seen")
+        return LogMark(*row) if row else LogMark(None, 0, 0.0, 0, 0.0)
+
+    async def note_log(self, mark: LogMark) -> None:
+        """Notes the log that this is made of."""
+        await self._db.transact(lambda tx: _note_log(tx, mark))
+
+    async def copy_to(self, path: Path) -> None:
+        """Writes all of it to a new file, in one step: a crash leaves the whole copy or none."""
+        await self._db.copy_to(path)
+
+    async def start_over(self, mark: LogMark | None = None) -> None:
+        """Drops everything that the fold made, so that it can be made anew; what is on disk stays known.
+
+        `mark` is the log that it is made of from now on, where that is another one.
+        """
 
         def write(tx: sqlite3.Connection) -> None:
+            if mark is not None:
+                _note_log(tx, mark)
             tx.execute("INSERT INTO learnings_fts (learnings_fts) VALUES ('delete-all')")
             for table in ("pending_actions", "file_versions", "reports"):
                 tx.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
@@ -361,6 +388,13 @@ class MemoryDB:
             "SELECT curation_id, kind, detail FROM reports WHERE kind <> 'aged' ORDER BY id DESC LIMIT ?", (limit,)
         )
         return [Report(**dict(row)) for row in rows]
+
+
+def _note_log(tx: sqlite3.Connection, mark: LogMark) -> None:
+    tx.execute(
+        "UPDATE log_seen SET log_id = ?, turn_id = ?, turn_at = ?, curation_id = ?, curation_at = ?",
+        (mark.log_id, mark.turn_id, mark.turn_at, mark.curation_id, mark.curation_at),
+    )
 
 
 @asynccontextmanager

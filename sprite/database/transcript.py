@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sprite.database.connection import Database, open_database, open_reader, row_id, to_json
+from sprite.database.connection import LARGEST_ROW_ID, Database, open_database, open_reader, row_id, to_json
 from sprite.database.curations import Curations, NewCuration, append
+from sprite.database.log_mark import LogMark
 from sprite.database.lost_calls import LostCalls
 from sprite.database.quarantine import Quarantine
 from sprite.database.spending import Spending
@@ -100,6 +101,30 @@ class TranscriptDB:
         self.lost_calls = LostCalls(database)
         self.spending = Spending(database)
         self.journal = TurnJournal(database)
+
+    # --- what it is ---
+
+    async def mark(self, until: int = LARGEST_ROW_ID) -> LogMark:
+        """Which log this is, and how far it goes; of its curations, up to one and with it."""
+        row = await self._db.fetch_one(
+            "SELECT (SELECT id FROM log_identity), coalesce(t.id, 0), coalesce(t.timestamp, 0), "
+            "coalesce(c.id, 0), coalesce(c.created_at, 0) FROM (SELECT 1) "
+            "LEFT JOIN observations t ON t.id = (SELECT max(id) FROM observations) "
+            "LEFT JOIN curations c ON c.id = (SELECT max(id) FROM curations WHERE id <= ?)",
+            (until,),
+        )
+        if row is None:
+            raise sqlite3.InternalError("a row of constants is missing")
+        return LogMark(*row)
+
+    async def reaches(self, mark: LogMark) -> bool:
+        """Whether the newest turn and curation of a mark are in this log, as they were."""
+        found = await self._db.fetch_value(
+            "SELECT (?1 = 0 OR EXISTS (SELECT 1 FROM observations WHERE id = ?1 AND timestamp = ?2)) "
+            "AND (?3 = 0 OR EXISTS (SELECT 1 FROM curations WHERE id = ?3 AND created_at = ?4))",
+            (mark.turn_id, mark.turn_at, mark.curation_id, mark.curation_at),
+        )
+        return bool(found)
 
     # --- sessions ---
 

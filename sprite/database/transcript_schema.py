@@ -112,5 +112,16 @@ SCHEMA = Schema(
         CREATE INDEX curations_quarantine ON curations (first_observation_id) WHERE kind = 'quarantine';
         """,
         "CREATE INDEX curations_drift ON curations (id) WHERE kind = 'drift';",
+        """
+        -- Which log this is, for good: what was made of another one, or of a newer copy of this one, is known by it.
+        CREATE TABLE log_identity (id TEXT NOT NULL);
+        INSERT INTO log_identity VALUES (lower(hex(randomblob(16))));
+        CREATE TRIGGER log_identity_stays BEFORE DELETE ON log_identity
+        BEGIN SELECT RAISE(ABORT, 'the identity of a log is never deleted'); END;
+        CREATE TRIGGER log_identity_frozen BEFORE UPDATE ON log_identity
+        BEGIN SELECT RAISE(ABORT, 'the identity of a log is never changed'); END;
+        CREATE TRIGGER log_identity_alone BEFORE INSERT ON log_identity
+        BEGIN SELECT RAISE(ABORT, 'a log never has a second identity'); END;
+        """,
     ],
 )

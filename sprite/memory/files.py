@@ -183,6 +183,15 @@ class MemoryFiles:
             return None
         return path.replace(path.with_name(f"{name}.too-large"))
 
+    def keep_copy(self, name: str, aside: Path) -> None:
+        """Copies a file as it is, if it is there."""
+        if not self.exists(name):
+            return
+        try:
+            shutil.copy2(self._folder / name, aside)
+        except OSError as error:
+            raise StorageError(f"{aside.name} could not be written ({error.strerror}).") from error
+
     def state(self) -> tuple[object, ...]:
         """Which bytes stand on disk, without reading them: any change gives another value (none sets ctime)."""
         return tuple(self._state(self._folder / name) for name in BOOT_ORDER)

@@ -53,16 +53,16 @@ def test_a_killed_owner_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     hold = (
         "import sys, pathlib\nfrom sprite.database.lock import workspace_lock\n"
-        "with workspace_lock(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()"
+        "with workspace_lock(*map(pathlib.Path, sys.argv[1:])):\n    print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", hold, str(lock)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", hold, str(lock), str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"held\n"
-        with pytest.raises(WorkspaceLockedError, match=f"process {owner.pid}"), workspace_lock(lock):
+        with pytest.raises(WorkspaceLockedError, match=f"process {owner.pid}"), workspace_lock(lock, tmp_path):
             pass
         owner.kill()
         owner.wait()
-    with workspace_lock(lock):
+    with workspace_lock(lock, tmp_path):
         pass

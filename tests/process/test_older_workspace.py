@@ -5,6 +5,7 @@ It holds sessions, batches, edits by page, hand and pin, a superseded learning, 
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import tarfile
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
-from tests.command_line import rebuild, restart_server
+from tests.command_line import command, rebuild, restart_server
 from tests.curated_workspace import without_marks
 from tests.harness import ROOT, dump, running_sprite
 from tests.inspection import chat, curations, eventually, learnings, observation_of, transcript
@@ -113,3 +114,11 @@ async def test_it_goes_on(older: Path, model: OfflineModel) -> None:
     )
     with sqlite3.connect(older / ".os/memory/transcript.db") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_a_doctor_who_looks_at_it_before_the_first_start_does_not_hold_an_update_up(older: Path) -> None:
+    _, out, err = await command(older, "doctor", "--without-model", "--json")
+    findings = {finding["check"]: finding for finding in json.loads(out)}
+    assert err == ""
+    assert findings["memory"]["ok"]
+    assert "brings the file up to date" in findings["memory"]["detail"]

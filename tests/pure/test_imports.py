@@ -226,7 +226,7 @@ def test_no_module_knows_more_than_its_layer_may(
 
 def test_the_stores_do_not_know_each_other() -> None:
     stores = [name for name in PATHS if within(name, "sprite.database") and name.count(".") == 2]
-    shared = {"sprite.database.connection", "sprite.database.full_text"}
+    shared = {"sprite.database.connection", "sprite.database.full_text", "sprite.database.log_mark"}
     parts = {
         "transcript": {
             "transcript_schema",

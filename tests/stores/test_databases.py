@@ -511,13 +511,17 @@ async def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> 
 
 def test_a_workspace_has_one_owner_and_the_second_is_told_who(tmp_path: Path) -> None:
     lock = tmp_path / "home" / ".os" / "run" / "lock"
-    lock.parent.mkdir(parents=True)
-    with workspace_lock(lock):
+    databases = lock.parent.parent / "memory"
+    with workspace_lock(lock, databases):
         with (
             pytest.raises(WorkspaceLockedError, match=rf"process {os.getpid()}\) already owns {tmp_path / 'home'}"),
-            workspace_lock(lock),
+            workspace_lock(lock, databases),
         ):
             pass
         assert lock.read_text() == f"{os.getpid()}\n", "the refused one leaves the owner's mark alone"
-    with workspace_lock(lock):
+        lock.unlink()
+        lock.parent.rmdir()
+        with pytest.raises(WorkspaceLockedError, match="already owns"), workspace_lock(lock, databases):
+            pass
+    with workspace_lock(lock, databases):
         pass

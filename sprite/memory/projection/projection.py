@@ -168,6 +168,8 @@ class Projection:
         while curations := await self._transcript.curations.fold(await self._memory.cursor(), until, generation):
             for curation in curations:
                 on_change(await self.apply(curation, cursor=curation.id))
+        if (mark := await self._transcript.mark(await self._memory.cursor())) != await self._memory.log_seen():
+            await self._memory.note_log(mark)
 
     async def _apply_all(self) -> list[Change]:
         changes: list[Change] = []

@@ -1,0 +1,124 @@
+"""Opening memory.db together with the log that it is made of: one that is damaged, or of another log, is set aside.
+
+Whoever owns the workspace sets it aside beside the new one, under a name that says why, and memory is made anew from
+the log. Whoever only reads is told, and shown nothing of it. What was set aside is for a person to look at and delete.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sprite.database.memory import MemoryDB, open_memory
+from sprite.database.transcript import TranscriptDB
+from sprite.errors import DatabaseUnusableError, MendedAtStartError
+from sprite.memory.files import CURATED, MemoryFiles
+from sprite.memory.set_aside import Reason, name_aside
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why memory.db cannot be of the log beside it: for a file's name, and in words."""
+
+    reason: Reason
+    words: str
+
+
+async def misfit(transcript: TranscriptDB, memory: MemoryDB) -> Misfit | None:
+    """Why memory cannot have been made from this log; None if it can.
+
+    Safe beside the owner: memory is read first, and never knows what is not in the log yet.
+    """
+    seen, cursor = await memory.log_seen(), await memory.cursor()
+    mark = await transcript.mark()
+    if seen.log_id not in {None, mark.log_id}:
+        return Misfit(
+            "of-another-log",
+            "memory.db was not made from the transcript.db beside it: that log was emptied, or comes from another "
+            "workspace or from a backup of an earlier Sprite",
+        )
+    if cursor > mark.curation_id or not await transcript.reaches(seen):
+        return Misfit(
+            "of-a-newer-log",
+            f"transcript.db is not as memory.db has seen it: memory knows turns up to {seen.turn_id} and changes of "
+            f"memory up to {max(seen.curation_id, cursor)}, the log goes up to {mark.turn_id} and {mark.curation_id}; "
+            "it was restored from a backup, or rows were taken out of it",
+        )
+    return None
+
+
+async def refuse_misfit(transcript: TranscriptDB, memory: MemoryDB) -> None:
+    """MendedAtStartError, with what to do, if memory was not made from this log."""
+    if (found := await misfit(transcript, memory)) is not None:
+        raise MendedAtStartError(
+            f"{found.words[0].upper()}{found.words[1:]}. Nothing of it is shown. Start the sprite, or run "
+            "`python -m sprite rebuild`: memory.db is set aside and made anew from the log, without a model."
+        )
+
+
+def _untold(_words: str) -> None:
+    """For whom the log is enough."""
+
+
+@asynccontextmanager
+async def open_own_memory(
+    path: Path, transcript: TranscriptDB, tell: Callable[[str], None] = _untold
+) -> AsyncIterator[MemoryDB]:
+    """Memory as its owner; what cannot be used is set aside, and `tell` gets the words for people.
+
+    The log is not replayed here: the next `Projection.settle` does that.
+    """
+    async with AsyncExitStack() as stack:
+        memory = await _opened(stack, path, tell)
+        if (found := await misfit(transcript, memory)) is not None:
+            await _start_anew(path, transcript, memory, found, tell)
+        yield memory
+
+
+async def _opened(stack: AsyncExitStack, path: Path, tell: Callable[[str], None]) -> MemoryDB:
+    try:
+        return await stack.enter_async_context(open_memory(path))
+    except (DatabaseUnusableError, sqlite3.DatabaseError) as error:
+        aside = name_aside(path, "bad")
+        path.replace(aside)
+        # Its journal goes with it: without it, it would not be what it was. The index of the journal is made anew.
+        journal = Path(f"{path}-wal")
+        if journal.exists() and journal.stat().st_size:
+            journal.replace(f"{aside}-wal")
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        _say(f"{error} It is kept as {aside.name}, and memory is made anew from the log.", tell)
+        return await stack.enter_async_context(open_memory(path))
+
+
+async def _start_anew(
+    path: Path, transcript: TranscriptDB, memory: MemoryDB, found: Misfit, tell: Callable[[str], None]
+) -> None:
+    """Killed at any moment, the next start finds the old memory as it was, or the new one begun."""
+    words = f"{found.words[0].upper()}{found.words[1:]}."
+    if await memory.cursor():
+        # A copy, not the file itself: what the runtime wrote to the files on disk stays known, or it would pass for
+        # a hand's edit of this log.
+        at = time.time()
+        aside = name_aside(path, found.reason, at)
+        await memory.copy_to(aside)
+        files = MemoryFiles(path.parent)
+        for name in CURATED:
+            files.keep_copy(name, name_aside(path.with_name(name), found.reason, at))
+        words += f" It was set aside as {aside.name}, with the files made of it, and memory is made anew from this log."
+    else:
+        words += " There was nothing in it; memory is made from this log."
+    await memory.start_over(await transcript.mark(until=0))
+    _say(words, tell)
+
+
+def _say(words: str, tell: Callable[[str], None]) -> None:
+    log.warning("%s", words)
+    tell(words)

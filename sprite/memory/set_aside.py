@@ -1,0 +1,46 @@
+"""What was set aside in the memory folder: under which names, and what people are told of it.
+
+Nothing here is read again, and nothing deletes it but a person, or a forget.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+Reason = Literal["bad", "of-another-log", "of-a-newer-log", "too-large", "no-file"]
+_WORDS: Final[dict[Reason, str]] = {
+    "bad": "could not be read",
+    "of-another-log": "was of another log",
+    "of-a-newer-log": "was of a newer state of the log",
+    "too-large": "was too large for a memory file",
+    "no-file": "was no file",
+}
+
+
+def name_aside(path: Path, reason: Reason, at: float | None = None) -> Path:
+    """A free name beside a file: `memory.db.bad-20261122T010254Z`; `at` is in Unix seconds, by default now."""
+    moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
+    stem = f"{path.name}.{reason}-{moment:%Y%m%dT%H%M%SZ}"
+    names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))
+    free = (path.with_name(name) for name in names if not path.with_name(name).exists())
+    return next(free, path.with_name(f"{stem}-{time.time_ns()}"))
+
+
+def set_aside(folder: Path) -> list[str]:
+    """In words, what lies in the folder that was set aside, oldest first by name."""
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+    return [words for name in names if (words := _words(name)) is not None]
+
+
+def _words(name: str) -> str | None:
+    for reason, words in _WORDS.items():
+        whole, separator, _ = name.partition(f".{reason}")
+        if separator and not whole.startswith(".") and not name.endswith(("-wal", "-shm")):
+            return f"{name}: {whole} {words}; delete it once you do not need it"
+    return None

@@ -1,0 +1,58 @@
+"""A workspace that somebody has tampered with, and the real program on it: refused or mended, and said in words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+from bridge.offline.model import OfflineModel
+from tests.command_line import command, restart_server
+from tests.harness import running_sprite
+from tests.inspection import chat
+
+
+async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_deleted(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "Hello there")
+        (workspace / ".os/run/lock").unlink()
+        code, _, err = await command(workspace, "serve", "--port", "0")
+        assert (code, "already owns" in err, "Traceback" in err) == (2, True, False), err
+        shutil.rmtree(workspace / ".os/run")
+        for arguments in (
+            ("serve", "--port", "0"),
+            ("rebuild",),
+            ("memory", "forget", "--text", "Hello", "--yes"),
+            ("memory", "accept", "user.md"),
+            ("import", str(workspace)),
+        ):
+            (workspace / "session.jsonl").write_text("")
+            code, _, err = await command(workspace, *arguments)
+            assert (code, "owns" in err, "Traceback" in err) == (2, True, False), (arguments, err)
+        await chat(client, "Hello again")
+
+
+async def test_a_restored_older_log_is_said_by_every_command_and_mended_by_the_next_start(
+    curated: Path, tmp_path: Path
+) -> None:
+    workspace = shutil.copytree(curated, tmp_path / "workspace")
+    log = workspace / ".os/memory/transcript.db"
+    with sqlite3.connect(log) as connection:
+        connection.executescript("DROP TRIGGER curations_stay; DELETE FROM curations WHERE id > 1")
+    for arguments in (("status",), ("memory", "search", "Ada"), ("memory", "learnings"), ("mcp",)):
+        code, out, err = await command(workspace, *arguments)
+        assert (code, out, "Traceback" in err) == (2, "", False), (arguments, err)
+        assert "not as memory.db has seen it" in err
+        assert "python -m sprite rebuild" in err
+    _, out, _ = await command(workspace, "doctor", "--without-model")
+    assert "not as memory.db has seen it" in out
+    await restart_server(workspace)
+    (aside,) = workspace.glob(".os/memory/memory.db.of-a-newer-log-*")
+    for arguments in (("status",), ("doctor", "--without-model")):
+        _, out, err = await command(workspace, *arguments)
+        assert f"{aside.name}: memory.db was of a newer state of the log" in out, err
+    _, out, _ = await command(workspace, "status", "--json")
+    assert any(words.startswith(aside.name) for words in json.loads(out)["set_aside"])
