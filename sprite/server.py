@@ -80,7 +80,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 
         files = MemoryFiles(settings.memory)
         files.ensure()
-        projection = Projection(transcript, memory, files)
+        projection = Projection(transcript, memory, files, lambda words: feed.warn("over_limit", words))
         # What an agent wrote whose sprite was killed is not for now to be taken for a person's.
         await projection.agent_rests()
         forgetter = Forgetter(settings, transcript, memory, workspace, projection)

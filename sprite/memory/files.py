@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from importlib import resources
@@ -18,7 +20,10 @@ from typing import Final, Literal
 
 from sprite.errors import StorageError
 from sprite.memory.limits import CURATED_TOKENS
+from sprite.memory.set_aside import name_aside
 from sprite.memory.tokens import estimate_tokens
+
+log = logging.getLogger(__name__)
 
 #: Most lines a file may have (from the memory design): a limit forces what matters to the top.
 LINE_LIMITS: Final[dict[str, int]] = {
@@ -75,6 +80,18 @@ def over_limit(name: str, content: str, *, has: str = "would have") -> str | Non
     return None
 
 
+def within_limits(name: str, content: str) -> tuple[str, str | None]:
+    """As much of a file as may be read into a prompt, and in words what is left out; None if it is all of it.
+
+    What a hand wrote stands on disk whatever its size; a prompt has room for so much.
+    """
+    over = over_limit(name, content, has="has")
+    if over is None:
+        return content, None
+    kept = "\n".join(content.split("\n")[: LINE_LIMITS[name]]).encode()[:BYTE_LIMIT].decode(errors="ignore")
+    return kept, f"{over}: what is over that is on disk and not shown here"
+
+
 def over_together(name: str, content: str, files: Mapping[str, str]) -> str | None:
     """Why this content would make the curated files too much for one answer, or None; `files` are all as they are.
 
@@ -120,6 +137,8 @@ class MemoryFiles:
 
         A curated file that is missing comes from memory: made here from its template, it would pass for a hand's edit.
         """
+        for name in DEPLOYED:
+            self.set_aside_the_unusable(name)
         shipped, edited = self._shipped(), self.edited()
         # What a turn that was cut off may have changed is looked into first; the next start sees to it.
         was_at_work = (self._folder / AT_WORK).exists()
@@ -162,11 +181,22 @@ class MemoryFiles:
         self._held = dict(contents)
 
     def on_disk(self, name: str) -> str:
-        """What stands in a file; damaged bytes are shown as such, a missing file is as shipped."""
+        """What stands in a file, as far as a memory file goes; damaged bytes are shown as such.
+
+        A missing file is as shipped, and so is what is no file.
+        """
         try:
-            return (self._folder / name).read_bytes().decode("utf-8", errors="replace")
+            # Not to wait for the writer of a pipe.
+            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                return template(name)
+            with os.fdopen(descriptor, "rb") as stream:
+                return stream.read(LARGEST_FILE_BYTES).decode("utf-8", errors="replace")
         except FileNotFoundError:
             return template(name)
+        except OSError as error:
+            raise StorageError(f"{self._folder / name} cannot be read ({error.strerror}).") from error
 
     def free_bytes(self) -> int:
         """What the disk under the folder has left."""
@@ -176,12 +206,32 @@ class MemoryFiles:
         """Whether the file is there."""
         return (self._folder / name).is_file()
 
-    def set_aside_the_huge(self, name: str) -> Path | None:
-        """Moves a file that is too large to be memory out of the way; where to, or None if it is not."""
+    def set_aside_the_unusable(self, name: str) -> str | None:
+        """Moves what is too large to be memory, or no file at all, out of the way; says so in words, None if it is not.
+
+        Nothing of it is lost, and nothing that was set aside before is written over.
+        """
         path = self._folder / name
-        if not path.is_file() or path.stat().st_size <= LARGEST_FILE_BYTES:
+        try:
+            found = path.stat()
+        except OSError:
+            # Missing, or a link that leads nowhere: both are written anew.
             return None
-        return path.replace(path.with_name(f"{name}.too-large"))
+        if stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST_FILE_BYTES:
+            return None
+        if stat.S_ISREG(found.st_mode):
+            why = f"has {found.st_size} bytes, and a memory file at most {LARGEST_FILE_BYTES}"
+            plain = path.with_name(f"{name}.too-large")
+            aside = name_aside(path, "too-large") if os.path.lexists(plain) else plain
+        else:
+            why, aside = "was no file", name_aside(path, "no-file")
+        try:
+            path.replace(aside)
+        except OSError as error:
+            raise StorageError(f"{path} could not be moved out of the way ({error.strerror}).") from error
+        words = f"{name} {why}: it was moved to {aside.name}, and is again as memory has it."
+        log.warning("%s", words)
+        return words
 
     def keep_copy(self, name: str, aside: Path) -> None:
         """Copies a file as it is, if it is there."""

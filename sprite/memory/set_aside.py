@@ -5,6 +5,7 @@ Nothing here is read again, and nothing deletes it but a person, or a forget.
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,7 @@ def name_aside(path: Path, reason: Reason, at: float | None = None) -> Path:
     moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
     stem = f"{path.name}.{reason}-{moment:%Y%m%dT%H%M%SZ}"
     names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))
-    free = (path.with_name(name) for name in names if not path.with_name(name).exists())
+    free = (path.with_name(name) for name in names if not os.path.lexists(path.with_name(name)))
     return next(free, path.with_name(f"{stem}-{time.time_ns()}"))
 
 

@@ -56,3 +56,20 @@ async def test_a_restored_older_log_is_said_by_every_command_and_mended_by_the_n
         assert f"{aside.name}: memory.db was of a newer state of the log" in out, err
     _, out, _ = await command(workspace, "status", "--json")
     assert any(words.startswith(aside.name) for words in json.loads(out)["set_aside"])
+
+
+async def test_who_is_connected_is_told_of_a_file_that_a_hand_made_too_large(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        for content, words in (
+            ("- x\n" * 201, "user.md would have 201 lines; 200 are allowed"),
+            ("x" * 3_000_000, "it was moved to user.md.too-large"),
+        ):
+            (workspace / ".os/memory/user.md").write_text(content)
+            client.send("system", {"action": "flush"})
+            told = await client.until(lambda m: m["type"] == "error")
+            assert told["payload"]["code"] == "over_limit"
+            assert words in told["payload"]["message"]
+    assert (workspace / ".os/memory/user.md").read_text() == "- x\n" * 201
+    assert (workspace / ".os/memory/user.md.too-large").stat().st_size == 3_000_000

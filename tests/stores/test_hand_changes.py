@@ -256,3 +256,11 @@ async def test_what_is_forgotten_goes_from_drift_too(stores: Stores) -> None:
     await stores.transcript.forget([], made.curations, made.summary())
     (drift,) = (await stores.transcript.curations.open_drift()).values()
     assert drift.content == PERSON
+
+
+async def test_what_a_hand_writes_while_memory_writes_its_files_is_not_written_over(stores: Stores) -> None:
+    stores.path("user.md").write_text("Typed a moment ago.\n")
+    await stores.projection.write_files()
+    assert stores.path("user.md").read_text() == "Typed a moment ago.\n"
+    await stores.projection.settle()
+    assert (await logged(stores))[-1][1]["content"] == stores.files.read("user.md") == "Typed a moment ago.\n"

@@ -28,7 +28,7 @@ from sprite.memory.curation.prompt import (
     build_prompt,
     fit,
 )
-from sprite.memory.files import CURATED, LINE_LIMITS, MemoryFiles
+from sprite.memory.files import CURATED, LINE_LIMITS, MemoryFiles, within_limits
 from sprite.memory.limits import PROMPT_BUDGET_TOKENS
 from sprite.memory.recall.query import (
     any_term,
@@ -94,7 +94,7 @@ class Extractor:
         """
         # Read before the files: what a person changes from here on, the curator has not seen.
         seen = await self._memory.cursor()
-        files = {name: self._files.read(name) for name in CURATED}
+        files = self._shown_files()
         prompt, batch = await self.prompt(turns, files, is_followed=is_followed)
         asked = Asked(batch[0].id, batch[-1].id, generation, again=may_repeat(batch))
         answer = await self._model.ask(prompt, asked)
@@ -121,7 +121,7 @@ class Extractor:
     ) -> tuple[CuratorPrompt, Sequence[Observation]]:
         """What the curator would be shown, and the turns that are in it; `files` as they are by default."""
         if files is None:
-            files = {name: self._files.read(name) for name in CURATED}
+            files = self._shown_files()
         learnings = await self._open_learnings(turns, files["user.md"])
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
         seen = [_as_seen(turn) for turn in turns]
@@ -139,6 +139,10 @@ class Extractor:
             is_followed=is_followed or number < len(turns),
         )
         return prompt, turns[:number]
+
+    def _shown_files(self) -> dict[str, str]:
+        # A person may have written more than fits. The lines that are shown have the numbers that they have on disk.
+        return {name: within_limits(name, self._files.read(name))[0] for name in CURATED}
 
     async def _open_learnings(self, turns: Sequence[Observation], user: str) -> list[OpenLearning]:
         """What is open, wanted or corrected, the sessions' digests, what user.md rests on, what turns are near to."""

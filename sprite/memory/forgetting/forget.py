@@ -18,7 +18,7 @@ from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import PeerError
-from sprite.memory.files import DEPLOYED
+from sprite.memory.files import DEPLOYED, MemoryFiles
 from sprite.memory.forgetting.plan import (
     Plan,
     Target,
@@ -103,8 +103,8 @@ class Forgetter:
 
     def _remains(self, made: Plan) -> list[str]:
         """Deployed files are not memory and are not scrubbed: the person is told which of them have the words."""
-        paths = [self._settings.memory / name for name in DEPLOYED]
-        return [path.name for path in paths if path.exists() and made.scrubber.finds(path.read_text(errors="replace"))]
+        files = MemoryFiles(self._settings.memory)
+        return [name for name in DEPLOYED if files.exists(name) and made.scrubber.finds(files.on_disk(name))]
 
     def _keeps(self, path: Path) -> bool:
         """Whether a file is scrubbed row by row, or is none of what memory made."""

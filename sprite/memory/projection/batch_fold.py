@@ -229,6 +229,8 @@ class BatchFold:
         # As the curator gave it, so that what is too long is refused and not cut to fit.
         wanted = with_pins_of(old, content)
         reason = over_limit(name, wanted) or self._over_together(name, wanted) or self._overtaken(name)
+        if reason is None and edited is None and self._rules.keeps_what_is_not_shown:
+            reason = over_limit(name, old, has="has")
         if reason is not None:
             self._refuse(name, reason)
             return

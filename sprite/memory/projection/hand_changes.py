@@ -7,6 +7,7 @@ says which of the two it is to be. An edit while drift waits is drift, too: it m
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from sprite.database.curations import Drift
@@ -21,7 +22,10 @@ log = logging.getLogger(__name__)
 class HandChanges:
     """Notices what the runtime did not write, and takes a person's word on what waits for it."""
 
-    def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
+    def __init__(
+        self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles, tell: Callable[[str], None]
+    ) -> None:
+        self._tell = tell
         self._curations = transcript.curations
         self._memory = memory
         self._files = files
@@ -61,13 +65,13 @@ class HandChanges:
         await self._curations.append_drift({"name": drift.name, "rejected": drift.curation_id})
 
     async def _look(self, name: str, *, at_work: bool) -> bool:
-        if (aside := self._files.set_aside_the_huge(name)) is not None:
-            log.warning("%s has become too large for a memory file; it was moved to %s", name, aside)
+        if (words := self._files.set_aside_the_unusable(name)) is not None:
+            self._tell(words)
         if not self._files.exists(name):
             return False
         content, waiting = self._files.on_disk(name), self.drift.get(name)
         if waiting is None:
-            if await self._known(name, content):
+            if await self.knows(name, content):
                 return False
         elif content == waiting.content:
             return False
@@ -83,6 +87,10 @@ class HandChanges:
 
     async def _look_at_deployed(self, name: str, before: dict[str, str] | None) -> bool:
         """A deployed file is the deployer's, at any time but while the agent works."""
+        if (words := self._files.set_aside_the_unusable(name)) is not None:
+            self._tell(words)
+            if before is None:
+                self._files.write(name, template(name))
         waiting = self.drift.get(name)
         was = waiting.was if waiting is not None else (before or {}).get(name)
         if was is not None and before is not None and not self._files.exists(name):
@@ -105,9 +113,13 @@ class HandChanges:
     async def _log_edit(self, name: str, content: str, **more: Any) -> None:
         over = over_limit(name, content)
         reported = {} if over is None else {"over": over}
+        if over is not None:
+            log.warning("%s; it stays as it was written, and prompts have what is within the limits", over)
+            self._tell(f"{over}. It stays as you wrote it, and the agent is shown what is within the limits.")
         await self._curations.append_edit({"name": name, "content": content, **more, **reported})
 
-    async def _known(self, name: str, content: str) -> bool:
+    async def knows(self, name: str, content: str) -> bool:
+        """Whether this is what the runtime wrote to a file, or could have written: no hand's edit."""
         digest = sha256(content)
         if digest == await self._memory.written(name):
             return True

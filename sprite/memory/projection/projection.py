@@ -22,13 +22,19 @@ from sprite.memory.projection.hand_changes import HandChanges, held_back, in_mem
 
 
 class Projection:
-    """Keeps memory.db and the files up to the log's end."""
+    """Keeps memory.db and the files up to the log's end; `tell` gets what people should know of their files."""
 
-    def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
+    def __init__(
+        self,
+        transcript: TranscriptDB,
+        memory: MemoryDB,
+        files: MemoryFiles,
+        tell: Callable[[str], None] = lambda _words: None,
+    ) -> None:
         self._transcript = transcript
         self._memory = memory
         self._files = files
-        self._hands = HandChanges(transcript, memory, files)
+        self._hands = HandChanges(transcript, memory, files, tell)
         self._lock = asyncio.Lock()
         #: Which bytes stood on disk when everything was up to date last.
         self._settled: tuple[object, ...] | None = None
@@ -188,11 +194,16 @@ class Projection:
     # --- files ---
 
     async def write_files(self) -> None:
-        """Writes the curated files as memory.db has them, each in one step; one that has drifted stays so."""
+        """Writes the curated files as memory.db has them, each in one step; one that has drifted stays so.
+
+        So does what a hand has written since the files were looked at: the next `settle` logs it.
+        """
         for name in CURATED:
             if (drift := self._hands.drift.get(name)) is not None:
                 if not self._files.exists(name):
                     self._files.write(name, drift.content)
+                continue
+            if self._files.exists(name) and not await self._hands.knows(name, self._files.on_disk(name)):
                 continue
             latest = await self._memory.latest_version(name)
             written = await self._memory.written(name)

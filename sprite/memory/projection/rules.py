@@ -29,6 +29,8 @@ class Rules:
     results_may_be_told: bool = True
     #: Lines that are left out without a reason are put back, where a rewrite was refused for them.
     puts_lines_back: bool = True
+    #: A file that a hand made too large is shown in part, and not replaced as a whole.
+    keeps_what_is_not_shown: bool = True
     #: A refusal says which words it is about, so that the next call can do better.
     tells_why: bool = True
     #: The longest report.
@@ -45,6 +47,7 @@ _SECOND = Rules(
     acts_close_actions=False,
     results_may_be_told=False,
     puts_lines_back=False,
+    keeps_what_is_not_shown=False,
     tells_why=False,
     report_chars=200,
     dates_by_turn=False,

@@ -14,7 +14,7 @@ from sprite.config import Egress
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import StorageError
-from sprite.memory.files import BOOT_ORDER, CURATED, MemoryFiles, sha256
+from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, sha256, within_limits
 from sprite.memory.recall.skills import skills_in
 from sprite.memory.tokens import estimate_tokens
 from sprite.memory.words import content_words, share
@@ -27,6 +27,8 @@ RECENT_TEXT_CHARS = 4_000
 #: The same for scripts whose letters are more than a third of a token each.
 RECENT_TEXT_TOKENS = 1_500
 
+#: Open actions, most urgent first, take so much at most.
+OPEN_ACTIONS_TOKENS = 4_000
 #: Standing preferences that are not in user.md, newest first, take so much at most.
 STANDING_TOKENS = 3_000
 #: user.md says a preference where one of its lines has this part of its words.
@@ -91,7 +93,8 @@ class BootPrompt:
         """Soul, rules, tools, user, files, context, skills, what is wanted and open, then the turns not curated yet."""
         contents = {name: self._files.read(name) for name in BOOT_ORDER}
         self._told = {name: sha256(contents[name]) for name in CURATED}
-        parts = [contents["soul.md"].strip(), contents["os.md"].strip() + _NETWORK[self._egress], _INTRODUCTION]
+        soul, rules = (_bounded(name, contents[name]) for name in DEPLOYED)
+        parts = [soul, rules + _NETWORK[self._egress], _INTRODUCTION]
         parts += [_memory_file(name, contents[name]) for name in CURATED]
         skills = [f"- {skill.name} ({skill.path}): {skill.description}" for skill in skills_in(self._skills)]
         if skills:
@@ -99,7 +102,10 @@ class BootPrompt:
         wishes = await self._wishes_beside(contents["user.md"])
         if wishes:
             parts.append(_part("standing_preferences", "\n".join(wishes)))
-        actions = [f"- [{action.id}] {action.content}" for action in await self._memory.actions("pending")]
+        pending = [f"- [{action.id}] {action.content}" for action in await self._memory.actions("pending")]
+        actions = _within(OPEN_ACTIONS_TOKENS, pending)
+        if len(actions) < len(pending):
+            actions.append(f"- And {len(pending) - len(actions)} more: search_memory, type:ACTION.")
         if actions:
             parts.append(_part("open_actions", "\n".join(actions)))
         turns = _within(
@@ -140,7 +146,12 @@ class BootPrompt:
 
 
 def _memory_file(name: str, content: str) -> str:
-    return f'<memory_file name="{name}">\n{_sealed(content.strip())}\n</memory_file>'
+    return f'<memory_file name="{name}">\n{_sealed(_bounded(name, content))}\n</memory_file>'
+
+
+def _bounded(name: str, content: str) -> str:
+    shown, left_out = within_limits(name, content)
+    return shown.strip() if left_out is None else f"{shown.strip()}\n[{left_out}]"
 
 
 def _part(tag: str, content: str) -> str:

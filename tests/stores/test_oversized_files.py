@@ -1,0 +1,168 @@
+"""Memory files that a hand made too large, or that are no files: prompts stay small and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sprite.config import Settings
+from sprite.memory.curation.extraction import Extractor, log_lost_call
+from sprite.memory.curation.model import CuratorModel
+from sprite.memory.files import BOOT_ORDER, BYTE_LIMIT, CURATED, DEPLOYED, LARGEST_FILE_BYTES, LINE_LIMITS, template
+from sprite.memory.limits import PROMPT_BUDGET_TOKENS
+from sprite.memory.projection.projection import Projection
+from sprite.memory.recall.boot_prompt import BootPrompt
+from sprite.memory.recall.view import MemoryView
+from sprite.memory.set_aside import set_aside
+from tests.memory_stores import Stores, open_stores
+
+#: Six full files, and room for what stands beside them.
+MOST_BOOT_CHARS = 6 * BYTE_LIMIT + 8_000
+MINE = "- Kept by hand.\n"
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    async with open_stores(tmp_path) as opened:
+        await opened.projection.edit("user.md", MINE)
+        yield opened
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def projection(stores: Stores, told: list[str]) -> Projection:
+    return Projection(stores.transcript, stores.memory, stores.files, told.append)
+
+
+def boot(stores: Stores) -> BootPrompt:
+    return BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills")
+
+
+async def curator_tokens(stores: Stores) -> int:
+    await stores.turn("What now?")
+    model = CuratorModel(Settings(stores.folder), partial(log_lost_call, stores.transcript))
+    try:
+        prompt, _ = await Extractor(stores.memory, stores.files, model).prompt(await stores.transcript.waiting(1))
+    finally:
+        await model.close()
+    return prompt.tokens
+
+
+@pytest.mark.parametrize("name", BOOT_ORDER)
+async def test_three_megabytes_are_set_aside_whole_and_the_prompts_stay_small(
+    name: str, stores: Stores, projection: Projection, told: list[str]
+) -> None:
+    before = await boot(stores).text()
+    for sign in ("a", "b"):
+        content = f"- {sign * 70}\n" * 45_000
+        stores.path(name).write_text(content)
+        assert len(await boot(stores).text()) < MOST_BOOT_CHARS, "also before anybody has looked"
+        await projection.settle()
+        assert await boot(stores).text() == before
+    kept = {path.read_text()[2] for path in stores.folder.glob(f"{name}.too-large*")}
+    assert kept == {"a", "b"}, "the second is not written over the first"
+    assert stores.path(name).read_text() == (MINE if name == "user.md" else template(name))
+    assert [words.startswith(f"{name} has 3285000 bytes, and a memory file at most") for words in told] == [True] * 2
+    assert len(set_aside(stores.folder)) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "- a line of a hand's\n" * 12_000,
+        "x" * (LARGEST_FILE_BYTES - 1),
+        "漢" * (LARGEST_FILE_BYTES // 3),
+        "\n" * 250_000,
+    ],
+    ids=["many lines", "one line", "Chinese", "empty lines"],
+)
+async def test_what_a_hand_wrote_over_the_limits_stands_on_disk_and_prompts_have_what_is_within_them(
+    content: str, stores: Stores, projection: Projection, told: list[str]
+) -> None:
+    for name in BOOT_ORDER:
+        stores.path(name).write_text(content)
+    await projection.settle()
+    assert {stores.path(name).read_text() for name in BOOT_ORDER} == {content}
+    prompt = await boot(stores).text()
+    assert len(prompt.encode()) < MOST_BOOT_CHARS
+    assert prompt.count("what is over that is on disk and not shown here]") == len(BOOT_ORDER)
+    assert all(any(words.startswith(f"{name} would have") for words in told) for name in CURATED)
+    attention = (await MemoryView(stores.transcript, stores.memory, stores.files).health(
+        daily_cap_usd=None, last_error=None)).attention  # fmt: skip
+    assert all(any(words.startswith(f"{name} has") for words in attention) for name in BOOT_ORDER)
+    assert await curator_tokens(stores) <= PROMPT_BUDGET_TOKENS
+    news = boot(stores)
+    await news.text()
+    for name in CURATED:
+        stores.path(name).write_text(f"{content}- more\n"[: LARGEST_FILE_BYTES // 4])
+    await projection.settle()
+    assert len((news.news() or "").encode()) < 4 * BYTE_LIMIT + 2_000
+
+
+async def test_the_curator_changes_a_file_over_its_limits_by_no_byte_that_it_was_not_shown(
+    stores: Stores, projection: Projection
+) -> None:
+    content = "".join(f"- Line {number} of the person's.\n" for number in range(1, 301))
+    stores.path("user.md").write_text(content)
+    await projection.settle()
+    shown = "".join(content.splitlines(keepends=True)[: LINE_LIMITS["user.md"]])
+    await stores.learn("USER_MD_UPDATE:\n" + shown, "Hello")
+    assert stores.path("user.md").read_text() == content
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+    (path / "kept").write_text("kept")
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def to_a_folder(path: Path) -> None:
+    path.symlink_to(path.parent)
+
+
+@pytest.mark.parametrize("make", [folder, pipe, endless, to_a_folder], ids=lambda make: make.__name__)
+async def test_what_is_no_file_is_set_aside_and_the_file_is_as_memory_has_it(
+    make: Callable[[Path], None], stores: Stores, projection: Projection, told: list[str]
+) -> None:
+    for name in BOOT_ORDER:
+        stores.path(name).unlink()
+        make(stores.path(name))
+    await boot(stores).text()
+    for name in DEPLOYED:
+        stores.files.on_disk(name)
+    await projection.settle()
+    expected = {name: MINE if name == "user.md" else template(name) for name in BOOT_ORDER}
+    assert {name: stores.path(name).read_text() for name in BOOT_ORDER} == expected
+    assert len(told) == len(set_aside(stores.folder)) == len(BOOT_ORDER)
+    assert all("was no file: it was moved to" in words for words in told)
+
+
+async def test_a_deployed_file_that_is_no_file_at_a_start_is_as_shipped(stores: Stores) -> None:
+    for name in DEPLOYED:
+        stores.path(name).unlink()
+        stores.path(name).mkdir()
+    stores.files.ensure()
+    assert [stores.path(name).read_text() for name in DEPLOYED] == [template(name) for name in DEPLOYED]
+
+
+async def test_actions_without_end_do_not_fill_the_boot_prompt(stores: Stores) -> None:
+    answer = "".join(f'ACTION [t] Call number {n} {"about it " * 20}. | "Call {n}"\n' for n in range(400))
+    await stores.learn(answer, " ".join(f"Call {n}" for n in range(400)))
+    prompt = await boot(stores).text()
+    assert len(prompt) < MOST_BOOT_CHARS
+    assert "more: search_memory, type:ACTION." in prompt
