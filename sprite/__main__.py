@@ -13,6 +13,7 @@ from sprite import __version__
 from sprite.config import DEFAULT_PORT, Settings, from_environment
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.errors import SpriteError
+from sprite.folders import refuse_what_is_no_file
 from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.privacy.log_filter import DiscreetFilter
 from sprite.tasks import TaskDiedError
@@ -32,7 +33,9 @@ def main(argv: list[str] | None = None) -> int:
     _set_up_logging()
     command: Command = arguments.command
     try:
-        return asyncio.run(command(_settings(arguments), arguments))
+        settings = _settings(arguments)
+        refuse_what_is_no_file(settings)
+        return asyncio.run(command(settings, arguments))
     except SpriteError as error:
         print(f"sprite: {error}", file=sys.stderr)
         return EXIT_OPERATOR
@@ -45,6 +48,11 @@ def main(argv: list[str] | None = None) -> int:
         # `... | head` has seen enough; without this Python complains once more while it exits.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        # What the machine refused, and nobody could go on without.
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"sprite: {where}{error.strerror or error}", file=sys.stderr)
+        return EXIT_OPERATOR
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

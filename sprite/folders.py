@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sprite.config import Settings
 from sprite.errors import OperatorError
+from sprite.memory.files import AT_WORK, SHIPPED
+from sprite.memory.last_error import LAST_ERROR
 
 #: The person's folders beside `.os/` and `documents/`.
 USER_FOLDERS = ("ocr", "extractions", "artifacts", "skills")
 
 
+def refuse_what_is_no_file(settings: Settings) -> None:
+    """OperatorError for a folder, a pipe or a device where a file of ours belongs: a pipe would be waited for.
+
+    The memory files and memory.db are not among them: those are set aside, and come back.
+    """
+    databases = (settings.transcript_db, settings.memory_db, settings.workspace_db)
+    files = [Path(f"{path}{suffix}") for path in databases for suffix in ("-wal", "-shm")]
+    files += [settings.transcript_db, settings.workspace_db, settings.lock, settings.token_file, settings.address_file]
+    files += [settings.boot_prompt, settings.run / LAST_ERROR, settings.memory / SHIPPED, settings.memory / AT_WORK]
+    for path in files:
+        if path.exists() and not path.is_file():
+            what = "a folder" if path.is_dir() else "no file"
+            raise OperatorError(f"{path} is {what}, and a file of Sprite's belongs there. Move it away.")
+
+
 def make_folders(settings: Settings) -> None:
-    """Makes what is missing; OperatorError if the workspace cannot be written to."""
+    """Makes what is missing; OperatorError if the workspace cannot be written to, or a file is in the way."""
     try:
         for folder in (settings.system, settings.memory, settings.run):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
         for folder in (settings.documents, *(settings.workspace / name for name in USER_FOLDERS)):
             folder.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise OperatorError(f"{error.filename} is no folder, and a folder belongs there. Move it away.") from error
     except OSError as error:
         raise OperatorError(
             f"The workspace {settings.workspace} cannot be written to ({error.strerror}). "

@@ -149,8 +149,15 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 
 
 def _token(path: Path) -> str:
-    """The token that guards the port, made at first start, readable by the owner only."""
-    if not path.exists() or not path.read_text().strip():
+    """The token that guards the port, made at first start, readable by the owner only.
+
+    OperatorError if it is no text.
+    """
+    try:
+        known = path.read_text().strip() if path.exists() else ""
+    except UnicodeDecodeError as error:
+        raise OperatorError(f"{path} holds no token. Delete it: the next start makes a new one.") from error
+    if not known:
         temporary = path.with_name("token.new")
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

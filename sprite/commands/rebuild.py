@@ -16,7 +16,7 @@ from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript
-from sprite.errors import OperatorError
+from sprite.errors import DatabaseUnusableError, OperatorError
 from sprite.memory.files import MemoryFiles
 from sprite.memory.opening import open_own_memory
 from sprite.memory.projection.projection import Projection
@@ -53,7 +53,7 @@ async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> N
     live, aside = settings.memory_db, settings.memory_db.with_suffix(".db.new")
     # A person's edit of a file that the log does not have yet would be lost. A memory.db that breaks at that cannot
     # tell of one, and a rebuild is what was asked for.
-    with contextlib.suppress(sqlite3.DatabaseError):
+    with contextlib.suppress(DatabaseUnusableError, sqlite3.DatabaseError):
         async with open_own_memory(live, transcript) as memory:
             await Projection(transcript, memory, MemoryFiles(settings.memory)).settle()
     with tqdm(total=total, unit="curation", desc="replaying", disable=None) as progress:

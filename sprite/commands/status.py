@@ -19,7 +19,7 @@ _KINDS = {"over_limit": "over limit", "lines_kept": "kept", "edit_missed": "miss
 async def status(settings: Settings, *, as_json: bool) -> int:
     """Prints sessions, turns, learnings, files, spend and the last error."""
     address = settings.address_file
-    running = address.read_text().strip() if address.exists() else None
+    running = address.read_text(errors="replace").strip() if address.exists() else None
     async with open_stores(settings) as stores:
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
     aside = set_aside(settings.memory)

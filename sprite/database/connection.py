@@ -46,6 +46,8 @@ _STORAGE_CODES = frozenset(
         sqlite3.SQLITE_CANTOPEN,
     }
 )
+#: Those by which it says that the file is.
+_DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def to_json(value: Any) -> str:
@@ -74,13 +76,19 @@ class Schema:
 
 
 @contextlib.contextmanager
-def storage_errors() -> Iterator[None]:
-    """Turns what SQLite says about the disk into StorageError; other errors pass."""
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turns what SQLite says about the disk into StorageError, about a damaged file into DatabaseUnusableError.
+
+    Other errors pass.
+    """
     try:
         yield
-    except sqlite3.OperationalError as error:
-        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _STORAGE_CODES:
-            raise StorageError(f"{StorageError.__doc__} ({error})") from error
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _STORAGE_CODES:
+            raise StorageError(f"{StorageError.__doc__} ({path.name}: {error})") from error
+        if code in _DAMAGE_CODES:
+            raise DatabaseUnusableError(_damaged(path, str(error))) from error
         raise
 
 
@@ -90,7 +98,18 @@ class _Connection(sqlite3.Connection):
     aiosqlite's public methods each run one statement on the connection's thread and return to the loop: a hop of 0.1 ms
     per statement. None of them runs a function there. But `executescript` hands over whatever it is given, in one hop,
     and sqlite3 lets us choose the connection's class (`factory`), so a function gets to the thread as a script.
+
+    Where a file cannot be opened, aiosqlite leaves its thread behind, which then trips over a loop that is closed. So
+    the connection is made all the same, to nothing, and `refused` says why; whoever opens it raises that.
     """
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.refused: sqlite3.OperationalError | None = None
+        try:
+            super().__init__(path, **options)
+        except sqlite3.OperationalError as error:
+            super().__init__(":memory:", **options)
+            self.refused = error
 
     def executescript(self, sql_script: str | Callable[[sqlite3.Connection], object], /) -> sqlite3.Cursor:
         """Runs a script of SQL, or a function on this connection."""
@@ -124,7 +143,7 @@ class Database:
 
     async def execute(self, sql: str, parameters: Iterable[Any] = ()) -> None:
         """Runs one statement, committed when this returns."""
-        with storage_errors():
+        with storage_errors(self.path):
             async with self._lock:
                 await self._writer.execute(sql, parameters)
 
@@ -134,7 +153,7 @@ class Database:
         One hop to the thread and back (0.1 ms) however many statements it makes. Once begun it runs to its end, also
         where the caller is cancelled; what is written next waits for it there.
         """
-        with storage_errors():
+        with storage_errors(self.path):
             async with self._lock:
                 return await _run(self._writer, partial(_all_or_nothing, work=work))
 
@@ -150,7 +169,7 @@ class Database:
                 tx.execute(statement)
 
         await self.transact(write)
-        with storage_errors():
+        with storage_errors(self.path):
             async with self._lock:
                 await self._writer.execute("VACUUM")
                 await self._writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -159,19 +178,20 @@ class Database:
         """Writes the database to a new file, which is there as a whole or not at all."""
         unfinished = path.with_name(f".{path.name}.new")
         unfinished.unlink(missing_ok=True)
-        with storage_errors():
+        with storage_errors(self.path):
             async with self._lock:
                 await self._writer.execute("VACUUM INTO ?", (str(unfinished),))
         unfinished.replace(path)
 
     async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Runs a function that only reads, on the reader's own thread: one hop however many statements it makes."""
-        with storage_errors():
+        with storage_errors(self.path):
             return await _run(self._reader, work)
 
     async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
         """All rows of a query."""
-        return list(await self._reader.execute_fetchall(sql, parameters))
+        with storage_errors(self.path):
+            return list(await self._reader.execute_fetchall(sql, parameters))
 
     async def fetch_one(self, sql: str, parameters: Iterable[Any] = ()) -> sqlite3.Row | None:
         """The first row of a query, or None."""
@@ -203,7 +223,7 @@ async def open_database(path: Path, schema: Schema) -> AsyncIterator[Database]:
     DatabaseUnusableError if it is damaged, foreign or from a newer Sprite; StorageError if the disk refuses.
     """
     async with contextlib.AsyncExitStack() as stack:
-        with storage_errors():
+        with storage_errors(path):
             writer = await stack.enter_async_context(_connect(path, schema))
             await _run(writer, partial(_migrate, path=path, schema=schema))
             reader = await stack.enter_async_context(_connect(path, schema))
@@ -217,7 +237,7 @@ async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
     if not path.exists():
         raise DatabaseUnusableError(f"There is no {path.name} in {path.parent}: no sprite has run there yet.")
     async with contextlib.AsyncExitStack() as stack:
-        with storage_errors():
+        with storage_errors(path):
             connection = await stack.enter_async_context(_connect(path, schema))
             await connection.execute("PRAGMA query_only=ON")
             version = await _run(connection, partial(_pragma, name="user_version"))
@@ -244,6 +264,8 @@ async def _connect(path: Path, schema: Schema) -> AsyncIterator[aiosqlite.Connec
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    if isinstance(connection, _Connection) and connection.refused is not None:
+        raise connection.refused
     connection.row_factory = sqlite3.Row
     try:
         _refuse_foreign(connection, path, schema)

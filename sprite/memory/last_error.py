@@ -6,16 +6,17 @@ from pathlib import Path
 
 from sprite.privacy.redaction import redact
 
-_NAME = "last_error"
+#: Its name in the folder of what belongs to the running process.
+LAST_ERROR = "last_error"
 
 
 def note_error(run: Path, words: str | None) -> None:
     """Keeps an error in words; None says that all is well again. A disk that refuses is not worth a second error."""
     try:
         if words is None:
-            (run / _NAME).unlink(missing_ok=True)
+            (run / LAST_ERROR).unlink(missing_ok=True)
         else:
-            (run / _NAME).write_text(f"{redact(words)}\n", encoding="utf-8")
+            (run / LAST_ERROR).write_text(f"{redact(words)}\n", encoding="utf-8")
     except OSError:
         return
 
@@ -23,6 +24,6 @@ def note_error(run: Path, words: str | None) -> None:
 def last_error(run: Path) -> str | None:
     """The last error in words, None if there is none."""
     try:
-        return (run / _NAME).read_text(encoding="utf-8").strip() or None
+        return (run / LAST_ERROR).read_text(encoding="utf-8", errors="replace").strip() or None
     except FileNotFoundError:
         return None

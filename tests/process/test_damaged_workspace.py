@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 from bridge.offline.model import OfflineModel
 from tests.command_line import command, restart_server
 from tests.harness import running_sprite
-from tests.inspection import chat
+from tests.inspection import chat, learnings, memory_file
 
 
 async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_deleted(
@@ -73,3 +75,53 @@ async def test_who_is_connected_is_told_of_a_file_that_a_hand_made_too_large(
             assert words in told["payload"]["message"]
     assert (workspace / ".os/memory/user.md").read_text() == "- x\n" * 201
     assert (workspace / ".os/memory/user.md.too-large").stat().st_size == 3_000_000
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def no_text(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe\x00")
+
+
+async def test_what_stands_where_a_file_or_folder_belongs_is_said_in_words_and_left_untouched(
+    curated: Path, tmp_path: Path
+) -> None:
+    cases: list[tuple[str, Callable[[Path], object], str]] = [
+        (".os/memory/transcript.db", Path.mkdir, "is a folder"),
+        (".os/memory/transcript.db", link_to_itself, "unable to open"),
+        (".os/run/address", Path.mkdir, "is a folder"),
+        (".os/run/token", os.mkfifo, "is no file"),
+        (".os/run/token", no_text, "holds no token. Delete it"),
+        (".os/run/uploads", no_text, "File exists"),
+        (".os/memory/shipped.json", os.mkfifo, "is no file"),
+        ("documents", no_text, "is no folder"),
+    ]
+    for number, (name, make, words) in enumerate(cases):
+        workspace = shutil.copytree(curated, tmp_path / str(number))
+        path = workspace / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        make(path)
+        code, out, err = await command(workspace, "serve", "--port", "0")
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert path.name in err
+        assert words in err
+        path.lstat()
+
+
+async def test_a_memory_file_or_database_that_is_a_folder_is_set_aside_and_comes_back(
+    curated: Path, tmp_path: Path
+) -> None:
+    workspace = shutil.copytree(curated, tmp_path / "workspace")
+    names = ("memory.db", "user.md", "soul.md")
+    before = {name: memory_file(workspace, name) for name in names[1:]}
+    known = learnings(workspace)
+    for path in (workspace / ".os/memory" / name for name in names):
+        path.unlink()
+        path.mkdir()
+        (path / "kept").write_text("kept")
+    await restart_server(workspace)
+    assert {name: memory_file(workspace, name) for name in names[1:]} == before
+    assert learnings(workspace) == known
+    assert len(list((workspace / ".os/memory").glob("*-*Z/kept"))) == len(names)

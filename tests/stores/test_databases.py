@@ -500,6 +500,21 @@ async def test_a_full_file_is_a_storage_error_and_nothing_is_half_written(
         assert await texts(database) == ["before", "room again"]
 
 
+async def test_damage_that_is_met_only_while_reading_or_writing_is_said_with_the_files_name(
+    notes: AbstractAsyncContextManager[Database],
+) -> None:
+    async with notes as database:
+        await add_all(database, *(f"{number} {'x' * 3000}" for number in range(2000)))
+        await database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with database.path.open("r+b") as stream:
+            stream.seek(50 * 4096)
+            stream.write(b"\xaa" * 4_000_000)
+        with pytest.raises(DatabaseUnusableError, match=r"notes\.db is damaged"):
+            await database.fetch_all("SELECT id, text FROM notes ORDER BY id DESC")
+        with pytest.raises(DatabaseUnusableError, match=r"notes\.db is damaged"):
+            await database.transact(lambda tx: tx.execute("DELETE FROM notes"))
+
+
 async def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="unable to open"):
         await make(tmp_path / "unmounted", NOTES)
