@@ -16,7 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sprite.commands.output import say, say_json, warn
+from sprite.commands.output import one_line, say, say_json, warn
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import open_memory
@@ -235,9 +235,9 @@ def _facts(report: Report, waiting: int) -> dict[str, Any]:
 
 def _print(report: Report, settings: Settings, waiting: int, *, dry_run: bool) -> None:
     for refusal in report.refusals:
-        warn(f"refused: {refusal.path}: {refusal.reason}")
+        warn(f"refused: {one_line(refusal.path)}: {refusal.reason}")
     for path, line, problem in report.named:
-        warn(f"skipped: {path}:{line}: {problem}")
+        warn(f"skipped: {one_line(path)}:{line}: {problem}")
     if report.damaged > len(report.named):
         warn(f"skipped: and {report.damaged - len(report.named)} more damaged line(s)")
     done = "Would import" if dry_run else "Imported"

@@ -14,9 +14,15 @@ import msgspec
 
 #: A message with pictures can be large; longer lines are not read.
 MAX_LINE_BYTES = 64 * 1024 * 1024
+#: No log is from before Claude Code, nor from after anybody's lifetime: such times break every calendar around them.
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 #: The sprite keeps a session's id, shows it in terminals, and people type it into `session:` filters.
 SessionId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")]
 EntryId = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,128}\Z")]
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class LogLineError(ValueError):
@@ -84,8 +90,7 @@ class Entry(msgspec.Struct, rename="camel"):
     @property
     def at(self) -> float:
         """Returns when it was written, in Unix seconds."""
-        moment = self.timestamp if self.timestamp.tzinfo else self.timestamp.replace(tzinfo=UTC)
-        return moment.timestamp()
+        return _in_utc(self.timestamp).timestamp()
 
     @property
     def blocks(self) -> list[Block]:
@@ -107,9 +112,10 @@ class Head(msgspec.Struct, rename="camel"):
     def at(self) -> float | None:
         """Returns when it was written, in Unix seconds, or None if it does not say."""
         try:
-            return datetime.fromisoformat(self.timestamp).timestamp()
+            moment = _in_utc(datetime.fromisoformat(self.timestamp))
         except (TypeError, ValueError):
             return None
+        return moment.timestamp() if EARLIEST <= moment < LATEST else None
 
 
 #: All other entries (requests, costs, titles, snapshots of files) are the CLI's bookkeeping.
@@ -157,6 +163,8 @@ def _read(line: bytes) -> Entry | None:
 def _checked(entry: Entry | None) -> Entry | None:
     if entry is None:
         return None
+    if not EARLIEST <= _in_utc(entry.timestamp) < LATEST:
+        raise msgspec.ValidationError(f"{entry.timestamp.isoformat()} is no time of a session - at `$.timestamp`")
     if entry.type == "attachment":
         return entry if entry.attachment is not None and entry.attachment.type in _ATTACHMENTS else None
     if entry.message is None:

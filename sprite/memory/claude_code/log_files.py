@@ -23,6 +23,8 @@ from sprite.memory.claude_code.entries import (
 
 #: How much of a file is read to see whether it is a session log.
 PROBE_BYTES = 4 * 1024 * 1024
+#: What the CLI notes beside a subagent's log is a few lines.
+MAX_NOTE_BYTES = 64 * 1024
 #: The names of subagents' logs begin with this.
 AGENT_PREFIX = "agent-"
 SUBAGENTS = "subagents"
@@ -179,8 +181,12 @@ def _companions(log: LogFile) -> Iterable[Path]:
 
 def started_by(log: LogFile) -> str | None:
     """Returns the id of the tool call that started a subagent; the CLI notes it beside the subagent's log."""
+    note = log.path.with_suffix(".meta.json")
     try:
-        about = json.loads(log.path.with_suffix(".meta.json").read_bytes())
+        # A pipe would be waited for, and a device has no end.
+        if not note.is_file() or note.stat().st_size > MAX_NOTE_BYTES:
+            return None
+        about = json.loads(note.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
     tool_use_id = about.get("toolUseId") if isinstance(about, dict) else None

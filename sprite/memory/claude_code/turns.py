@@ -122,7 +122,7 @@ class SessionTurns:
         turn = _Turn(entry, TurnBuffer(self._session_id, trigger, discreet=self._confidences.text), is_command=command)
         if trigger == "user":
             self._confidences.hear(text)
-            turn.buffer.user_message = clean(text)
+            turn.said.append(clean(text))
         else:
             turn.notice(text, entry.at)
         before, self._turn = self._turn, turn
@@ -159,7 +159,7 @@ class SessionTurns:
         text = words(attachment.prompt)
         if attachment.command_mode == "prompt" and is_persons(attachment.origin):
             self._confidences.hear(text)
-            turn.buffer.user_message = "\n\n".join(part for part in (turn.buffer.user_message, clean(text)) if part)
+            turn.said.append(clean(text))
         else:
             turn.notice(text, entry.at)
         turn.ending = None
@@ -180,6 +180,7 @@ class SessionTurns:
     def _finished(self, turn: _Turn) -> ImportedTurn | None:
         if turn.is_command and not turn.answered:
             return None
+        turn.buffer.user_message = "\n\n".join(text for text in turn.said if text)
         for agent_id, at in turn.reported.items():
             turn.adopt(self._agents.take(agent_id, until=at))
         for tool_use_id in turn.calls:
@@ -211,6 +212,8 @@ class _Turn:
         #: Whether the agent's last message called a tool.
         self.calling = False
         self.calls: list[str] = []
+        #: The person's messages: the one that began it, and those sent while the agent worked.
+        self.said: list[str] = []
         #: The background agents that reported back in this turn, and when.
         self.reported: dict[str, float] = {}
 

@@ -1,0 +1,141 @@
+"""Session logs made to do harm, imported: named, passed over or taken as they are, and nothing breaks or hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sprite.commands.import_logs import import_logs
+from sprite.config import Settings
+from tests.harness import observations
+
+ENTRY = {"type": "user", "uuid": "u", "sessionId": "s", "timestamp": "2026-01-01T10:00:00Z"}
+
+
+def entry(text: str = "Hello", **more: Any) -> bytes:
+    return json.dumps({**ENTRY, "message": {"role": "user", "content": text}, **more}).encode() + b"\n"
+
+
+def answer(uuid: str, *blocks: dict[str, Any]) -> bytes:
+    return entry(uuid=uuid, type="assistant", message={"role": "assistant", "content": list(blocks)})
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    return folder
+
+
+async def imported(
+    workspace: Path, *paths: Path, capsys: pytest.CaptureFixture[str], as_json: bool = True
+) -> tuple[int, dict[str, Any], str]:
+    """(exit code, what programs are told, what people are told)."""
+    code = await import_logs(Settings(workspace), list(paths), dry_run=False, as_json=as_json)
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if as_json else {}, err
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "9999-12-31T23:59:59Z",
+        "9999-12-31T23:59:59-14:00",
+        "0001-01-01T00:00:00+14:00",
+        "1969-12-31T23:59:59Z",
+        "99999-01-01T00:00:00Z",
+        "-0001-01-01T00:00:00Z",
+        "2026-02-30T00:00:00Z",
+        "NaN",
+        -5,
+        1e300,
+        float("nan"),
+        None,
+        {},
+    ],
+)
+async def test_a_time_that_no_session_had_is_a_damaged_line(
+    time: Any, logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logs / "a.jsonl").write_bytes(entry(uuid="first") + entry(uuid="second", timestamp=time) + entry(uuid="third"))
+    _, told, _ = await imported(workspace, logs, capsys=capsys)
+    assert (told["turns"], told["damaged_lines"]) == (2, 1)
+    assert {turn["timestamp"] for turn in observations(workspace)} == {1767261600.0}
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", "1" + "0" * 6000, '"\\ud800"', '"\\u0000"', "[" * 5000])
+async def test_what_json_does_not_have_is_kept_as_the_log_can_hold_it_or_named(
+    value: str, logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if value.startswith("["):
+        value += "]" * len(value)
+    called = answer("call", {"type": "tool_use", "id": "t", "name": "Bash", "input": {"x": "@"}})
+    (logs / "a.jsonl").write_bytes(
+        entry(uuid="first") + called.replace(b'"@"', value.encode()) + entry("@", uuid="next").replace(b'"@"', b'"ok"')
+    )
+    _, told, _ = await imported(workspace, logs, capsys=capsys)
+    assert told["turns"] == 2
+    for turn in observations(workspace):
+        json.loads(turn["tool_calls_json"])
+
+
+async def test_entries_that_are_each_others_parents_and_keys_said_again_are_turns_once(
+    logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logs / "a.jsonl").write_bytes(
+        entry(uuid="a", parentUuid="b")
+        + entry(uuid="b", parentUuid="a")
+        + entry(uuid="b") * 100
+        + entry(uuid="c", parentUuid="c")
+    )
+    _, told, _ = await imported(workspace, logs, capsys=capsys)
+    assert (told["turns"], told["damaged_lines"]) == (3, 0)
+
+
+async def test_a_turn_of_very_many_messages_is_read_in_one_pass(
+    logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Joined one by one, these would be copied half a terabyte's worth of times."""
+    attached = {"type": "queued_command", "prompt": "p" * 1000, "commandMode": "prompt"}
+    (logs / "a.jsonl").write_bytes(
+        entry() + b"".join(entry(uuid=f"a{n}", type="attachment", attachment=attached) for n in range(30_000))
+    )
+    _, told, _ = await imported(workspace, logs, capsys=capsys)
+    assert told["turns"] == 1
+    assert observations(workspace)[0]["user_message"].count("p" * 1000) == 30_000
+
+
+async def test_pipes_devices_and_links_beside_logs_are_neither_waited_for_nor_read(
+    logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agents = logs / "s" / "subagents"
+    agents.mkdir(parents=True)
+    (logs / "s.jsonl").write_bytes(entry())
+    for name, make in (("a", os.mkfifo), ("b", lambda path: path.symlink_to("/dev/zero"))):
+        (agents / f"agent-{name}.jsonl").write_bytes(entry(uuid=name, isSidechain=True, agentId=name))
+        make(agents / f"agent-{name}.meta.json")
+    os.mkfifo(logs / "pipe.jsonl")
+    (logs / "zero.jsonl").symlink_to("/dev/zero")
+    (logs / "up").symlink_to(logs)
+    _, told, _ = await imported(workspace, logs, capsys=capsys)
+    assert (told["files"], told["turns"]) == (3, 1)
+    assert {(Path(refused["path"]).name, refused["reason"]) for refused in told["refused"]} == {
+        ("pipe.jsonl", "is no file"),
+        ("zero.jsonl", "is no file"),
+    }
+
+
+async def test_a_files_name_can_neither_break_the_report_nor_steer_a_terminal(
+    logs: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (b"\xff\xfe.jsonl", b"\x1b[31mred\nsprite: All is well.jsonl", "\x9b31m.jsonl".encode()):
+        Path(os.fsdecode(os.fsencode(logs) + b"/" + name)).write_text("nothing\n")
+    _, told, _ = await imported(workspace, logs, capsys=capsys)
+    assert len(told["refused"]) == 3
+    _, _, err = await imported(workspace, logs, capsys=capsys, as_json=False)
+    assert err.count("\n") == err.count("refused: ") == 3
+    assert not {"\x1b", "\x9b"} & set(err)
