@@ -19,7 +19,7 @@ from sprite.commands.owner import running_status
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.database.transcript import read_transcript
-from sprite.errors import DatabaseUnusableError, MendedAtStartError, SpriteError
+from sprite.errors import MendedAtStartError, SpriteError
 from sprite.memory.curation.model import check_model
 from sprite.memory.files import MemoryFiles
 from sprite.memory.last_error import last_error
@@ -125,7 +125,11 @@ def _databases(settings: Settings) -> Finding:
     ):
         if not path.exists():
             continue
-        problem = _integrity(path)
+        try:
+            problem = _integrity(path)
+        except sqlite3.OperationalError as error:
+            words = f"{path.name} cannot be opened ({error}): its disk is full, read-only, or somebody else's"
+            return Finding("databases", ok=False, words=words)
         if problem != "ok":
             remedy = "run rebuild" if path == settings.memory_db else "restore it from a backup"
             return Finding("databases", ok=False, words=f"{path.name} is damaged ({problem}); {remedy}")
@@ -134,11 +138,14 @@ def _databases(settings: Settings) -> Finding:
 
 
 def _integrity(path: Path) -> str:
+    """What is wrong with a file, or "ok". OperationalError if the disk does not let it be looked at."""
     if not path.is_file():
         return "it is no file"
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
             return str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except sqlite3.OperationalError:
+        raise
     except sqlite3.DatabaseError as error:
         return str(error)
 
@@ -151,7 +158,7 @@ async def _quarantine(settings: Settings) -> Finding:
         async with read_transcript(path) as transcript:
             turns = await transcript.quarantine.turns(limit=1)
             number = await transcript.quarantine.count()
-    except (DatabaseUnusableError, sqlite3.DatabaseError):
+    except (SpriteError, sqlite3.DatabaseError):
         return Finding("curation", ok=True, words="not looked into: see the databases above")
     if not turns:
         return Finding("curation", ok=True, words="no turn is set aside")

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from bridge.offline.model import OfflineModel
+from sprite.config import is_root
 from tests.command_line import command, restart_server
-from tests.harness import running_sprite
+from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
 from tests.inspection import chat, learnings, memory_file
 
 
@@ -125,3 +131,49 @@ async def test_a_memory_file_or_database_that_is_a_folder_is_set_aside_and_comes
     assert {name: memory_file(workspace, name) for name in names[1:]} == before
     assert learnings(workspace) == known
     assert len(list((workspace / ".os/memory").glob("*-*Z/kept"))) == len(names)
+
+
+#: In a mount namespace of its own: a disk of a few MB with the workspace, made read-only or filled, then as it was.
+DISK = """
+mount -t tmpfs -o size=6m tmpfs {disk} && cp -a {workspace}/. {disk} || exit 99
+case {how} in
+  read-only) mount -o remount,ro {disk} || exit 99 ;;
+  full) cat /dev/zero > {disk}/filler ;;
+esac
+for command in "serve --port 0" status rebuild "import {log}" "memory search Ada" "memory forget --text Ada --yes"; do
+  {python} -m sprite $command --workspace {disk}; echo "$command: exit $?"
+done
+{python} -m sprite doctor --without-model --workspace {disk}
+mount -o remount,rw {disk}; rm -f {disk}/filler
+cp -a {disk}/. {workspace}
+"""
+
+
+@pytest.mark.parametrize("how", ["read-only", "full"])
+def test_a_disk_that_is_read_only_or_full_is_said_by_every_command_and_nothing_is_lost(
+    how: str, curated: Path, tmp_path: Path
+) -> None:
+    namespace = ["unshare", "--mount", *([] if is_root() else ["--map-root-user"])]
+    if subprocess.run(
+        [*namespace, "mount", "-t", "tmpfs", "tmpfs", tmp_path], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("this machine lets nobody mount a disk")
+    workspace, disk, log = shutil.copytree(curated, tmp_path / "workspace"), tmp_path / "disk", tmp_path / "a.jsonl"
+    disk.mkdir()
+    log.write_text(json.dumps({"type": "user", "uuid": "u", "sessionId": "s", "timestamp": "2026-01-01T10:00:00Z",
+                               "message": {"content": "Hello"}}))  # fmt: skip
+    before, known = observations(workspace), learnings(workspace)
+    script = DISK.format(disk=disk, workspace=workspace, how=how, log=log, python=sys.executable)
+    done = subprocess.run(
+        [*namespace, "bash", "-c", script],
+        cwd=ROOT, env=sprite_environment(None), capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    for writing in ("serve --port 0", "rebuild", f"import {log}", "memory forget --text Ada --yes"):
+        assert f"{writing}: exit 2\n" in done.stdout, done.stdout + done.stderr
+    for reading in ("status", "memory search Ada"):
+        assert re.search(f"^{reading}: exit [02]$", done.stdout, re.MULTILINE), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "FAIL  " in done.stdout, done.stdout + done.stderr
+    assert (observations(workspace), learnings(workspace)) == (before, known)
+    for path in (".os/memory/transcript.db", ".os/memory/memory.db", ".os/workspace.db"):
+        assert rows(workspace / path, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]

@@ -6,6 +6,9 @@ It holds sessions, batches, edits by page, hand and pin, a superseded learning, 
 from __future__ import annotations
 
 import json
+import random
+import secrets
+import shutil
 import sqlite3
 import tarfile
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from sprite.memory.files import CURATED
-from tests.command_line import command, rebuild, restart_server
+from tests.command_line import command, killable_commands, rebuild, restart_server
 from tests.curated_workspace import without_marks
 from tests.harness import ROOT, dump, running_sprite
 from tests.inspection import chat, curations, eventually, learnings, observation_of, transcript
@@ -122,3 +125,23 @@ async def test_a_doctor_who_looks_at_it_before_the_first_start_does_not_hold_an_
     assert err == ""
     assert findings["memory"]["ok"]
     assert "brings the file up to date" in findings["memory"]["detail"]
+
+
+async def test_killed_at_any_moment_of_being_brought_up_to_date_it_is_brought_there_by_the_next_start(
+    older: Path, tmp_path: Path
+) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")  # noqa: T201 - pytest shows it where the test fails
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    names = ("memory/transcript.db", "memory/memory.db", "workspace.db")
+    columns = {name: columns_of(older / ".os" / name) for name in names}
+    before = {name: rows_of(older / ".os" / name, columns[name]) for name in names}
+    async with killable_commands() as killable:
+        code, seconds = await killable.run(shutil.copytree(older, tmp_path / "whole"), "memory", "accept", "user.md")
+        assert code == 2, "it has opened all three, and nothing waits"
+        for life in range(10):
+            workspace = shutil.copytree(older, tmp_path / str(life))
+            await killable.run(workspace, "memory", "accept", "user.md", seconds=seconds * rng.uniform(0.0, 1.0))
+            await restart_server(workspace)
+            assert {name: rows_of(workspace / ".os" / name, columns[name]) for name in names} == before
+            assert not list(workspace.glob(".os/memory/*-*Z*")), "nothing was set aside"
