@@ -31,6 +31,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk.types import HookEvent
 
 from sprite import __version__
+from sprite.agent.cli_files import TEMPORARY
 from sprite.agent.orphans import end_commands, is_stopped
 from sprite.agent.parent_death import wrapped
 from sprite.config import Settings, is_root
@@ -251,6 +252,8 @@ class Conversation:
         settings = self._settings
         env = {
             "CLAUDE_CONFIG_DIR": str(settings.cli_state),
+            # Outputs of background commands would outlive their session in /tmp, open to whatever runs there later.
+            "CLAUDE_CODE_TMPDIR": str(settings.cli_state / TEMPORARY),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             # The CLI would keep a memory of its own beside ours, and the agent would write to it.
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",

@@ -1,11 +1,12 @@
 """The session: its row in the log, and the conversation with the agent in which it is held.
 
 Owns which session it is, what it has cost so far, and the CLI's process: begun when a mission needs it, resumed when
-it has died, closed with the session. Knows nothing of missions.
+it has died, closed with the session, and what the CLI wrote down of it deleted. Knows nothing of missions.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import uuid
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from sprite.agent.background import Background
+from sprite.agent.cli_files import clear_cli_files, keep_cli_session
 from sprite.config import STAND_IN, Settings
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import AgentError
@@ -77,6 +79,12 @@ class Session:
             self._cli_session_id = session.cli_session_id
             self._last_active = session.last_active_at
             self._recorder.begin_session(session.id)
+        # A killed process leaves its agent's files; those of the session that is gone on with are needed to resume it.
+        folder = self._settings.cli_state
+        if self._cli_session_id is None:
+            await asyncio.to_thread(clear_cli_files, folder)
+        else:
+            await asyncio.to_thread(keep_cli_session, folder, self._cli_session_id)
 
     async def begin(self) -> None:
         """Makes sure there is a session."""
@@ -97,13 +105,14 @@ class Session:
         self._last_active = time.time()
 
     async def close(self) -> None:
-        """Ends the agent's process, writes what is open, and ends the session."""
+        """Ends the agent's process, writes what is open, and ends the session; the agent's own files go with it."""
         await self.end_process()
         await self._recorder.close_session()
         if self.id is not None:
             await self._transcript.end_sessions()
             self.id = self.started_at = self._cli_session_id = None
             self.turns = 0
+        await asyncio.to_thread(clear_cli_files, self._settings.cli_state)
 
     def cost_of_turn(self, total_usd: float | None) -> float | None:
         """The CLI counts a conversation's cost; a turn's is what was added."""

@@ -1,7 +1,7 @@
 """Whether a tool call reaches for `.os/`: by its path, however it is put, or (where no sandbox holds) by its command.
 
 The file tools belong to the CLI, which has a folder in `.os/` itself: of that the agent may read back results that were
-too long for the conversation, and nothing else.
+too long for the conversation and what background commands print, and nothing else.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _PATTERN_KEYS = {"Glob": ("pattern",), "Grep": ("glob",)}
 _SEARCHERS = frozenset({"Glob", "Grep"})
 #: The reader of what the CLI has set aside.
 _READER = "Read"
+#: Where it does: projects/PROJECT/SESSION/tool-results/FILE, and tmp/USER/PROJECT/SESSION/tasks/FILE.
+_SET_ASIDE = (("projects", "tool-results"), ("tmp", "tasks"))
 _COMMAND_NAMES_IT = re.compile(r"(?<![\w.-])\.os(?![\w.-])")
 #: Processes are other ways to the same files: /proc/self/cwd, /proc/1/root, open files.
 _PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)/(?!(?:status|stat|cmdline|comm|limits|mountinfo|mounts)$)")
@@ -60,10 +62,10 @@ class Guard:
         return any(_identity(place) in inside for place in (real, *real.parents))
 
     def _is_set_aside(self, real: Path, tool: str) -> bool:
-        """A result that the CLI keeps in a file for the agent: projects/PROJECT/SESSION/tool-results/FILE."""
-        projects = self._settings.cli_state.resolve() / "projects"
-        parts = real.relative_to(projects).parts if real.is_relative_to(projects) else ()
-        return tool == _READER and "tool-results" in parts[:-1]
+        """A result that the CLI keeps in a file for the agent, in a folder of one of these names."""
+        state = self._settings.cli_state.resolve()
+        parts = real.relative_to(state).parts if real.is_relative_to(state) else ()
+        return tool == _READER and any(parts[:1] == (top,) and below in parts[1:-1] for top, below in _SET_ASIDE)
 
     def _inside(self, system: Path) -> set[tuple[int, int] | None]:
         """The files below `.os/` by their numbers: a hard link, or a mount elsewhere, has another path."""

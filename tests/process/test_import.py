@@ -178,10 +178,12 @@ async def test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search(
 async def test_what_the_sprite_had_itself_is_not_imported_again(model: OfflineModel, workspace: Path) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await client.mission("Hello there")
+        # Copied while the session lasts: its own files end with it.
+        elsewhere = workspace.with_name("copied")
+        own = workspace / ".os/run/claude/projects"
+        shutil.copytree(own, elsewhere)
     before = observations(workspace)
-    own = workspace / ".os/run/claude/projects"
-    elsewhere = workspace.with_name("copied")
-    shutil.copytree(own, elsewhere)
+    shutil.copytree(elsewhere, own)
     for folder in (own, elsewhere):
         done = run(workspace, folder, "--json")
         assert done.returncode == 0

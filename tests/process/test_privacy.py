@@ -1,6 +1,6 @@
 """Secrets and private words reach the agent and never the disk: a byte search after every way a turn can go.
 
-`.os/run/claude` is left out: there the CLI keeps its own session, as it was.
+While a session lasts, `.os/run/claude` is left out: there the CLI keeps its own session, as it was.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ def secrets(request: pytest.FixtureRequest) -> Secrets:
     return Secrets(len(request.node.name))
 
 
-def found_on_disk(workspace: Path, forbidden: tuple[str, ...]) -> list[str]:
-    """Every place below `.os`, and in the sprite's own output, that holds one of these."""
+def found_on_disk(workspace: Path, forbidden: tuple[str, ...], *, session: bool = True) -> list[str]:
+    """Every place below `.os`, and in the sprite's own output, that holds one of these.
+
+    `session`: one lasts, and the CLI's own files with it.
+    """
     system = workspace / ".os"
-    files = [p for p in system.rglob("*") if p.is_file() and not p.is_relative_to(system / "run/claude")]
+    left_out = system / "run/claude" if session else system / "none"
+    files = [p for p in system.rglob("*") if p.is_file() and not p.is_relative_to(left_out)]
     files.append(workspace.parent / "stderr.log")
     contents = {file: file.read_bytes() for file in files}
     return [
@@ -81,10 +85,10 @@ async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_
         assert found_on_disk(workspace, secrets.forbidden) == []
         for words in secrets.forbidden:
             assert received(client.received, words) == []
-    assert found_on_disk(workspace, secrets.forbidden) == []
-    # The search finds what is there: the CLI's own session has every word.
-    sessions = [file.read_bytes() for file in (workspace / ".os/run/claude").rglob("*.jsonl")]
-    assert all(any(words.encode() in session for session in sessions) for words in secrets.forbidden[:2])
+        # The search finds what is there: the CLI's own session has every word, as long as it lasts.
+        sessions = [file.read_bytes() for file in (workspace / ".os/run/claude").rglob("*.jsonl")]
+        assert all(any(words.encode() in session for session in sessions) for words in secrets.forbidden[:2])
+    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
 
 
 async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(
@@ -122,7 +126,7 @@ async def test_what_tools_are_given_and_print_is_kept_without_its_secrets(
         assert found_on_disk(workspace, secrets.forbidden) == []
         for words in secrets.forbidden:
             assert received(client.received, words) == []
-    assert found_on_disk(workspace, secrets.forbidden) == []
+    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
 
 
 async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_back_without_them(
@@ -159,7 +163,7 @@ async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_bac
         assert crashed["agent_response"] == "I begin, with [redacted:github-token]."
         assert "[redacted:github-token]\\n[private]" in str(crashed["tool_calls"])
         assert [o["outcome"] for o in observations(workspace)] == ["crashed", "complete"]
-    assert found_on_disk(workspace, secrets.forbidden) == []
+    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
 
 
 async def test_a_person_is_asked_about_the_whole_call_and_the_question_is_kept_without_its_secrets(
@@ -177,7 +181,7 @@ async def test_a_person_is_asked_about_the_whole_call_and_the_question_is_kept_w
         assert asked["payload"]["input"] == call["input"]
         client.send("permission", {"request_id": asked["payload"]["request_id"], "decision": "deny"})
         await client.end_of(mission)
-    assert found_on_disk(workspace, secrets.forbidden) == []
+    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
 
 
 async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
@@ -193,7 +197,7 @@ async def test_an_error_that_quotes_a_secret_is_told_logged_and_kept_without_it(
         assert refused["payload"]["status"] == "done"
         for message in client.received:
             assert not any(word in str(message) for word in secrets.forbidden)
-    assert found_on_disk(workspace, secrets.forbidden) == []
+    assert found_on_disk(workspace, secrets.forbidden, session=False) == []
 
 
 async def test_a_mission_is_known_by_its_words_also_where_they_are_not_what_is_kept(

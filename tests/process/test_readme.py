@@ -12,21 +12,22 @@ from pathlib import Path
 import pytest
 
 from tests.harness import ROOT, sprite_environment
+from tests.session_logs import Recorded
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", README, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lived_in(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Path:
     """A workspace in which `make chat` has been talked to, twice."""
     data = tmp_path_factory.mktemp("readme") / "data"
     workspace = data / "workspaces" / "local"
     for said in ("My name is Ada and I prefer tea.\n", "what do you remember about me?\n"):
         done = _make_chat(data, said)
         assert done.returncode == 0, done.stderr
-    # What the agent's own CLI wrote stands for somebody's ~/.claude/projects.
-    shutil.copytree(workspace / ".os/run/claude/projects", data.parent / "logs")
+    # Stands for somebody's ~/.claude/projects.
+    shutil.copytree(recorded.projects, data.parent / "logs")
     return workspace
 
 

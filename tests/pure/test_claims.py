@@ -90,6 +90,10 @@ CLAIMS: dict[str, list[str]] = {
         ),
         "test_privacy::test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_else",
         (
+            "test_session_files::test_everything_that_the_cli_wrote_of_a_session_goes_when_it_ends "
+            "test_session_files::test_a_killed_sprites_session_is_gone_on_with_and_what_others_left_goes_at_the_start"
+        ),
+        (
             "test_forget::test_what_is_forgotten_leaves_no_byte_and_does_not_come_back "
             "test_forget::test_a_tombstone_says_when_and_how_much_and_not_what"
         ),

@@ -91,6 +91,11 @@ def test_of_the_clis_folder_only_results_may_be_read_back(workspace: Path) -> No
     assert not refuses(workspace, "Read", file_path=result)
     assert refuses(workspace, "Write", file_path=result, content="")
     assert refuses(workspace, "Read", file_path=".os/run/claude/projects/p/s/tool-results/../x.jsonl")
+    printed = ".os/run/claude/tmp/claude-0/p/s/tasks/b.output"
+    assert not refuses(workspace, "Read", file_path=printed)
+    assert refuses(workspace, "Edit", file_path=printed, old_string="a", new_string="b")
+    for closed in (".", "tmp", "tmp/claude-0/p/s/other/b.output", "tasks/b.output", "projects/p/s.jsonl"):
+        assert refuses(workspace, "Read", file_path=f".os/run/claude/{closed}")
 
 
 @pytest.mark.parametrize("pattern", [".os/**", "**/../.os/*", ".o?/run/*", "link/**", "{.os,x}/*"])
