@@ -19,6 +19,7 @@ from sprite.privacy.redaction import (
 )
 from tests.fake_secrets import ALL_FORMATS, TWENTY, fake_secrets, leaks
 from tests.harmless_strings import BACKTRACKING_BAIT, harmless_strings
+from tests.heldout_secrets import HELD_OUT, heldout_secrets
 
 SEEDS = range(1, 6)
 ORDINARY = 10_000
@@ -40,6 +41,10 @@ def caught() -> None:
     plants = fake_secrets(ALL_FORMATS, 24, 9)
     found = sum(not leaks(plant.secret, redact(plant.text)) for plant in plants)
     name = f"the same, {len(ALL_FORMATS)} formats"
+    line(name, f"{found} of {len(plants)}", ">= 95%", ok=found >= 0.95 * len(plants))
+    plants = heldout_secrets(each=10, seed=9)
+    found = sum(not leaks(plant.secret, redact(plant.text)) for plant in plants)
+    name = f"{len(HELD_OUT)} surroundings that no rule was tried on"
     line(name, f"{found} of {len(plants)}", ">= 95%", ok=found >= 0.95 * len(plants))
 
 

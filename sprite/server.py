@@ -74,7 +74,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
         memory = await stack.enter_async_context(open_own_memory(settings.memory_db, transcript))
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
-        confidences = Confidences()
+        confidences = Confidences(token, settings.api_key, settings.auth_token)
         feed = Feed(workspace, await workspace.last_seq(), confidences.text)
         await stack.enter_async_context(feed.running(stop.set))
 

@@ -124,7 +124,36 @@ WRITTEN = (
     "Begin with `-----BEGIN PRIVATE KEY-----` and end with `-----END PRIVATE KEY-----`.",
     "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQ\n-----END CERTIFICATE-----",
     "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE4f5wg2l2hKsTeN\n-----END PUBLIC KEY-----",
+    # Numbers, codes and lists that look like money, doors and wallets
+    "Order 4111-2222-3333-4445 was shipped; tracking 1Z999AA10123456784, ISBN 978-3-16-148410-0, EAN 4006381333931.",
+    "IBAN DE89 3704 0044 0532 0130 00, BIC COBADEFFXXX, invoice 2026-0311 over 1,250.00 EUR",
+    "timestamp 1700000000000000 us, 1700000000000 ms; phone +49 30 1234567890, id 1234567812345678",
+    "The building code of 2018 is strict, the zip code is 94107 and the error code is 0x80070005.",
+    "Pin 13 is high; GPIO pin: 4711; the dress code is smart; the promo code is SPRING24; the area code is 030.",
+    "git combination of 2 and 3; exit code: 137; country code: +49; the status code is 4041 in the fixture",
+    "curl wget git vim tmux htop jq tree less make gcc gdb",
+    "copy paste undo redo open close save print find replace select delete insert format view help",
+    "we should walk along the river then turn left near the old mill and cross the bridge",
+    "The wallet tx 0x9fc76417374aa880d4449a1f7f31ec597f00b1f6f3dd2d66f4c9c6c445836d8b was mined in block 46147.",
+    "login is slow and needs caching; the login is broken and issue-4711 is about it",
+    "You can log in with SSO and 2FA; log in as admin and open Settings; sign in with Google and continue",
+    "otpauth:// is the scheme; the authenticator app shows six digits: see RFC 6238 for how they are made",
+    "main.c:120:15: error: expected expression; tests/a.py:5432:1: E501 line too long",
+    "postgres://db.internal:5432/shop?application_name=ada@example.com",
+    # Tables and files
+    "name,type,required\npassword,string,yes\ntoken,string,no\n",
+    "| Field | Password | Token |\n|-------|----------|-------|\n| required | yes | no |\n| shown | never | once |\n",
+    "model,input tokens,output tokens\nhaiku,12045,883\nopus,9921,1204\n",
+    "id,password_hash,created\n1,$2b$12$abc,2026-03-01\n",
+    'variable "db_password" {\n  type      = string\n  sensitive = true\n}\n',
+    'variable "region" {\n  default = "eu-central-1"\n}\n',
+    "password: correct\npassword: authentication\npassword: interactive\n",
+    '{"password": "Passwort", "token": "Token", "login": "Anmelden", "forgot": "Passwort vergessen?"}',
+    "UNIQUE_SALT_ROUNDS=12; spec: pat, salt and pepper; the path is /srv/patterns-2",
+    "define('WP_DEBUG', false); define('DB_HOST', 'localhost:3306'); define('TABLE_PREFIX', 'wp2_');",
     # Other languages
+    "La contraseña es importante; o clave é simples; hasło jest wymagane; heslo je povinné; lösenordet är fel.",
+    "Пароль должен содержать 8 символов. 密码必须包含8个字符。 비밀번호는 8자 이상이어야 합니다.",
     "パスワードを入力してください、8文字以上。 كلمة المرور مطلوبة. Пароль: минимум 8 символов",
 )
 
@@ -151,6 +180,11 @@ def _minified(rng: random.Random) -> str:
         f"{h}={{key:{a},secret:!0,token:{b}.token,password:{c}.value}};!function(){{{a}.auth={f}({h})}}();"
     )
 
+
+_PLAIN_WORDS = (
+    "apple river stone light paper garden window bridge market summer winter table chair music dance green yellow the "
+    "and with from into over under river's login password token code safe door open closed 12 2026 v2 reads writes"
+).split()
 
 MADE: dict[str, _Maker] = {
     "git hash": lambda r: f"{_hex(r, 20)} fix the login form",
@@ -187,6 +221,16 @@ MADE: dict[str, _Maker] = {
     + "".join(r.choice("ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz123456789") for _ in range(22)),
     "notebook": lambda r: json.dumps({"outputs": [{"data": {"image/png": _base64(r, 900)}}], "execution_count": 3}),
     "csv": lambda r: f"{r.randint(1, 999)},Ada,{_uuid(r)},2026-03-01,{r.random():.4f},token_{r.randint(1, 9)}",
+    "microseconds": lambda r: f"at={r.randint(16, 18)}{r.randint(10**13, 10**14 - 1)} seq={r.randint(10**15, 10**16 - 1)}",
+    "parcel": lambda r: f"parcel {r.randint(10**11, 10**12 - 1)}, order {r.randint(100, 999)}-{r.randint(10**6, 10**7 - 1)}",
+    "phone": lambda r: f"call +{r.randint(1, 99)} {r.randint(100, 999)} {r.randint(1000, 9999)} {r.randint(1000, 9999)}",
+    "iban": lambda r: f"IBAN DE{r.randint(10, 99)} " + " ".join(str(r.randint(1000, 9999)) for _ in range(4)) + " 00",
+    "snowflake": lambda r: f"https://chat.example.com/channels/{r.randint(10**17, 10**18)}/{r.randint(10**18, 10**19)}",
+    "price list": lambda r: "sku,name,price\n" + "".join(f"{_hex(r, 4)},item {n},{r.randint(1, 99)}.50\n" for n in range(5)),
+    "usage table": lambda r: "model | tokens | cost\n--- | --- | ---\n" + f"haiku | {r.randint(1, 99999)} | 0.{r.randint(10, 99)}\n",
+    "transaction": lambda r: f"tx 0x{_hex(r, 32)} from 0x{_hex(r, 20)} to 0x{_hex(r, 20)} gas {r.randint(21000, 99999)}",
+    "compiler": lambda r: f"src/a{r.randint(1, 9)}.c:{r.randint(1000, 9999)}:{r.randint(1, 80)}: warning: unused variable 'x{r.randint(1, 9)}'",
+    "keywords": lambda r: " ".join(r.choice(_PLAIN_WORDS) for _ in range(r.randint(5, 30))),
     "assembly": lambda r: f"  4005{r.randint(10, 99)}:\t48 89 e5 \tmov %rsp,%rbp ; 0x{_hex(r, 8)}",
 }  # fmt: skip
 
@@ -203,5 +247,9 @@ def harmless_strings(count: int = 1000, seed: int = 1) -> list[str]:
 BACKTRACKING_BAIT = (
     "password=", "password: ", "key:", "secret_", "eyJ", "://a:", "-----BEGIN PRIVATE KEY-----", "AKIA" + "A" * 16,
     "PuTTY-User-Key-File-2", "authorization: ", "<private>", "</private>", "a1", "sk-", "sk-a-", "mysql -p", "\\n",
-    "pwd:'", "name: password value: ", "M" * 24 + ".", "1234567890:",
+    "pwd:'", "name: password value: ", "M" * 24 + ".", "1234567890:", 'variable "password" { ', "a,password\n",
+    "a | token\n", "seed copper ", "seed copper\n", "4111 ", "4111", "WIFI:a;", "login is a and ", "login for ", "net use ",
+    "-----END PRIVATE KEY-----", "A" * 64 + "\n", "code for the ", "door code ", "private key ", "k\u200b", "\u200b",
+    "postgres://a:b/", "getConnection('", "echo a:", " -u a%", "otp: abcd ", "otpauth://a?", "password from a ",
+    "PIN for a", "密码是", "mot de passe ", "a:5432:b:c:", "a:$6$", "K" * 51, "<password> ", "Unseal Key 1: ",
 )  # fmt: skip

@@ -168,7 +168,7 @@ TUNING: dict[str, Maker] = {
     "nl": lambda r: _with(password(r), "Het wachtwoord is @@"),
     "pl": lambda r: _with(password(r), "Hasło to @@"),
     "ru": lambda r: _with(password(r), "пароль: @@"),
-    "ru said": lambda r: _with(password(r), "Мой пароль @@"),
+    "ru said": lambda r: _with(password(r), "Мой пароль это @@"),
     "uk": lambda r: _with(password(r), "Пароль = @@"),
     "zh": lambda r: _with(password(r), "密码: @@"),
     "zh said": lambda r: _with(password(r), "我的密码是@@。"),

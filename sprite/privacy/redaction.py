@@ -12,9 +12,13 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from sprite.privacy.invisible import INVISIBLE, seen_through
 from sprite.privacy.secret_formats import Format, library_formats, own_formats
 from sprite.privacy.secret_names import names
+from sprite.privacy.secret_numbers import card_numbers
 from sprite.privacy.secret_places import places
+from sprite.privacy.secret_tables import tables
+from sprite.privacy.seed_phrases import seed_phrases
 
 PRIVATE = "[private]"
 #: The shortest text that can hold a secret and what gives it away.
@@ -50,6 +54,13 @@ def redact(text: str) -> str:
 
 def secrets_in(text: str) -> list[Span]:
     """Returns where secrets stand, (start, end, kind), sorted and disjoint; the first detector to find one names it."""
+    found = _found(text)
+    if not text.isascii() and INVISIBLE.search(text):
+        found += seen_through(text, _found)
+    return _merged(found, text)
+
+
+def _found(text: str) -> list[Span]:
     lower = text.lower()
     if len(lower) != len(text):
         # In lower case, some letters of other scripts have another length. Detectors look for ASCII only.
@@ -57,7 +68,7 @@ def secrets_in(text: str) -> list[Span]:
     found: list[Span] = []
     for detected in _detectors(text, lower):
         found.extend(detected)
-    return _merged(found, text)
+    return found
 
 
 def _detectors(text: str, lower: str) -> Iterator[Iterable[Span]]:
@@ -70,7 +81,12 @@ def _detectors(text: str, lower: str) -> Iterator[Iterable[Span]]:
         yield from _by_format(_shaped(), text, tokens)
         if any(_DIGITS.search(run) for run in runs):
             yield from _by_format(_named(), text, lower)
-    yield names().spans(text, lower)
+    yield card_numbers(text)
+    words = names().words(lower)
+    if words:
+        yield names().spans(text, lower, words)
+        yield tables(text, words, names().kind_of_member)
+    yield seed_phrases(text, lower)
 
 
 def _could_be_made(run: str) -> bool:

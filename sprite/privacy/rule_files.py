@@ -79,6 +79,9 @@ class Place(Rule, frozen=True, kw_only=True):
     basic: bool = False
     variables: bool = True
     numbers: bool = True
+    lower: bool = False
+    long: bool = False
+    before: str = ""
 
 
 class Half(Place, frozen=True, kw_only=True):
@@ -116,6 +119,7 @@ class Word(NamePart, frozen=True, kw_only=True):
     """A word by which names say that something is secret."""
 
     search: str
+    markers: tuple[str, ...] = ()
     alone: bool = False
     password: str = ""
     token: str = ""
@@ -141,6 +145,7 @@ class ValueFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unit: tuple[Rule, ...]
     expression: tuple[Rule, ...]
     standard: tuple[Rule, ...]
+    remark: tuple[Rule, ...]
 
 
 def read(name: str, form: type[_F]) -> _F:

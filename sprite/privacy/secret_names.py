@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sprite.privacy.rule_files import NameFile, ValueFile, one_of, read
 from sprite.privacy.secret_values import UPPER_NAME, Style, Values, compiled
@@ -26,6 +26,8 @@ _ASSIGNMENT = (
 _NAME_MEMBER = re.compile(r"(?i)(?:name|key)(?:\\?[\"'])?\s{0,4}[:=]\s{0,4}(?:\\?[\"'])?[\w.-]*\Z")
 _TAG = re.compile(r"(?<!\?)(?<!\?P)<[\w:.-]*\Z")
 _SETTER = re.compile(r"(?i)(?:\A|[\s\"'])(?:export|set|env|setx|ARG|-e|--env|--set|--build-arg|-D)[ =]\s*\Z")
+_DEFINE = re.compile(r"(?i)\b(?:define|putenv|setenv)\s{0,2}\(\s{0,2}[\"'][\w.-]*\Z")
+_WIDE_SIGNS = str.maketrans("\uff1a\uff1d", ":=")
 _LONGEST_NAME = 100
 #: The most names tried in one run of characters without a space; hostile text has thousands.
 _MOST_NAMES = 8
@@ -51,23 +53,31 @@ class Names:
         self._values = values
         words = rules.word
         #: Searched in the text in lower case; the whole assignment is tried only where one of them is found.
-        self._words = re.compile(one_of(word.search for word in words))
+        self._words = re.compile(one_of(word.search for word in words if not word.markers))
+        self._all_words = re.compile(one_of(word.search for word in words))
+        self._markers = tuple(marker for word in words for marker in word.markers)
+        self._ascii_markers = tuple(filter(str.isascii, self._markers))
         links = one_of(link.regex for link in rules.link)
         self._assignment = re.compile(_ASSIGNMENT % (one_of(word.regex for word in words), links))
         self._alone = frozenset(word.regex for word in words if word.alone)
         self._within = re.compile(one_of(word.filled(word.within) for word in words))
         self._spaced_name = compiled(rules.spaced_name)
 
-    def spans(self, text: str, lower: str) -> Iterator[Span]:
-        """Yields the values that are given to a name which says that they are secret."""
+    def words(self, lower: str) -> list[int]:
+        """Returns where words stand that can name a secret, in a text in lower case."""
+        rare = any(marker in lower for marker in (self._ascii_markers if lower.isascii() else self._markers))
+        return [word.start() for word in (self._all_words if rare else self._words).finditer(lower)]
+
+    def spans(self, text: str, lower: str, words: Iterable[int]) -> Iterator[Span]:
+        """Yields the values that are given to a name which says that they are secret; `words` as above."""
         after = tries = region = 0
-        for word in self._words.finditer(lower):
+        for word in words:
             # A value that is no secret may hold the next name (`secret_name=token=...`); the tries are bounded.
-            if word.start() < after or (tries >= _MOST_NAMES and word.start() < region):
+            if word < after or (tries >= _MOST_NAMES and word < region):
                 continue
-            if _IN_MARK.search(lower, max(0, word.start() - _LONGEST_MARK), word.start()):
+            if _IN_MARK.search(lower, max(0, word - _LONGEST_MARK), word):
                 continue
-            match = self._assignment.match(text, word.start())
+            match = self._assignment.match(text, word)
             if match is None:
                 continue
             if match.start() >= region:
@@ -80,8 +90,8 @@ class Names:
 
     def kind_of_member(self, name: str, value: str) -> str | None:
         """Returns the kind of secret that a JSON object's member is, by its name and its value; None if it is none."""
-        words = self._words.finditer(name.lower()) if len(name) <= _LONGEST_NAME else ()
-        matches = [match for word in words if (match := self._assignment.match(f"{name}: x", word.start()))]
+        words = self.words(name.lower()) if len(name) <= _LONGEST_NAME else ()
+        matches = [match for word in words if (match := self._assignment.match(f"{name}: x", word))]
         if not any(self._full_name(match, name) for match in matches):
             return None
         return self._values.kind(name, value, "literal")
@@ -125,13 +135,20 @@ class Names:
         return f"{prefix}{word}{rest}"
 
 
+def _gap(match: re.Match[str]) -> str:
+    """What stands between a name and its value, with the signs of Chinese and Japanese as ours."""
+    return match["gap"].translate(_WIDE_SIGNS)
+
+
 def _style(match: re.Match[str], text: str, name: str, group: str) -> Style | None:
     """Returns how the value is written; None if nothing is assigned."""
-    gap = match["gap"]
+    gap = _gap(match)
     before = text[max(0, match.start() - 200) : match.start()]
     line = before.rpartition("\n")[2]
     if "value" in gap.lower():
         return "literal" if _NAME_MEMBER.search(line) else None
+    if "," in gap:
+        return "literal" if _DEFINE.search(line) else None
     if gap == ">":
         return "literal" if _TAG.search(line) else None
     if not any(sign in gap for sign in ":=>|") or gap.startswith((" for ", " of ", " on ")):
@@ -141,7 +158,7 @@ def _style(match: re.Match[str], text: str, name: str, group: str) -> Style | No
 
 def _bare_style(match: re.Match[str], text: str, name: str, line: str) -> Style:
     """Returns how a value without quotes is written: a literal in configuration, elsewhere an expression or a word."""
-    gap, code = match["gap"], _is_code(text, match)
+    gap, code = _gap(match), _is_code(text, match)
     lead = line[: len(line) - (len(name) - len(match["word"]) - len(match["rest"]))]
     configured = not lead.strip(" \t-#+") or _SETTER.search(lead)
     if "=" in gap and gap.strip() == gap and (UPPER_NAME.match(name) or lead[-1:] in {"?", "&", ";"}):
@@ -185,7 +202,7 @@ def _bare_end(match: re.Match[str], text: str, style: Style, start: int, end: in
         stop = re.search(r"[;\"'`]", value)
     elif match["gap"] == ">":
         stop = re.search(r"<", value)
-    elif style == "literal" and text[match.start("gap") : start].strip() in {"=", ":"}:
+    elif style == "literal" and text[match.start("gap") : start].strip().translate(_WIDE_SIGNS) in {"=", ":"}:
         stop = re.search(r"[\"'`](?=[\s,;)\]}]|\Z)|\\[nrt\"]|[,;](?=\s|\Z)", value)
     else:
         stop = re.search(r"[,;\"'`)\]}]|\\[nrt\"]", value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sprite.privacy.rule_files import Block, Half, Place, PlaceFile, one_of, read
 from sprite.privacy.secret_formats import entropy
@@ -17,11 +17,18 @@ Span = tuple[int, int, str]
 
 #: Lines of base64, also where their line ends are escaped, numbered or quoted.
 _KEY_LINES = re.compile(r"(?:(?:\s|\\[nrt]|[\"'+,>|:]|\d{1,5}[\t→]){0,16}+[A-Za-z0-9+/=]{16,200}+)++")
+#: One of them, and what stands between two.
+_KEY_LINE = re.compile(r"(?<![A-Za-z0-9+/=])(?<!\\)[A-Za-z0-9+/=]{16,200}+|(?<=\\[nr])[A-Za-z0-9+/=]{16,200}+")
+_BETWEEN_LINES = re.compile(r"(?:\s|\\[nrt]|[\"'+,>|:]|\d{1,5}[\t→]){0,24}+")
 _KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/=]{24}")
 #: The longest key in use has some 13,000 characters.
 _LONGEST_KEY = 20_000
 #: Two halves of one credential stand this near to each other.
 _NEAR = 300
+#: Rules about longer tokens are tried only where there is one.
+_LONG_TOKEN = re.compile(r"[^\n]{40}")
+#: What a rule demands before its match stands this near.
+_NEAR_BEFORE = 40
 
 
 @functools.cache
@@ -37,19 +44,42 @@ class Places:
         variable = re.compile(one_of(rule.regex for rule in rules.variable))
         places = [_PlaceRule(rule, variable) for rule in rules.place]
         self._in_text: list[_PlaceRule | _BlockRule] = [*places, *map(_BlockRule, rules.block)]
+        self._without_long = [rule for rule in self._in_text if not rule.needs_long]
         self._halves: list[_PlaceRule | _BlockRule] = [_HalfRule(rule, variable) for rule in rules.half]
 
     def spans(self, text: str, lower: str, tokens: str) -> Iterator[Span]:
         """Yields every secret that its place gives away.
 
-        `lower` is the text in lower case, `tokens` the part of it that is long enough to be a token.
+        `lower` is the text in lower case, `tokens` the part of it that is long enough to be a token, one per line.
         """
-        for rules, searched in ((self._in_text, lower), (self._halves, tokens)):
-            for rule in rules:
-                for marker in rule.markers:
-                    if marker in searched:
-                        yield from rule.spans(text)
-                        break
+        rules = self._in_text if _LONG_TOKEN.search(tokens) else self._without_long
+        if text.isascii():
+            rules = [rule for rule in rules if rule.is_ascii]
+        yield from _tried(rules, text, lower, lower)
+        yield from _tried(self._halves, text, lower, tokens)
+
+
+def _tried(rules: Iterable[_PlaceRule | _BlockRule], text: str, lower: str, searched: str) -> Iterator[Span]:
+    """What the rules find of which a marker is in what is searched; each marker is looked for once."""
+    looked: dict[str, bool] = {}
+    for rule in rules:
+        for marker in rule.markers:
+            there = looked.get(marker)
+            if there is None:
+                there = looked[marker] = marker in searched
+            if there:
+                yield from rule.spans(text, lower)
+                break
+
+
+def _key_before(text: str, start: int, end: int) -> int | None:
+    """Where the lines of a key begin that end there; None if there is no key."""
+    begin = None
+    for line in reversed(list(_KEY_LINE.finditer(text, start, end))):
+        if not _BETWEEN_LINES.fullmatch(text, line.end(), end if begin is None else begin):
+            break
+        begin = line.start()
+    return begin if begin is not None and _KEY_MATERIAL.search(text, begin, end) else None
 
 
 class _PlaceRule:
@@ -57,16 +87,23 @@ class _PlaceRule:
 
     def __init__(self, rule: Place, variable: re.Pattern[str]) -> None:
         self.markers = rule.markers
+        self.is_ascii = any(map(str.isascii, rule.markers))
+        self.needs_long = rule.long
         self._rule, self._variable = rule, variable
         self._pattern = re.compile(rule.regex)
         self._contains = [re.compile(pattern) for pattern in rule.contains]
+        self._before = re.compile(rf"(?:{rule.filled(rule.before)})\Z") if rule.before else None
 
-    def spans(self, text: str, start: int = 0, end: int | None = None) -> Iterator[Span]:
+    def spans(self, text: str, lower: str, start: int = 0, end: int | None = None) -> Iterator[Span]:
         """Yields such secrets in a part of the text."""
         if self._rule.also not in text:
             return
-        for match in self._pattern.finditer(text, start, len(text) if end is None else end):
-            secret = match["secret"].rstrip(self._rule.trim) if self._rule.trim else match["secret"]
+        searched = lower if self._rule.lower else text
+        for match in self._pattern.finditer(searched, start, len(text) if end is None else end):
+            if self._before and not self._before.search(lower, max(0, match.start() - _NEAR_BEFORE), match.start()):
+                continue
+            secret = text[match.start("secret") : match.end("secret")]
+            secret = secret.rstrip(self._rule.trim) if self._rule.trim else secret
             if self._is_secret(secret) or (self._rule.basic and _is_user_and_password(secret)):
                 at = match.start("secret")
                 yield (at, at + len(secret), self._rule.kind)
@@ -95,13 +132,13 @@ class _HalfRule(_PlaceRule):
         super().__init__(rule, variable)
         self._beside = re.compile(rule.beside)
 
-    def spans(self, text: str, start: int = 0, end: int | None = None) -> Iterator[Span]:
+    def spans(self, text: str, lower: str, start: int = 0, end: int | None = None) -> Iterator[Span]:
         """Yields such secrets around every other half."""
         searched = start
         for match in self._beside.finditer(text, start, len(text) if end is None else end):
             begin = max(searched, match.start() - _NEAR)
             searched = match.end() + _NEAR
-            yield from super().spans(text, begin, searched)
+            yield from super().spans(text, lower, begin, searched)
 
 
 class _BlockRule:
@@ -109,14 +146,27 @@ class _BlockRule:
 
     def __init__(self, rule: Block) -> None:
         self.markers = rule.markers
+        self.is_ascii, self.needs_long = True, False
         self._rule = rule
         self._begin, self._end = re.compile(rule.begin), re.compile(rule.end)
 
-    def spans(self, text: str) -> Iterator[Span]:
+    def spans(self, text: str, _lower: str) -> Iterator[Span]:
         """Yields the blocks."""
+        after = 0
         for start, end in self._blocks(text):
+            yield from self._ends_without_beginning(text, after, start)
             lines = _KEY_LINES.match(text, end) if self._rule.tail else None
-            yield (start, lines.end() if lines else end, self._rule.kind)
+            after = lines.end() if lines else end
+            yield (start, after, self._rule.kind)
+        yield from self._ends_without_beginning(text, after, len(text))
+
+    def _ends_without_beginning(self, text: str, start: int, end: int) -> Iterator[Span]:
+        """The lines of keys whose beginning was cut off: what stands before an end, as far as it reads as a key."""
+        for last in self._end.finditer(text, start, end) if not self._rule.tail else ():
+            begin = _key_before(text, max(start, last.start() - _LONGEST_KEY), last.start())
+            start = last.end()
+            if begin is not None:
+                yield (begin, last.end(), self._rule.kind)
 
     def _blocks(self, text: str) -> Iterator[tuple[int, int]]:
         at = 0

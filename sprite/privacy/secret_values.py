@@ -14,6 +14,11 @@ from sprite.privacy.rule_files import NameFile, Rule, ValueFile, one_of
 from sprite.privacy.secret_formats import entropy
 
 _SHORTEST_PASSWORD = 6
+#: Shorter letters alone are one word.
+_SHORTEST_JOINED = 11
+#: Frameworks make keys with signs in them, so long; with spaces too where there are many signs.
+_LONG_KEY = 32
+_MANY_SIGNS = 8
 #: Lengths of tokens: what services usually give out, and what only they do.
 _USUAL = 16
 _LONG = 20
@@ -49,6 +54,7 @@ class Values:
         self._unit = compiled(rules.unit)
         self._expression = compiled(rules.expression)
         self._standard = compiled(rules.standard, "(?i){}")
+        self._remark = compiled(rules.remark, "(?i)(?:{})")
 
     def kind(self, name: str, value: str, style: Style) -> str | None:
         """Returns the kind of secret that `value` is under this name, or None."""
@@ -74,9 +80,11 @@ class Values:
         a_word = self._term.match(value) and not re.fullmatch(r"[a-z]{4,}\d{1,4}", value)
         if a_word or re.match(r"\d{1,4}-?(?:[a-z]{1,12}|[A-Z]{1,4})\Z", value):
             return False
+        if (quoted or ":" in gap) and self._is_joined_words(value):
+            return True
         if self._has_only_units(re.split(r"[-_./:,@ ]", value)):
             # Words and numbers are a password only where a person says so, and unless they name a standard.
-            said = quoted or "is" in gap or ":" in gap or "=" in gap
+            said = quoted or gap.strip(" \"'") != ""
             made = re.search(r"[a-z]{3,}[\w.-]*\d", value) is not None
             return said and made and not self._standard.match(value)
         return re.search(r"\d|.[!@#$%^*]+.", value) is not None
@@ -97,9 +105,17 @@ class Values:
             return style != "code" and not value.endswith("?") and len(value) >= _SHORTEST_PASSWORD
         # Letters alone: believed only where nothing but a value can stand.
         written = len(value) >= _SHORTEST_PASSWORD and value.isalpha()
-        return style == "literal" and written and UPPER_NAME.match(name) is not None
+        sure = UPPER_NAME.match(name) is not None or self._is_joined_words(value)
+        return style != "code" and written and sure
+
+    def _is_joined_words(self, value: str) -> bool:
+        """Returns whether these letters are words that a person put together, "correcthorse", and no remark."""
+        plain = value.islower() or (value[1:].islower() and value[:1].isupper())
+        return plain and value.isalpha() and len(value) >= _SHORTEST_JOINED and not self._remark.search(value)
 
     def _could_be_token(self, value: str, style: Style, *, sure: bool) -> bool:
+        if style == "literal" and len(value) >= _LONG_KEY and _is_sign_key(value):
+            return True
         if _NO_TOKEN.search(value) or (self._placeholder.search(value) and not _is_random(value)):
             return False
         if not (re.search(r"[A-Za-z]", value) and re.search(r"\d", value)):
@@ -116,6 +132,13 @@ class Values:
 
     def _has_only_units(self, parts: list[str]) -> bool:
         return all(self._unit.fullmatch(part) for part in parts if part)
+
+
+def _is_sign_key(value: str) -> bool:
+    """Returns whether this is a key as Django and WordPress make them: letters, digits and signs by chance."""
+    signs = sum(not character.isalnum() and character not in "-_. /" for character in value)
+    enough = signs >= (_MANY_SIGNS if " " in value else 3)
+    return enough and re.search(r"\d", value) is not None and entropy(value) >= _RANDOM
 
 
 def _is_random(value: str) -> bool:

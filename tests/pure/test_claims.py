@@ -86,7 +86,9 @@ CLAIMS: dict[str, list[str]] = {
     "Privacy": [
         (
             "test_privacy::test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_else "
-            "test_redaction::test_of_200_secrets_in_20_formats_at_least_190_are_caught"
+            "test_redaction::test_of_200_secrets_in_20_formats_at_least_190_are_caught "
+            "test_redaction::test_of_secrets_in_surroundings_that_no_rule_was_tried_on_19_in_20_are_caught "
+            "test_redaction::test_what_stands_around_a_secret_stays_to_the_last_character"
         ),
         "test_privacy::test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_else",
         (

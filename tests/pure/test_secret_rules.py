@@ -32,6 +32,7 @@ from sprite.privacy.secret_places import Places
 from sprite.privacy.secret_values import Style, Values
 from tests.fake_secrets import ALNUM, BASE64, HEX, LOWER, UPPER, WORD
 from tests.harness import ROOT
+from tests.heldout_secrets import BASE58
 
 Span = tuple[int, int, str]
 F = TypeVar("F", bound=msgspec.Struct)
@@ -45,6 +46,7 @@ VALUES = read("values.toml", ValueFile)
 ALPHABETS = {
     "alnum": ALNUM, "word": WORD, "base64": BASE64, "upper": UPPER, "lower": LOWER, "hex": HEX, "digit": "0123456789",
     "letter": "abcdefghijklmnopqrstuvwxyz", "dash": "-",
+    "base58": BASE58,
 }  # fmt: skip
 _NOTE = re.compile(rf"\{{({'|'.join(ALPHABETS)}):(\d+)\}}")
 
@@ -165,11 +167,16 @@ def test_without_a_rule_about_a_place_its_example_is_not_found_there(rule: Place
     assert rule.kind not in found(without(PLACES, rule))
 
 
+def by_name(rules: NameFile, text: str) -> set[str]:
+    names, lower = Names(rules, Values(VALUES, rules)), text.lower()
+    return kinds(names.spans(text, lower, names.words(lower)))
+
+
 @pytest.mark.parametrize(("rule", "text"), matches(NAMED))
 def test_without_a_word_or_a_link_its_example_is_not_found(rule: NamePart, text: str) -> None:
     fewer = without(NAMES, rule)
-    assert rule.kind in kinds(Names(NAMES, Values(VALUES, NAMES)).spans(text, text.lower()))
-    assert rule.kind not in kinds(Names(fewer, Values(VALUES, fewer)).spans(text, text.lower()))
+    assert rule.kind in by_name(NAMES, text)
+    assert rule.kind not in by_name(fewer, text)
 
 
 # --- what is no secret: a rule and no other saves its example ---
