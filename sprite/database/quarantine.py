@@ -1,7 +1,7 @@
 """The quarantine of the log: turns that curation set aside, and their way back. Nothing of them is ever dropped.
 
-An observation's `processed` is WAITING, CURATED or QUARANTINED; each change into and out of quarantine is a row of the
-curations, in the same transaction. Times are Unix seconds.
+An observation's `processed` is WAITING, CURATED or QUARANTINED, or it is OFF_RECORD from the start and for good. Each
+change into and out of quarantine is a row of the curations, in the same transaction. Times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from sprite.database.curations import NewCuration, append
 WAITING: Final = 0
 CURATED: Final = 1
 QUARANTINED: Final = 2
+#: A turn that its person asked not to be remembered: no curation, no search and no boot prompt has it.
+OFF_RECORD: Final = 3
 
 #: Of the rows of a turn the newest holds: set aside, or (`retry`) back again.
 _IS_RETRY = "coalesce(json_extract(response, '$.retry'), 0)"

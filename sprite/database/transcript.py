@@ -19,7 +19,7 @@ from sprite.database.connection import LARGEST_ROW_ID, Database, open_database, 
 from sprite.database.curations import Curations, NewCuration, append
 from sprite.database.log_mark import LogMark
 from sprite.database.lost_calls import LostCalls
-from sprite.database.quarantine import Quarantine
+from sprite.database.quarantine import OFF_RECORD, WAITING, Quarantine
 from sprite.database.spending import Spending
 from sprite.database.transcript_schema import SCHEMA
 from sprite.database.turn_index import REINDEX, TurnIndex
@@ -60,6 +60,8 @@ class NewObservation:
     mission_id: str | None = None
     trigger: Trigger = "user"
     notice: str = ""
+    #: Its person asked that it is not remembered.
+    off_record: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class ImportedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A turn in the log; `processed` is WAITING, CURATED or QUARANTINED."""
+    """A turn in the log; `processed` is WAITING, CURATED, QUARANTINED or OFF_RECORD."""
 
     id: int
     timestamp: float
@@ -253,9 +255,13 @@ class TranscriptDB:
         return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
 
     async def conversation(self, observation_id: int, turns: int) -> list[Observation]:
-        """A turn with so many of its session before and after it, in their order; empty if there is no such turn."""
+        """A turn with so many of its session before and after it, in their order; empty if there is no such turn.
+
+        What is off the record is passed over.
+        """
         return await self._observations(
-            "WHERE id IN (SELECT id FROM (SELECT s.id FROM observations o JOIN observations s "
+            "WHERE processed <> 3 AND EXISTS (SELECT 1 FROM observations WHERE id = ?1 AND processed <> 3) AND "
+            "id IN (SELECT id FROM (SELECT s.id FROM observations o JOIN observations s "
             "ON s.session_id = o.session_id AND s.sequence_num <= o.sequence_num WHERE o.id = ?1 "
             "ORDER BY s.sequence_num DESC LIMIT ?2 + 1) UNION ALL SELECT id FROM (SELECT s.id FROM observations o "
             "JOIN observations s ON s.session_id = o.session_id AND s.sequence_num > o.sequence_num WHERE o.id = ?1 "
@@ -361,7 +367,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
     cursor = tx.execute(
         f"INSERT INTO observations ({_OBSERVATION}, import_key) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
         "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
-        "?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10)",
+        "?3, ?4, ?5, ?11, ?6, ?7, ?8, ?9, ?10)",
         (
             timestamp,
             observation.session_id,
@@ -373,6 +379,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             observation.trigger,
             observation.notice,
             import_key,
+            OFF_RECORD if observation.off_record else WAITING,
         ),
     )
     return row_id(cursor.lastrowid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sprite.database.connection import Schema
-from sprite.database.turn_index import TURN_INDEX
+from sprite.database.turn_index import OFF_RECORD_UNINDEXED, TURN_INDEX
 
 SCHEMA = Schema(
     name="transcript.db",
@@ -123,5 +123,6 @@ SCHEMA = Schema(
         CREATE TRIGGER log_identity_alone BEFORE INSERT ON log_identity
         BEGIN SELECT RAISE(ABORT, 'a log never has a second identity'); END;
         """,
+        OFF_RECORD_UNINDEXED,
     ],
 )

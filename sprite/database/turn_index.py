@@ -81,6 +81,19 @@ BEGIN
 END;
 """  # noqa: S608 - our own tables
 
+#: What its person asked not to be remembered is in no index: both are filled from these views.
+OFF_RECORD_UNINDEXED = f"""
+DROP VIEW observations_text;
+CREATE VIEW observations_text AS SELECT id, {spaced_sql("user_message")} AS user_message,
+    {spaced_sql("agent_response")} AS agent_response, coalesce({_TOOLS}, '') AS tools, {_SAID_ON} AS said_on
+    FROM observations WHERE processed <> 3;
+DROP VIEW observations_outline;
+CREATE VIEW observations_outline AS SELECT id, session_id, timestamp AS at,
+    min({MAX_CHARS}, length(user_message) + length(agent_response)) AS chars,
+    substr({_LAST_WORD}, -1) IN ('?', '\uff1f') AS asks
+    FROM observations WHERE processed <> 3;
+"""  # noqa: S608 - our own tables
+
 #: Writes the full text anew; FTS5's own `rebuild` takes no view that reads JSON.
 REINDEX = (
     "INSERT INTO observations_fts (observations_fts) VALUES ('delete-all')",

@@ -148,6 +148,15 @@ class ValueFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remark: tuple[Rule, ...]
 
 
+class WishFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """wishes.toml; the first three stand for what the patterns call by their names."""
+
+    start: str
+    end: str
+    memory: str
+    wish: tuple[Rule, ...]
+
+
 def read(name: str, form: type[_F]) -> _F:
     """Returns the rules of one file; raises ValidationError where a rule lacks a field or has an unknown one."""
     import tomllib  # 5 ms that the listener need not wait for

@@ -65,7 +65,8 @@ class SearchHit(Struct, omit_defaults=True):
 class LoggedTurn(Struct):
     """One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
 
-    It waits to be curated where it is neither `processed` nor `quarantined`.
+    It waits to be curated where it is neither `processed` nor `quarantined` nor `off_record`: what its person asked not
+    to be remembered never is.
     """
 
     id: int
@@ -81,6 +82,7 @@ class LoggedTurn(Struct):
     trigger: str
     notice: str
     quarantined: bool
+    off_record: bool = False
 
 
 class TurnRow(Struct):
@@ -98,6 +100,7 @@ class TurnRow(Struct):
     mission_id: str | None
     curated: bool
     quarantined: bool
+    off_record: bool = False
 
 
 class MadeVersion(Struct):

@@ -14,7 +14,7 @@ import pytest
 from bridge.offline.model import OfflineModel
 from tests.fake_secrets import TOKENS, password
 from tests.harness import observations, running_sprite
-from tests.inspection import durable_events, journal, observation_of, prompts, request_seen, workspace_db
+from tests.inspection import chat, durable_events, journal, observation_of, prompts, request_seen, workspace_db
 
 PRIVATE_WORDS = "I will leave the company in May"
 SAID = f"<private>{PRIVATE_WORDS}</private>"
@@ -210,3 +210,24 @@ async def test_a_mission_is_known_by_its_words_also_where_they_are_not_what_is_k
         assert [(o["trigger"], o["outcome"]) for o in kept] == [("user", "complete")] * 2
         assert all(o["user_message"] == "Hello, [redacted:github-token] [private]" for o in kept)
         assert journal(workspace) == []
+
+
+async def test_what_is_said_off_the_record_is_in_the_log_and_in_nothing_that_memory_makes(
+    model: OfflineModel, workspace: Path
+) -> None:
+    said = "Off the record: my name is Halvorsen and I prefer rum."
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        hidden, _ = await chat(client, said, "I prefer tea.")
+        assert "Halvorsen" in str(prompts(model, "I prefer tea.")[0].body["messages"]), "the session itself goes on"
+        await client.ask("system", {"action": "new_session"})
+        await chat(client, "Hello again")
+        found = await client.ask("memory", {"op": "search", "query": "Halvorsen rum"})
+        assert found["payload"]["hits"] == []
+        assert "Halvorsen" not in str(prompts(model, "Hello again")[0].body)
+    assert observation_of(workspace, hidden)["user_message"] == said
+    curated = [str(request.body) for request in model.requests if request.kind == "curator"]
+    assert any("I prefer tea." in body for body in curated)
+    assert not any("Halvorsen" in body for body in curated)
+    assert "tea" in (workspace / ".os/memory/user.md").read_text()
+    for file in (workspace / ".os/memory").glob("*.md"):
+        assert "rum" not in file.read_text().split()

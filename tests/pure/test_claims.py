@@ -96,6 +96,12 @@ CLAIMS: dict[str, list[str]] = {
             "test_session_files::test_a_killed_sprites_session_is_gone_on_with_and_what_others_left_goes_at_the_start"
         ),
         (
+            "test_privacy::test_what_is_said_off_the_record_is_in_the_log_and_in_nothing_that_memory_makes "
+            "test_off_record_turns::test_it_never_waits_to_be_curated_and_the_others_are "
+            "test_off_record_turns::test_no_search_finds_it_also_not_beside_what_it_finds "
+            "test_off_record_turns::test_no_first_prompt_has_it"
+        ),
+        (
             "test_forget::test_what_is_forgotten_leaves_no_byte_and_does_not_come_back "
             "test_forget::test_a_tombstone_says_when_and_how_much_and_not_what"
         ),

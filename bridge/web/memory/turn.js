@@ -87,7 +87,9 @@ function content(turn) {
           ? 'looked through for learnings'
           : turn.quarantined
             ? 'set aside: looking through it was in vain'
-            : 'not looked through for learnings yet'
+            : turn.off_record
+              ? 'off the record, as you asked: kept here, and remembered nowhere'
+              : 'not looked through for learnings yet'
       }
     </p>
     ${

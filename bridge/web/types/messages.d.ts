@@ -799,7 +799,8 @@ export interface LoggedTurnResult {
 /**
  * One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
  *
- *     It waits to be curated where it is neither `processed` nor `quarantined`.
+ *     It waits to be curated where it is neither `processed` nor `quarantined` nor `off_record`: what its person asked not
+ *     to be remembered never is.
  */
 export interface LoggedTurn {
   id: number;
@@ -815,6 +816,7 @@ export interface LoggedTurn {
   trigger: string;
   notice: string;
   quarantined: boolean;
+  off_record?: boolean;
 }
 /**
  * Every action.
@@ -969,6 +971,7 @@ export interface TurnRow {
   mission_id: string | null;
   curated: boolean;
   quarantined: boolean;
+  off_record?: boolean;
 }
 /**
  * Lines of the conversation, oldest first; as many of the newest as fit one frame.

@@ -18,6 +18,7 @@ from sprite.privacy.cutting import (
     cut_value,
     result_text,
 )
+from sprite.privacy.off_record import is_off_record
 from sprite.privacy.redaction import discreet
 
 
@@ -161,6 +162,7 @@ class TurnBuffer:
             mission_id=self.mission_id,
             trigger=self.trigger,
             notice="\n".join([*self._notices, self._discreet(clean(notice))]).strip(),
+            off_record=self.trigger == "user" and is_off_record(self.discreet_message),
         )
 
     def _call(

@@ -9,7 +9,7 @@ from typing import Any
 
 from sprite.database.curations import Curation
 from sprite.database.memory import Report
-from sprite.database.quarantine import CURATED, QUARANTINED
+from sprite.database.quarantine import CURATED, OFF_RECORD, QUARANTINED
 from sprite.database.transcript import Observation
 from sprite.protocol.rows import CurationRow, LoggedTurn, MadeVersion, Rejected, TokenCount, TurnRow
 
@@ -82,6 +82,7 @@ def turn_row(turn: Observation) -> TurnRow:
         mission_id=turn.mission_id,
         curated=turn.processed == CURATED,
         quarantined=turn.processed == QUARANTINED,
+        off_record=turn.processed == OFF_RECORD,
     )
 
 
@@ -101,6 +102,7 @@ def logged_turn(turn: Observation) -> LoggedTurn:
         trigger=turn.trigger,
         notice=turn.notice,
         quarantined=turn.processed == QUARANTINED,
+        off_record=turn.processed == OFF_RECORD,
     )
 
 
