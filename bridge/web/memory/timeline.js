@@ -156,7 +156,13 @@ export class Timeline extends View {
           >Turn ${row.id}${row.sequence_num === FIRST_OF_SESSION ? html`, the first of a session` : nothing} ·
           <time datetime=${iso(row.at)}>${when(row.at)}</time
           >${toolsOf(row.tools)}${outcome ? html` · ${outcome}` : nothing}${
-            row.curated ? nothing : row.quarantined ? html` · set aside` : row.off_record ? html` · off the record` : html` · waits to be looked through`
+            row.curated
+              ? nothing
+              : row.quarantined
+                ? html` · set aside`
+                : row.off_record
+                  ? html` · off the record`
+                  : html` · waits to be looked through`
           }</span
         >
       </span>
