@@ -149,6 +149,7 @@ WRITTEN = (
     'variable "region" {\n  default = "eu-central-1"\n}\n',
     "password: correct\npassword: authentication\npassword: interactive\n",
     '{"password": "Passwort", "token": "Token", "login": "Anmelden", "forgot": "Passwort vergessen?"}',
+    'throw new Error("actions: "+le+", token: "+D);switch(V[0]){case 1:m.push(D),p.push(P.yytext),S.push(P.yylloc)',
     "UNIQUE_SALT_ROUNDS=12; spec: pat, salt and pepper; the path is /srv/patterns-2",
     "define('WP_DEBUG', false); define('DB_HOST', 'localhost:3306'); define('TABLE_PREFIX', 'wp2_');",
     # Other languages

@@ -17,7 +17,7 @@ _SHORTEST_PASSWORD = 6
 #: Shorter letters alone are one word.
 _SHORTEST_JOINED = 11
 #: Frameworks make keys with signs in them, so long; with spaces too where there are many signs.
-_LONG_KEY = 32
+_SIGN_KEY_LENGTHS = range(32, 129)
 _MANY_SIGNS = 8
 #: Lengths of tokens: what services usually give out, and what only they do.
 _USUAL = 16
@@ -71,9 +71,10 @@ class Values:
         if strong:
             return "password-assignment" if self._could_be_password(name, snake, value, style) else None
         named = self._token_name.search(snake) is not None
-        if not named and not (snake.endswith("key") and UPPER_NAME.match(name)):
+        made = style == "literal" and snake.endswith(("key", "salt")) and _is_sign_key(value)
+        if not made and not named and not (snake.endswith("key") and UPPER_NAME.match(name)):
             return None
-        return "secret-assignment" if self._could_be_token(value, style, sure=named) else None
+        return "secret-assignment" if made or self._could_be_token(value, style, sure=named) else None
 
     def is_striking(self, value: str, gap: str, *, quoted: bool) -> bool:
         """Returns whether a value stands out from its sentence: "the password is hunter2", not "is base64-encoded"."""
@@ -114,8 +115,6 @@ class Values:
         return plain and value.isalpha() and len(value) >= _SHORTEST_JOINED and not self._remark.search(value)
 
     def _could_be_token(self, value: str, style: Style, *, sure: bool) -> bool:
-        if style == "literal" and len(value) >= _LONG_KEY and _is_sign_key(value):
-            return True
         if _NO_TOKEN.search(value) or (self._placeholder.search(value) and not _is_random(value)):
             return False
         if not (re.search(r"[A-Za-z]", value) and re.search(r"\d", value)):
@@ -137,7 +136,7 @@ class Values:
 def _is_sign_key(value: str) -> bool:
     """Returns whether this is a key as Django and WordPress make them: letters, digits and signs by chance."""
     signs = sum(not character.isalnum() and character not in "-_. /" for character in value)
-    enough = signs >= (_MANY_SIGNS if " " in value else 3)
+    enough = signs >= (_MANY_SIGNS if " " in value else 3) and len(value) in _SIGN_KEY_LENGTHS
     return enough and re.search(r"\d", value) is not None and entropy(value) >= _RANDOM
 
 

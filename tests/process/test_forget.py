@@ -481,9 +481,11 @@ async def test_waiting_turns_are_forgotten_before_they_are_curated(stores: Store
 async def test_copies_that_were_set_aside_go_as_well(stores: Stores) -> None:
     await stores.learn('FACT [t] The parrot is Zebedee. | "Zebedee"', "My parrot is Zebedee")
     system = stores.folder.parent
-    (system / "run/claude/projects").mkdir(parents=True)
+    for folder in ("projects", "tmp"):
+        (system / "run/claude" / folder).mkdir(parents=True)
     for path in ("memory/memory.db.bad-123", "memory/memory.db.new", "memory/.user.md.x1", "run/boot.md",
-                 "run/claude/projects/a.jsonl", "run/last_error", "run/some.log"):  # fmt: skip
+                 "run/claude/projects/a.jsonl", "run/claude/tmp/b.output",
+                 "run/last_error", "run/some.log"):  # fmt: skip
         (system / path).write_text('{"said": "My parrot is\\nZEBEDEE"}')
     (system / "run/other.log").write_text("nothing of it")
     await forget_in(stores, text="parrot is Zebedee")
