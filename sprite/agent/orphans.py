@@ -49,7 +49,7 @@ def end_orphans(config_dir: Path) -> None:
         log.warning("process %d, the agent's of an earlier sprite, is still there and is ended", orphan.pid)
         # At once, or it would go on with its turn when what it runs has ended.
         _send(orphan, signal.SIGKILL)
-    for process in left:
+    for process in _from_the_top(left):
         _send(process, signal.SIGTERM)
     if left:
         asyncio.get_running_loop().call_later(GRACE_SECONDS, _end_the_deaf, left)
@@ -83,10 +83,15 @@ async def _end(find: Callable[[], set[_Process]]) -> None:
         if loop.time() > ends:
             _end_the_deaf(left)
             return
-        for process in left - told:
+        for process in _from_the_top(left - told):
             _send(process, signal.SIGTERM)
         told |= left
         await asyncio.sleep(_POLL_SECONDS)
+
+
+def _from_the_top(processes: Iterable[_Process]) -> list[_Process]:
+    """Each before what it runs: a shell whose command is ended first would go on with the next one."""
+    return sorted(processes, key=lambda process: (process.started, process.pid))
 
 
 def _end_the_deaf(processes: Iterable[_Process]) -> None:
