@@ -70,7 +70,7 @@ class Workspace:
         """Writes a turn into the log as the recorder would."""
         if turn.trigger == "user":
             self.confidences.hear(turn.user)
-        buffer = TurnBuffer(turn.session, turn.trigger, None, turn.user, discreet=self.confidences.text)
+        buffer = TurnBuffer(turn.session, turn.trigger, None, turn.user, confidences=self.confidences)
         for place, call in enumerate(turn.tools):
             use = f"toolu_{turn.n}_{place}"
             buffer.start_tool(use, call.name, call.input)

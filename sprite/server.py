@@ -75,7 +75,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         memory = await stack.enter_async_context(open_own_memory(settings.memory_db, transcript))
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
         confidences = Confidences(token, settings.api_key, settings.auth_token)
-        feed = Feed(workspace, await workspace.last_seq(), confidences.text)
+        feed = Feed(workspace, await workspace.last_seq(), confidences.others)
         await stack.enter_async_context(feed.running(stop.set))
 
         files = MemoryFiles(settings.memory)
@@ -90,7 +90,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
-        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences.text)
+        recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences)
         desk = PermissionDesk(feed, StandingRules(settings.workspace))
         uploads = Uploads(settings.documents, settings.run / "uploads")
         uploads.prepare()
@@ -106,11 +106,11 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 boundary,
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
                 desk,
-                confidences.text,
+                confidences.others,
             ),
         )
         boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress)
-        background = Background(confidences.text)
+        background = Background(confidences.others)
         session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background)
         runtime = AgentRuntime(
             *(transcript, workspace, feed, recorder, processor, session, desk, confidences),

@@ -120,7 +120,7 @@ class AgentRuntime:
         self._inbox.check_room()
         # The agent gets the words as they are; what is written down, and would run after a crash, is discreet.
         self._confidences.hear(text)
-        shown = self._confidences.text(text)
+        shown = self._confidences.person(text)
         if not await self._workspace.accept_mission(mission_id, shown, stack_id):
             return None
         # Other people's screens follow.

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,9 +29,11 @@ Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
 #: Whose turn it was: a person's mission, or one the CLI started by itself (a background task is done).
 Trigger = Literal["user", "task"]
 
+#: An FTS5 expression that no row matches.
+NOTHING = '"\u2205"'
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
-    "outcome, mission_id, trigger, notice"
+    "outcome, mission_id, trigger, notice, unkept_json"
 )
 
 
@@ -62,6 +64,8 @@ class NewObservation:
     notice: str = ""
     #: Its person asked that it is not remembered.
     off_record: bool = False
+    #: What tools' results had that is not kept: see `sprite/memory/unkept.py`.
+    unkept: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class Observation:
     mission_id: str | None
     trigger: Trigger
     notice: str
+    #: What tools' results had that is not kept, by tool call: see `sprite/memory/unkept.py`.
+    unkept: dict[str, Any] = field(default_factory=dict)
 
 
 class TranscriptDB:
@@ -254,6 +260,19 @@ class TranscriptDB:
         """Every turn of a session, oldest first."""
         return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
 
+    async def heard(self, first: int, last: int, match: str, *, limit: int, recent: int) -> list[Observation]:
+        """The turns of an inclusive id range with those before it that may have said it first, oldest first.
+
+        Those are the newest `limit` that match an FTS5 expression, and of the `recent` ones before the range those that
+        saw more than the log keeps.
+        """
+        return await self._observations(
+            "WHERE id BETWEEN ?1 AND ?2 OR (id >= ?1 - ?3 AND id < ?1 AND unkept_json <> '{}') "
+            "OR id IN (SELECT rowid FROM observations_fts WHERE observations_fts MATCH ?4 AND rowid < ?1 "
+            "ORDER BY rowid DESC LIMIT ?5) ORDER BY id",
+            (first, last, recent, match or NOTHING, limit),
+        )
+
     async def conversation(self, observation_id: int, turns: int) -> list[Observation]:
         """A turn with so many of its session before and after it, in their order; empty if there is no such turn.
 
@@ -327,15 +346,22 @@ class TranscriptDB:
         def write(tx: sqlite3.Connection) -> int:
             frozen = tx.execute(
                 "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' "
-                "AND name IN ('observations_frozen', 'curations_frozen')"
+                "AND name IN ('observations_frozen', 'unkept_frozen', 'curations_frozen')"
             ).fetchall()
             for name, _ in frozen:
                 tx.execute(f"DROP TRIGGER {name}")
             for turn in observations:
                 tx.execute(
-                    "UPDATE observations SET user_message = ?, tool_calls_json = ?, agent_response = ?, notice = ? "
-                    "WHERE id = ?",
-                    (turn.user_message, to_json(turn.tool_calls), turn.agent_response, turn.notice, turn.id),
+                    "UPDATE observations SET user_message = ?, tool_calls_json = ?, agent_response = ?, notice = ?, "
+                    "unkept_json = ? WHERE id = ?",
+                    (
+                        turn.user_message,
+                        to_json(turn.tool_calls),
+                        turn.agent_response,
+                        turn.notice,
+                        to_json(turn.unkept),
+                        turn.id,
+                    ),
                 )
             tx.executemany(
                 "UPDATE curations SET response = ? WHERE id = ?", [(text, key) for key, text in responses.items()]
@@ -355,7 +381,8 @@ class TranscriptDB:
 def _observation(row: sqlite3.Row) -> Observation:
     fields = dict(row)
     calls = json.loads(fields.pop("tool_calls_json"))
-    return Observation(**fields, tool_calls=calls)
+    unkept = json.loads(fields.pop("unkept_json"))
+    return Observation(**fields, tool_calls=calls, unkept=unkept)
 
 
 def side_by_side(turns: Sequence[Observation]) -> list[Observation]:
@@ -367,7 +394,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
     cursor = tx.execute(
         f"INSERT INTO observations ({_OBSERVATION}, import_key) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
         "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
-        "?3, ?4, ?5, ?11, ?6, ?7, ?8, ?9, ?10)",
+        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?11)",
         (
             timestamp,
             observation.session_id,
@@ -378,6 +405,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             observation.mission_id,
             observation.trigger,
             observation.notice,
+            to_json(observation.unkept),
             import_key,
             OFF_RECORD if observation.off_record else WAITING,
         ),

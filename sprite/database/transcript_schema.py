@@ -124,5 +124,11 @@ SCHEMA = Schema(
         BEGIN SELECT RAISE(ABORT, 'a log never has a second identity'); END;
         """,
         OFF_RECORD_UNINDEXED,
+        """
+        -- What tools' results had that the log does not keep, as hashes of words: {tool_use_id: {words, blind?}}.
+        ALTER TABLE observations ADD COLUMN unkept_json TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(unkept_json));
+        CREATE TRIGGER unkept_frozen BEFORE UPDATE ON observations WHEN OLD.unkept_json IS NOT NEW.unkept_json
+        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
+        """,
     ],
 )

@@ -39,10 +39,12 @@ def said(text: str) -> str:
     return " ".join(word for word in _TOKEN.findall(text.casefold()) if word not in _FILLERS)
 
 
-@lru_cache(maxsize=512)
-def content_words(text: str) -> frozenset[str]:
-    """The words of a text that carry meaning, in one form for singular and plural."""
+def forms_of(text: str) -> frozenset[str]:
+    """The words of a text that carry meaning, in one form for singular and plural; for a text that is asked once."""
     return frozenset(form for form in map(_form, set(_words(text))) if form)
+
+
+content_words = lru_cache(maxsize=512)(forms_of)
 
 
 def words_of(texts: Iterable[str]) -> set[str]:

@@ -12,8 +12,8 @@ from collections import OrderedDict
 
 from sprite.privacy.redaction import (
     PRIVATE,
-    discreet,
     private_spans,
+    redact,
     secrets_in,
     without_private,
 )
@@ -56,14 +56,21 @@ class Confidences:
             if _MADE_WORD.fullmatch(said, start, end):
                 self._remember(said[start:end], f"[redacted:{kind}]")
 
-    def text(self, text: str) -> str:
-        """The text without secrets and without what was said in private."""
+    def person(self, message: str) -> str:
+        """A person's message without secrets and without what it says in private."""
+        return self.others(without_private(message))
+
+    def others(self, text: str) -> str:
+        """Anybody else's text without secrets and without what the person said in private.
+
+        Only the person says what is private: a page that could would have its words read and not written down.
+        """
         for secret in self._own:
             text = text.replace(secret, _OWN_MARK)
         for words, mark in self._words.items():
             if words in text:
                 text = text.replace(words, mark)
-        return discreet(self._without_runs(text) if self._runs else text)
+        return redact(self._without_runs(text) if self._runs else text)
 
     def _hear_private(self, passage: str) -> None:
         for run, _, _ in _runs(passage):

@@ -8,6 +8,7 @@ from typing import Any
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
+from sprite.memory.recall.framing import set_in
 from sprite.memory.recall.hits import (
     Found,
 )
@@ -60,7 +61,7 @@ def _line(hit: SearchHit) -> str:
     marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
     if hit.origin in {"tool", "web", "none"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
-    return f"- [{name}, {when}{source}, session {hit.session_id}]{marks} {hit.text}"
+    return f"- [{name}, {when}{source}, session {hit.session_id}]{marks} {set_in(hit.text)}"
 
 
 def _limit(value: Any) -> int:

@@ -87,7 +87,7 @@ def test_what_stands_around_a_secret_stays_to_the_last_character() -> None:
 def test_a_process_knows_its_own_token_wherever_it_turns_up() -> None:
     token = "-_".join(password(_rng()) for _ in range(4))
     confidences = Confidences(token, "offline", None)
-    assert confidences.text(f"cat token\n{token} offline") == "cat token\n[redacted:sprite-token] offline"
+    assert confidences.others(f"cat token\n{token} offline") == "cat token\n[redacted:sprite-token] offline"
 
 
 @pytest.mark.parametrize("text", WRITTEN)
@@ -174,13 +174,13 @@ def test_what_a_mission_said_in_confidence_is_known_again_without_its_tags() -> 
         ("The code is zebra-4711.", "The code is [private]."),
         ("The weather in May is fine, and I want to leave.", "The weather in May is fine, and I want to leave."),
     ):
-        assert confidences.text(said) == kept
+        assert confidences.others(said) == kept
 
 
 def test_one_private_word_is_known_again_unless_it_is_too_short() -> None:
     confidences = Confidences()
     confidences.hear("<private>Bluebird</private> <private>42 a</private> <private></private>")
-    assert confidences.text("Bluebird ate 42 apples") == "[private] ate 42 apples"
+    assert confidences.others("Bluebird ate 42 apples") == "[private] ate 42 apples"
 
 
 # --- values and cuts ---

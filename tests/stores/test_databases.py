@@ -181,12 +181,12 @@ async def log(tmp_path: Path) -> Path:
         ),
         (
             "INSERT OR REPLACE INTO observations SELECT id, timestamp, session_id, sequence_num, 'never said', "
-            "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key "
+            "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, unkept_json "
             "FROM observations"
         ),
         (
             "INSERT OR REPLACE INTO observations SELECT 77, timestamp, session_id, 77, 'never said', "
-            "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key "
+            "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, unkept_json "
             "FROM observations WHERE id = 1"
         ),
         "UPDATE OR REPLACE observations SET id = 2 WHERE id = 1",

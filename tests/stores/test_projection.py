@@ -284,7 +284,7 @@ FULL = "漢" * (BYTE_LIMIT // 3 - 1) + "\n"
 
 async def test_what_is_too_much_for_one_answer_is_refused_and_a_rewrite_that_shortens_it_is_not(stores: Stores) -> None:
     for name in CURATED:
-        await stores.learn(update(name, FULL))
+        await stores.learn(update(name, FULL), FULL)
     written = [name for name in CURATED if stores.path(name).read_text() == FULL]
     assert len(written) == 2
     assert {detail.partition(":")[0] for _, detail in await stores.reports()} == set(CURATED) - set(written)

@@ -21,11 +21,8 @@ from sprite.database.turn_journal import JournalEntry
 from sprite.errors import StorageError
 from sprite.memory.capture.subagents import Subagents
 from sprite.memory.capture.turn_buffer import TurnBuffer
-from sprite.privacy.cutting import (
-    Discreet,
-    clean,
-)
-from sprite.privacy.redaction import discreet
+from sprite.privacy.confidences import Confidences
+from sprite.privacy.cutting import clean
 from sprite.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -42,10 +39,13 @@ class TurnRecorder:
     """
 
     def __init__(
-        self, transcript: TranscriptDB, on_storage_error: Callable[[str], None], discreet: Discreet = discreet
+        self,
+        transcript: TranscriptDB,
+        on_storage_error: Callable[[str], None],
+        confidences: Confidences | None = None,
     ) -> None:
         self._transcript = transcript
-        self._discreet = discreet
+        self._confidences = confidences or Confidences()
         self._on_storage_error = on_storage_error
         self._session_id = ""
         self._mission: TurnBuffer | None = None
@@ -73,7 +73,7 @@ class TurnRecorder:
 
     def open_mission(self, mission_id: str, text: str) -> None:
         """A mission is about to be handed to the agent."""
-        self._mission = TurnBuffer(self._session_id, "user", mission_id, text, discreet=self._discreet)
+        self._mission = TurnBuffer(self._session_id, "user", mission_id, text, confidences=self._confidences)
         self._taken_up.clear()
 
     async def taken_up(self, seconds: float) -> bool:
@@ -195,7 +195,7 @@ class TurnRecorder:
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = turn.end_tool(tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
         self._agents.note_launch(tool_use_id, result)
-        await self._journal(turn, "tool", {"call": call})
+        await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(tool_use_id)})
 
     async def stopped(self, prompt_id: str, message: str) -> None:
         """The agent said its last word of a turn."""
@@ -203,7 +203,7 @@ class TurnRecorder:
             if turn.prompt_id == prompt_id:
                 turn.set_last_message(message)
                 # Not awaited: the observation follows within milliseconds, and the agent waits for this hook.
-                said = {"message": self._discreet(clean(message))}
+                said = {"message": self._confidences.others(clean(message))}
                 self._entries.start(self._journal(turn, "stop", said), "stop entry")
 
     # --- stream ---
@@ -255,7 +255,7 @@ class TurnRecorder:
         return agent
 
     def _new_task(self) -> TurnBuffer:
-        return TurnBuffer(self._session_id, "task", discreet=self._discreet)
+        return TurnBuffer(self._session_id, "task", confidences=self._confidences)
 
     async def _noticed(self, turn: TurnBuffer, notice: str) -> None:
         """The CLI put a notice into a turn: what the agents did that it reports is a part of that turn."""
@@ -264,7 +264,7 @@ class TurnRecorder:
         for agent in agents:
             turn.adopt(agent)
             agent.within = turn
-        await self._journal(turn, "notice", {"notice": self._discreet(notice)})
+        await self._journal(turn, "notice", {"notice": self._confidences.others(notice)})
         for agent in agents:
             await self._journal(agent, "reported", {})
 

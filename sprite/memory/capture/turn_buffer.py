@@ -11,15 +11,15 @@ from typing import Any
 
 from sprite.database.transcript import NewObservation, Outcome, Trigger
 from sprite.database.turn_journal import JournalEntry
+from sprite.memory.unkept import Unkept, read_all, unkept_of
+from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import (
-    Discreet,
     clean,
     cut,
     cut_value,
     result_text,
 )
 from sprite.privacy.off_record import is_off_record
-from sprite.privacy.redaction import discreet
 
 
 class TurnBuffer:
@@ -32,7 +32,7 @@ class TurnBuffer:
         mission_id: str | None = None,
         user_message: str = "",
         key: str | None = None,
-        discreet: Discreet = discreet,
+        confidences: Confidences | None = None,
     ) -> None:
         self.key = key or str(uuid.uuid4())
         #: This turn's key, and those of the subagents whose calls it took.
@@ -44,17 +44,19 @@ class TurnBuffer:
         self.mission_id = mission_id
         #: As the person wrote it, which the hook's prompt is compared with; it is written down discreetly.
         self.user_message = clean(user_message)
-        self._discreet = discreet
+        self._confidences = confidences or Confidences()
+        self._discreet = self._confidences.others
         self.prompt_id: str | None = None
         self._notices: list[str] = []
         self._texts: list[str] = []
         self._last_message = ""
         self._calls: dict[str, dict[str, Any]] = {}
+        self._unkept: dict[str, Unkept] = {}
 
     @property
     def discreet_message(self) -> str:
         """What was asked, as it may be written down."""
-        return self._discreet(self.user_message)
+        return self._confidences.person(self.user_message)
 
     @property
     def empty(self) -> bool:
@@ -98,7 +100,12 @@ class TurnBuffer:
         said = result_text(result, self._discreet)
         call = self._call(tool_use_id, name, tool_input, said, agent_id, is_error=is_error)
         self._calls[tool_use_id] = call
+        self._note_unkept(tool_use_id, result)
         return call
+
+    def unkept(self, tool_use_id: str) -> dict[str, Any]:
+        """What of a call's result is not written down, in the form of the log; empty if all of it is."""
+        return {key: self._unkept[key].to_json() for key in (tool_use_id,) if key in self._unkept}
 
     def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
         """The stream's word on how a call ended: all there is where it was denied or interrupted."""
@@ -106,6 +113,7 @@ class TurnBuffer:
         if call is not None and call["result"] is None:
             call["result"] = cut(result_text(result, self._discreet), discreet=self._discreet)
             call["is_error"] = is_error
+            self._note_unkept(tool_use_id, result)
 
     def knows_tool(self, tool_use_id: str) -> bool:
         """Whether this turn made that call."""
@@ -114,6 +122,7 @@ class TurnBuffer:
     def adopt(self, agent: TurnBuffer) -> None:
         """What a subagent did is a part of this turn."""
         self._calls.update(agent._calls)
+        self._unkept.update(agent._unkept)
         self.keys += agent.keys
 
     def snapshot(self) -> dict[str, Any]:
@@ -143,6 +152,7 @@ class TurnBuffer:
                 buffer.add_notice(data["notice"])
             elif entry.event in {"start", "tool"}:
                 buffer._calls[data["call"]["tool_use_id"]] = data["call"]
+                buffer._unkept.update(read_all(data.get("unkept", {})))
             elif entry.event == "stop":
                 buffer.set_last_message(data["message"])
         return buffer
@@ -163,7 +173,13 @@ class TurnBuffer:
             trigger=self.trigger,
             notice="\n".join([*self._notices, self._discreet(clean(notice))]).strip(),
             off_record=self.trigger == "user" and is_off_record(self.discreet_message),
+            unkept={key: unkept.to_json() for key, unkept in self._unkept.items()},
         )
+
+    def _note_unkept(self, tool_use_id: str, result: Any) -> None:
+        unkept = unkept_of(result, self._calls[tool_use_id]["result"])
+        if unkept is not None:
+            self._unkept[tool_use_id] = unkept
 
     def _call(
         self, tool_use_id: str, name: str, tool_input: Any, result: str | None, agent_id: str | None, *, is_error: bool

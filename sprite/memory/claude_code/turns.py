@@ -119,7 +119,7 @@ class SessionTurns:
         self, entry: Entry, trigger: Trigger, text: str, *, command: bool = False
     ) -> tuple[ImportedTurn | None, _Turn]:
         """Begins a turn; returns the turn that this ended and the new one."""
-        turn = _Turn(entry, TurnBuffer(self._session_id, trigger, discreet=self._confidences.text), is_command=command)
+        turn = _Turn(entry, TurnBuffer(self._session_id, trigger, confidences=self._confidences), is_command=command)
         if trigger == "user":
             self._confidences.hear(text)
             turn.said.append(clean(text))
@@ -189,7 +189,7 @@ class SessionTurns:
 
     def _unreported(self) -> Iterator[ImportedTurn]:
         for calls in self._agents.take_rest():
-            buffer = TurnBuffer(self._session_id, "task", discreet=self._confidences.text)
+            buffer = TurnBuffer(self._session_id, "task", confidences=self._confidences)
             buffer.add_notice(NEVER_REPORTED)
             _adopt(buffer, calls)
             yield ImportedTurn(

@@ -28,7 +28,8 @@ from sprite.memory.forgetting.scrub import (
     Scrubber,
     map_strings,
 )
-from sprite.memory.projection.evidence import text_of
+from sprite.memory.projection.voices import text_of
+from sprite.memory.unkept import read_all
 from sprite.memory.words import FORGOTTEN, content_words, said, share, words_of
 
 #: Rows read at once while the whole log is looked through.
@@ -100,6 +101,7 @@ class Plan:
             agent_response=FORGOTTEN if turn.agent_response else "",
             tool_calls=[],
             notice="",
+            unkept={},
         )
         if turn.mission_id:
             self.missions.add(turn.mission_id)
@@ -194,9 +196,16 @@ async def _replace_phrases(made: Plan, transcript: TranscriptDB) -> None:
             agent_response=scrub(turn.agent_response),
             tool_calls=map_strings(turn.tool_calls, scrub),
             notice=scrub(turn.notice),
+            unkept=_unkept_without(turn.unkept, made.scrubber),
         )
         if scrubbed != turn:
             made.observations[turn.id] = scrubbed
+
+
+def _unkept_without(unkept: dict[str, Any], scrubber: Scrubber) -> dict[str, Any]:
+    """What of results was never written down, without the hashes of forgotten words."""
+    gone = words_of(scrubber.phrases) | scrubber.words
+    return {call: kept.without(gone).to_json() for call, kept in read_all(unkept).items()}
 
 
 # --- a learning ---
@@ -230,6 +239,7 @@ def _take_sentences(made: Plan, turn: Observation, *, whole: bool) -> None:
         agent_response=scrub(turn.agent_response),
         tool_calls=[{**call, **map_strings({k: call.get(k) for k in _SPOKEN}, scrub)} for call in turn.tool_calls],
         notice=scrub(turn.notice),
+        unkept=_unkept_without(turn.unkept, made.scrubber),
     )
     if scrubbed != turn:
         made.observations[turn.id] = scrubbed

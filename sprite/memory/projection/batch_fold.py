@@ -23,9 +23,9 @@ from sprite.memory.curation.answer import (
 from sprite.memory.curation.answer_edits import Edited, apply_edits
 from sprite.memory.files import CURATED, over_limit, over_together, sha256, template
 from sprite.memory.projection.ageing import without_past_reminders
+from sprite.memory.projection.disguises import disguise_of, told_apart
 from sprite.memory.projection.evidence import (
     Evidence,
-    Origin,
     Provenance,
     digest_evidence,
     weigh,
@@ -43,7 +43,10 @@ from sprite.memory.projection.guards import (
     with_pins_of,
     without_foreign_lines,
 )
+from sprite.memory.projection.persons_word import PersonsWord
 from sprite.memory.projection.rules import rules_of
+from sprite.memory.projection.vocabulary import Vocabulary, comparable
+from sprite.memory.projection.voices import Origin
 from sprite.memory.recall.query import (
     any_term,
     significant,
@@ -235,7 +238,7 @@ class BatchFold:
             self._refuse(name, reason)
             return
         sources = self._sources(name, old, content)
-        kept, refused = without_foreign_lines(old, content, sources, personal=name == "user.md")
+        kept, refused = self._without_foreign_lines(name, old, content, sources)
         for each in refused:
             self._report_line(name, each)
         new = with_pins_of(old, kept)
@@ -319,7 +322,65 @@ class BatchFold:
                 trusted += [Text(known.content) for known in near if known.origin == "user"]
                 foreign += [Text(known.content) for known in near if _is_foreign(known, is_told=is_told)]
         work = heard.work(documents=documents) if is_told else ()
-        return Sources([*trusted, *taken_up, *map(Text, old.split("\n"))], foreign, work)
+        if not self._rules.traces_origins:
+            return Sources([*trusted, *taken_up, *map(Text, old.split("\n"))], foreign, work)
+        return Sources(
+            [*trusted, *heard.taken_up, *(Text(told_apart(line)) for line in old.split("\n"))],
+            foreign,
+            work,
+            own_words=heard.hearing.own_words if is_told else frozenset(),
+            unseen=heard.unseen(documents=not is_told or not documents),
+            sentences=heard.person,
+        )
+
+    def _without_foreign_lines(self, name: str, old: str, content: str, sources: Sources) -> tuple[str, list[Refused]]:
+        """The new file without lines that are not by whom they have to be, and those lines with the reasons."""
+        personal = name == "user.md"
+        if not self._rules.traces_origins:
+            return without_foreign_lines(old, content, sources, personal=personal)
+        heard = self._provenance
+        persons = self._persons_word(old, content)
+        work = heard.work_word(old)
+        texts = heard.honest_texts(old)
+
+        def why(line: str) -> str | None:
+            lacks = persons.lacks(line) if personal else persons.denies(line) or work.lacks(line)
+            return disguise_of(line, texts, personal=personal) or lacks
+
+        return without_foreign_lines(
+            old,
+            content,
+            sources,
+            personal=personal,
+            reads=told_apart,
+            lacks=why,
+            carries=persons.carries if personal else None,
+        )
+
+    def _persons_word(self, old: str, content: str) -> PersonsWord:
+        """What the person said that a line of user.md can rest on: in these turns, in memory, in the file."""
+        heard = self._provenance
+        quoted = [
+            (evidence.quote, learning.content)
+            for learning, evidence in self._weighed
+            if evidence.origin == "user" and evidence.told and evidence.quote
+        ]
+        known = [
+            known.content
+            for line in new_lines(old, content).values()
+            for known in self._nearest(line)
+            if known.origin == "user" and known.id not in self.learnings and _rests_on(line, known.content)
+        ]
+        return PersonsWord(
+            heard.messages,
+            [text.text for text in heard.taken_up],
+            [*old.split("\n"), *known],
+            quoted,
+            strangers=Vocabulary(word for voice in heard.strangers for word in comparable(voice.text)),
+            others=heard.others,
+            unseen=heard.unseen(documents=True),
+            elsewhere=heard.others_texts,
+        )
 
     def _report(self, kind: str, detail: str) -> None:
         self._tx.report(self._curation.id, kind, detail[: self._rules.report_chars])

@@ -6,29 +6,33 @@ The curator cites a turn and may quote it; whether that is so is decided here, i
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
 
 from sprite.database.transcript import Observation
 from sprite.memory.curation.answer import ParsedLearning
-from sprite.memory.projection import results
+from sprite.memory.projection.agreement import taken_up
+from sprite.memory.projection.given import WorkWord
 from sprite.memory.projection.guards import (
     MAX_FOREIGN,
     Sources,
     Work,
 )
 from sprite.memory.projection.quotes import Spoken, denials, quote_of
-from sprite.memory.projection.results import ECHO_TOOLS, WEB_TOOLS, kind_of
 from sprite.memory.projection.rules import Rules
+from sprite.memory.projection.vocabulary import Vocabulary, comparable
+from sprite.memory.projection.voices import (
+    Hearing,
+    Origin,
+    Voice,
+    own_words,
+    pasted_words,
+    voices_as_shown,
+)
 from sprite.memory.words import Text, content_words, run_words, runs
-
-#: `none`: a quote that is nowhere in the cited turn. `memory`: only memory's own echo says it.
-Origin = Literal["user", "assistant", "tool", "web", "memory", "none"]
-Kind = Literal["person", "reply", "input"] | results.Kind
 
 #: How sure a learning is, by its evidence: quoted words of the person's, words of others, a mere citation.
 QUOTED_USER = 0.9
@@ -40,15 +44,8 @@ UNVERIFIED = 0.1
 PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 #: Whose words are neither the person's nor the agent's.
 STRANGERS: frozenset[Origin] = frozenset({"tool", "web", "memory"})
-#: A tool's input says here what the agent does; anywhere else it may hold a text that the agent was given.
-_ACTS = frozenset({"command", "file_path", "path", "notebook_path", "pattern", "query", "url"})
-#: A longer act is a text in disguise.
-_LONGEST_ACT_CHARS = 400
-
 _SPACE = re.compile(r"\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?。!?])\s+|\n+")
-#: What a person marks as not their own words: quoted lines and fenced blocks.
-_PASTED = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>.*$", re.DOTALL | re.MULTILINE)
 #: How a paste is taken up: a clause that begins so, and names what it is about ("yes to the demo").
 _TAKES_UP = re.compile(
     r"(?:yes|yep|yeah|ok|okay|agreed|accepted|confirmed|right|correct|exactly|sure|ja|jo|oui|sí|si|sim)\b",
@@ -76,32 +73,6 @@ class Evidence:
     outside: bool = False
 
 
-@dataclass(frozen=True)
-class Voice:
-    """One text of a turn with its speaker."""
-
-    origin: Origin
-    text: str
-    kind: Kind
-    #: It is a command, which did not fail.
-    act: bool = False
-
-    @cached_property
-    def spoken(self) -> Spoken:
-        """The text, for looking for quotes in it."""
-        return Spoken(self.text)
-
-    @cached_property
-    def words(self) -> Text:
-        """The text, for comparing sentences with it."""
-        return Text(self.text)
-
-    @cached_property
-    def work(self) -> Work:
-        """The text as a part of the agent's work."""
-        return Work(self.words, is_own=self.kind in {"reply", "input"})
-
-
 class Provenance:
     """Who said what: in a batch's turns, and in those just before it, whose words are still in the air."""
 
@@ -109,11 +80,13 @@ class Provenance:
         self.turns = turns
         self.rules = rules
         heard = (*earlier, *turns)
-        self._voices = {turn.id: list(_voices(turn)) for turn in heard}
-        #: The person's own words, sentence by sentence.
-        self.person = [Text(said) for turn in heard for said in _SENTENCE_END.split(_own_words(turn))]
+        self.hearing = Hearing(heard, rules)
+        self._voices = self.hearing.voices
+        #: The person's own words, message by message and sentence by sentence.
+        self.messages = [own_words(turn, traces=rules.traces_origins) for turn in heard]
+        self.person = [Text(said) for message in self.messages for said in _SENTENCE_END.split(message)]
         #: What the agent did: commands, paths, questions.
-        self.acts = [Text(act) for turn in heard for act in _acts(turn)]
+        self.acts = self.hearing.acts
         #: What tools and pages said, and the CLI's own notices: not trusted.
         self.strangers = [voice for turn in heard for voice in self._voices[turn.id] if voice.origin in STRANGERS]
         self._vouching = [*self.person, *self.acts]
@@ -144,7 +117,7 @@ class Provenance:
 
     def as_shown(self, turn: Observation) -> list[Voice]:
         """Inputs and results that are no text, as the curator sees them: a quote may reach across their fields."""
-        return list(_as_shown(turn))
+        return list(voices_as_shown(turn))
 
     def work(self, *, documents: bool) -> Iterable[Work]:
         """What the agent wrote and did and what tools showed of it, in order: all that may be told of the work.
@@ -158,6 +131,33 @@ class Provenance:
                 if voice.kind in {"reply", "input", "result", "memory"} or (documents and voice.kind == "document"):
                     yield voice.work
 
+    def unseen(self, *, documents: bool) -> AbstractSet[int]:
+        """Hashes of strangers' words that the log does not keep; what tools read out of `documents` is asked for."""
+        hashes = self.hearing.unseen
+        return hashes["outside"] | hashes["document"] if documents else hashes["outside"]
+
+    @cached_property
+    def others(self) -> Vocabulary:
+        """The words that anybody but the person used, the agent among them."""
+        return Vocabulary(word for text in self.others_texts for word in comparable(text))
+
+    @cached_property
+    def others_texts(self) -> list[str]:
+        """What anybody but the person said, the agent among them."""
+        return [voice.text for turn in self._heard for voice in self._voices[turn.id] if voice.kind != "person"]
+
+    def honest_texts(self, old: str) -> list[str]:
+        """Texts whose spelling is nobody's disguise: the file's, the person's, the agent's, what tools showed here."""
+        kinds = {"person", "input", "reply", "result"}
+        return [old, *(v.text for turn in self._heard for v in self._voices[turn.id] if v.kind in kinds)]
+
+    def work_word(self, old: str) -> WorkWord:
+        """What lines about the work may name."""
+        kinds = {"person", "input", "reply", "result", "document", "memory"}
+        texts = [v.text for turn in self._heard for v in self._voices[turn.id] if v.kind in kinds]
+        texts += [text.text for text in self.taken_up]
+        return WorkWord([old, *texts], self.hearing.unseen["result"])
+
     def outsiders(self, *, documents: bool) -> list[Text]:
         """What others said; what tools read out of `documents` is among it unless they count as work."""
         kinds = {"outside"} if documents else {"outside", "document"}
@@ -165,16 +165,19 @@ class Provenance:
 
     @cached_property
     def taken_up(self) -> list[Text]:
-        """Pasted sentences that the person agreed to in a later turn, naming what they are about."""
+        """Sentences of others that the person agreed to in a later turn, naming what they are about."""
+        if self.rules.traces_origins:
+            return taken_up(self._heard)
         found: list[Text] = []
         pasted: list[Text] = []
         for turn in self._heard:
-            clauses = (clause.strip() for clause in _CLAUSE_END.split(_own_words(turn)))
+            own = own_words(turn, traces=False)
+            clauses = (clause.strip() for clause in _CLAUSE_END.split(own))
             agreed = [content_words(_TAKES_UP.sub("", clause)) for clause in clauses if _TAKES_UP.match(clause)]
             if agreed:
                 found += [said for said in pasted if any(not words.isdisjoint(said.words) for words in agreed)]
             if turn.trigger != "task":
-                pasted += [Text(said) for said in _SENTENCE_END.split(_pasted(turn))]
+                pasted += [Text(said) for said in _SENTENCE_END.split(pasted_words(turn, traces=False))]
         return found
 
 
@@ -286,70 +289,6 @@ def _closest_voice(content: str, voices: Iterable[Voice]) -> Voice | None:
     # max keeps the first of equals, and voices come with the person's first.
     shared, voice = max(scored, key=lambda pair: pair[0])
     return voice if shared else None
-
-
-# --- voices ---
-
-
-def _voices(turn: Observation) -> Iterable[Voice]:
-    yield Voice("user", _own_words(turn), "person")
-    # What a person pastes is shown by them, not said by them; and in a turn of the CLI's own the person said nothing.
-    yield Voice("tool", turn.user_message if turn.trigger == "task" else _pasted(turn), "outside")
-    yield Voice("assistant", turn.agent_response, "reply")
-    for call in turn.tool_calls:
-        # What the agent asked of a tool is its own words; what came back is the tool's.
-        if (command := _command(call)) and not call.get("is_error"):
-            yield Voice("assistant", command, "input", act=True)
-        yield Voice("assistant", text_of(call.get("input")), "input")
-        yield Voice(_source(call), text_of(call.get("result")), kind_of(call))
-    yield Voice("tool", turn.notice, "outside")
-
-
-def _as_shown(turn: Observation) -> Iterable[Voice]:
-    for call in turn.tool_calls:
-        given, result = call.get("input"), call.get("result")
-        if isinstance(given, dict | list):
-            yield Voice("assistant", json.dumps(given, ensure_ascii=False), "input")
-        if isinstance(result, dict | list):
-            yield Voice(_source(call), json.dumps(result, ensure_ascii=False), kind_of(call))
-
-
-def _source(call: dict[str, Any]) -> Origin:
-    name = str(call.get("name", ""))
-    return "memory" if name in ECHO_TOOLS else "web" if name in WEB_TOOLS else "tool"
-
-
-def _own_words(turn: Observation) -> str:
-    return "" if turn.trigger == "task" else _PASTED.sub("\n", turn.user_message)
-
-
-def _pasted(turn: Observation) -> str:
-    return "\n".join(_PASTED.findall(turn.user_message))
-
-
-def _acts(turn: Observation) -> Iterable[str]:
-    for call in turn.tool_calls:
-        given = call.get("input")
-        for name, value in given.items() if isinstance(given, dict) else ():
-            if name in _ACTS and isinstance(value, str) and len(value) <= _LONGEST_ACT_CHARS:
-                yield value
-
-
-def _command(call: dict[str, Any]) -> str:
-    given = call.get("input")
-    command = given.get("command") if isinstance(given, dict) else None
-    return command if isinstance(command, str) else ""
-
-
-def text_of(value: Any) -> str:
-    """The readable text of a tool's input or result."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict):
-        return "\n".join(text_of(v) for v in value.values())
-    if isinstance(value, list):
-        return "\n".join(text_of(v) for v in value)
-    return "" if value is None else json.dumps(value)
 
 
 def _folded(text: str) -> str:

@@ -12,11 +12,20 @@ from dataclasses import dataclass, field
 from sprite.database.curations import Curation
 from sprite.database.projected import Projected
 from sprite.database.transcript import Observation
+from sprite.memory.curation.answer import parse_response
 from sprite.memory.files import CURATED, sha256
 from sprite.memory.projection.batch_fold import BatchFold
+from sprite.memory.projection.disguises import told_apart
+from sprite.memory.projection.rules import rules_of
+from sprite.memory.recall.query import near_each_other
 
 #: Turns before a batch, in its conversations, whose pages and results the agent may still be talking about.
 EARLIER_TURNS = 25
+#: What such a search looks at: so many turns that match, and so many recent ones for what their log does not keep.
+DISTANT_TURNS, RECENT_TURNS = 10, 200
+#: So many new lines of one answer are looked for.
+_MOST_TRACED = 60
+_WORK = frozenset(CURATED) - {"user.md"}
 ACTION_STATUSES = frozenset({"pending", "completed", "dismissed"})
 
 
@@ -54,8 +63,24 @@ def turns_needed(curation: Curation) -> tuple[int, int] | None:
     return (curation.first_observation_id or 0) - EARLIER_TURNS, curation.last_observation_id or 0
 
 
+def phrases_to_trace(curation: Curation) -> str | None:
+    """What to look for in the turns before those needed: an FTS5 expression for the new lines about the work.
+
+    Empty where no line is about it (user.md needs the person's word anyway), and None where nothing is to be looked
+    for: answers to old prompts are read by the rules of their time.
+    """
+    if curation.kind != "batch" or not rules_of(curation.prompt_sha256).traces_origins:
+        return None
+    response = parse_response(curation.response)
+    lines = [line for name, content in response.files.items() if name in _WORK for line in content.split("\n")]
+    lines += [
+        line for name, edits in response.edits.items() if name in _WORK for edit in edits for line in edit.content
+    ]
+    return near_each_other(told_apart(line) for line in lines[:_MOST_TRACED])
+
+
 def fold(tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Change:
-    """Applies one curation; `turns` are those of `turns_needed`."""
+    """Applies one curation; `turns` are those of `turns_needed`, and earlier ones with words of its lines."""
     change = Change(curation.id)
     if curation.kind == "batch":
         _fold_batch(tx, curation, turns, change)
@@ -71,7 +96,8 @@ def _fold_batch(tx: Projected, curation: Curation, heard: Sequence[Observation],
     first = curation.first_observation_id or 0
     turns = [turn for turn in heard if turn.id >= first]
     sessions = {turn.session_id for turn in turns}
-    earlier = [turn for turn in heard if turn.id < first and turn.session_id in sessions]
+    traces = rules_of(curation.prompt_sha256).traces_origins
+    earlier = [turn for turn in heard if turn.id < first and (traces or turn.session_id in sessions)]
     batch = BatchFold(tx, curation, turns, earlier)
     batch.apply()
     change.learnings, change.files = batch.learnings, batch.files

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 
+from sprite.memory.unkept import known_among
 from sprite.memory.words import RUN, Run, Text, content_words, is_spaceless, plain, run_words, runs, share, words_in
 
 #: A rewrite may lose this part of a file's lines unexplained; more is taken for forgetfulness. One line may always go:
@@ -35,6 +36,7 @@ _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"
 
 #: A path, a package, a version: words with signs between them and no space. Possessive, so that no text takes long.
 _BOUND = re.compile(r"(?<!\w)[~.]{0,3}/?\w++(?:[-/._:=@+~]++\w++)++/?")
+_WORD = re.compile(r"\w")
 _PART = re.compile(r"[^\W_]+")
 #: So many words a name has that is no path.
 _LONGEST_NAME = 4
@@ -68,9 +70,20 @@ class Sources:
     Words found in no text are the curator's own phrasing, and pass. The agent's `work`, in its order, is between the
     two: what tools showed may be told in the curator's words (versions, paths, errors), but no sentence of theirs
     may be copied, since anybody may have written it; one that the agent wrote first is its own, read again.
+    `sentences` are the person's. `own_words` are words that the agent used before any stranger did, and `unseen` the
+    hashes of strangers' words that are not written down.
     """
 
-    def __init__(self, trusted: Iterable[Text], foreign: Iterable[Text], work: Iterable[Work] = ()) -> None:
+    def __init__(
+        self,
+        trusted: Iterable[Text],
+        foreign: Iterable[Text],
+        work: Iterable[Work] = (),
+        *,
+        own_words: AbstractSet[str] = frozenset(),
+        unseen: AbstractSet[int] = frozenset(),
+        sentences: Iterable[Text] = (),
+    ) -> None:
         self._trusted = tuple(trusted)
         self._foreign = tuple(foreign)
         self._work = tuple(work)
@@ -79,15 +92,24 @@ class Sources:
         self.foreign = words_in(self._foreign) | shown
         # Scripts without spaces have no runs by which a sentence would be known: there the words tell.
         strange = words_in(self._foreign) | {word for word in shown if is_spaceless(word)}
-        self._strange = strange - words_in(self._trusted)
+        self._vouched = words_in(self._trusted) | own_words
+        self._strange = strange - self._vouched
+        self._unseen = unseen
+        self._sentences = tuple(sentences)
+
+    @property
+    def is_nobodys(self) -> bool:
+        """Whether no stranger has spoken."""
+        return not self.foreign and not self._unseen
 
     def own(self, words: AbstractSet[str]) -> bool:
         """Whether strangers' words make up too much of these."""
-        return len(words & self._strange) > MAX_FOREIGN * len(words)
+        return len(self.strange(words)) > MAX_FOREIGN * len(words)
 
     def strange(self, words: AbstractSet[str]) -> frozenset[str]:
         """Those of these words that are a stranger's alone."""
-        return self._strange.intersection(words)
+        unseen = known_among(frozenset(words) - self._vouched, self._unseen)
+        return self._strange.intersection(words) | unseen
 
     def carry(self, line: str) -> bool:
         """Whether somebody trusted carries a line, in one sentence of theirs."""
@@ -130,7 +152,9 @@ class Sources:
         return _without(self._names, line)
 
     def _is_trusted(self, run: Run) -> bool:
-        return any(_has(text, run) for text in self._trusted)
+        # Who condenses a sentence puts its words in another order, and adds one.
+        said = any(len(text.words.intersection(run)) >= RUN - 1 for text in self._sentences)
+        return said or any(_has(text, run) for text in self._trusted)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -311,30 +335,46 @@ class Refused:
     reason: str
 
 
-def without_foreign_lines(old: str, new: str, sources: Sources, *, personal: bool) -> tuple[str, list[Refused]]:
+def without_foreign_lines(
+    old: str,
+    new: str,
+    sources: Sources,
+    *,
+    personal: bool,
+    reads: Callable[[str], str] = str,
+    lacks: Callable[[str], str | None] | None = None,
+    carries: Callable[[str], bool] | None = None,
+) -> tuple[str, list[Refused]]:
     """The new file without lines that no trusted text supports, and those lines.
 
     Lines the file already had are not asked again; where no stranger has spoken, none is asked. In a `personal` file
     a line with any word of a stranger's needs a sentence of the person's that carries it, so that a page cannot be
-    reworded into it.
+    reworded into it. `reads` gives a line as its words are compared, and `lacks` says what else it lacks, if anything.
+    What the person `carries` may repeat others' words.
     """
-    if not sources.foreign:
+    if sources.is_nobodys and lacks is None:
         return new, []
-    asked = new_lines(old, new)
+    found = new_lines(old, new)
+    asked = {at: reads(line) for at, line in found.items()}
     lines = {at: run_words(line) for at, line in asked.items()}
     told = {at: run_words(sources.without_names(line)) for at, line in asked.items()}
     copied = [*_copied(lines, lambda run: sources.copied_from(run) is not None), *_copied(told, sources.shown)]
     reasons = {at: f"it repeats word for word: {run}" for at, run in copied if not sources.say(asked[at])}
-    reasons |= {at: why for at, line in asked.items() if (why := _foreign(line, sources, personal=personal))}
+    if carries is not None:
+        reasons = {at: why for at, why in reasons.items() if not carries(found[at])}
+    if lacks is None or not personal:
+        reasons |= {at: why for at, line in asked.items() if (why := _foreign(line, sources, personal=personal))}
+    if lacks is not None:
+        reasons = {at: why for at, line in found.items() if (why := lacks(line))} | reasons
     kept = [line for at, line in enumerate(new.split("\n")) if at not in reasons]
-    refused = [Refused(asked[at].strip(), reasons[at]) for at in sorted(reasons)]
+    refused = [Refused(found[at].strip(), reasons[at]) for at in sorted(reasons)]
     return "\n".join(kept).rstrip("\n") + "\n", refused
 
 
 def new_lines(old: str, new: str) -> dict[int, str]:
     """The lines that the old file did not have and that say something, by their place in the new one."""
     known = {_normal(line) for line in old.split("\n")}
-    return {at: line for at, line in enumerate(new.split("\n")) if _normal(line) not in known and content_words(line)}
+    return {at: line for at, line in enumerate(new.split("\n")) if _normal(line) not in known and _WORD.search(line)}
 
 
 def rests_on(line: str, texts: Iterable[Text]) -> bool:

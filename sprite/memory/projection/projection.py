@@ -14,10 +14,18 @@ from contextlib import asynccontextmanager
 from sprite.database.connection import LARGEST_ROW_ID
 from sprite.database.curations import Curation, Drift
 from sprite.database.memory import MemoryDB
-from sprite.database.transcript import TranscriptDB
+from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
-from sprite.memory.projection.fold import ACTION_STATUSES, Change, fold, turns_needed
+from sprite.memory.projection.fold import (
+    ACTION_STATUSES,
+    DISTANT_TURNS,
+    RECENT_TURNS,
+    Change,
+    fold,
+    phrases_to_trace,
+    turns_needed,
+)
 from sprite.memory.projection.hand_changes import HandChanges, held_back, in_memory
 
 
@@ -188,8 +196,15 @@ class Projection:
         Once begun it runs to its end, also where the caller is cancelled: a `replay` waits for it there.
         """
         needed = turns_needed(curation)
-        turns = await self._transcript.observations_between(*needed) if needed else []
+        turns = await self._heard(curation, *needed) if needed else []
         return await self._memory.apply(lambda tx: fold(tx, curation, turns), cursor=cursor)
+
+    async def _heard(self, curation: Curation, first: int, last: int) -> list[Observation]:
+        """The turns of a batch, those before it, and those long before that had words of its lines."""
+        match = phrases_to_trace(curation)
+        if match is None:
+            return await self._transcript.observations_between(first, last)
+        return await self._transcript.heard(first, last, match, limit=DISTANT_TURNS, recent=RECENT_TURNS)
 
     # --- files ---
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-#: The SHA-256 of the first prompt that answers were given to, and of the one after it.
+#: The SHA-256 of the first prompts that answers were given to.
 FIRST_PROMPT = "823b4d779555bf712ebded6326a2a390af40ac0087b0a3b5c906991ae3116e0c"
 SECOND_PROMPT = "dce57afe3a036037dda9bebe8d342f577be3cacec1e578b1d2c2ef2d03a63bd7"
+THIRD_PROMPT = "37e226ff71f1ff90efb4055c476c8f3c9c3f7e7f8c03849673b238110ddfbe48"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +38,28 @@ class Rules:
     report_chars: int = 2000
     #: A learning has the day of its turn, and not that of its curation.
     dates_by_turn: bool = True
+    #: Words keep their origin: pasted text is known without marks, a sentence is its first speaker's, what the log cut
+    #: away counts, and a line of user.md needs the person's word.
+    traces_origins: bool = True
     #: Reminders whose day has passed leave.
     takes_out_past: bool = True
 
 
 TODAYS = Rules()
-_SECOND = Rules(
+_THIRD = Rules(keeps_what_is_not_shown=False, traces_origins=False)
+_SECOND = replace(
+    _THIRD,
     reads_quotes_by_words=False,
     acts_close_actions=False,
     results_may_be_told=False,
     puts_lines_back=False,
-    keeps_what_is_not_shown=False,
     tells_why=False,
     report_chars=200,
     dates_by_turn=False,
     takes_out_past=False,
 )
 _FIRST = replace(_SECOND, unwraps_headers=False, limits_together=False)
-_OF_OLD_PROMPTS = {FIRST_PROMPT: _FIRST, SECOND_PROMPT: _SECOND}
+_OF_OLD_PROMPTS = {FIRST_PROMPT: _FIRST, SECOND_PROMPT: _SECOND, THIRD_PROMPT: _THIRD}
 
 
 def rules_of(prompt_sha256: str | None) -> Rules:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sprite.database.learning_index import LearningHit
 from sprite.database.transcript import Observation
+from sprite.memory.recall.framing import set_in
 from sprite.memory.recall.passage import CUT, PASSAGE_WORDS, best_passage
 from sprite.protocol.rows import SearchHit
 
@@ -68,7 +69,7 @@ def _shown(turn: Observation, weights: Mapping[str, float], *, wide: bool) -> st
             text += "\n" if text else ""
             begins.append((len(text), name))
             # JSON can hold half a surrogate pair, what travels cannot.
-            text += f"{name}: {part.encode('utf-8', 'replace').decode()}"
+            text += f"{name}: {set_in(part.encode('utf-8', 'replace').decode())}"
     chars, words = (AROUND_CHARS, AROUND_WORDS) if wide else (SNIPPET_CHARS, PASSAGE_WORDS)
     if len(text) <= chars:
         return text

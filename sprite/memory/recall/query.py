@@ -28,6 +28,8 @@ _WORD = re.compile(r"\w+")
 _UNSPACED = re.compile(f"([{UNSPACED}]+)")
 
 #: Words that say nothing about what is asked for (the usual English function words, and question words).
+#: So many words of a sentence, each so many tokens from the next at most, are that sentence.
+NEAR_TERMS, NEAR_DISTANCE = 4, 6
 STOP_WORDS = frozenset(
     """a about after again all also am an and any are as at be because been before being but by can could did do
     does doing done down during each else ever every few for from further had has have having he her here hers him
@@ -163,6 +165,17 @@ def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
 def any_term(terms: Iterable[str]) -> str:
     """An FTS5 expression that matches any of the terms; quoted, so that nothing in them is syntax."""
     return " OR ".join(phrase(term) for term in terms)
+
+
+def near_each_other(texts: Iterable[str]) -> str:
+    """An FTS5 expression for rows that have words of any of the texts as they follow each other there."""
+    groups: dict[str, None] = {}
+    for text in texts:
+        terms = significant(text)
+        for start in range(0, len(terms) - NEAR_TERMS + 1, NEAR_TERMS // 2):
+            near = " ".join(phrase(term) for term in terms[start : start + NEAR_TERMS])
+            groups[f"NEAR({near}, {NEAR_DISTANCE})"] = None
+    return " OR ".join(groups)
 
 
 def _needles(term: str) -> Iterable[tuple[str, ...]]:

@@ -1,0 +1,254 @@
+"""Whether a person said what a line of user.md says (pure).
+
+A line about the person is theirs if they said it: most of its words, by assertion and not by question, denied where
+they denied it, and with no name, number or address that they did not give. The rest may be the curator's own phrasing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from sprite.memory.projection.disguises import told_apart
+from sprite.memory.projection.given import DATE, DATED, NEGATED, exchanged_in, names_in, numbers_in, without_given
+from sprite.memory.projection.statements import Said, Statement, agree, overlap, statement_of, statements_of
+from sprite.memory.projection.vocabulary import Vocabulary, comparable, languages_of
+from sprite.memory.recall.word_forms import forms
+from sprite.memory.unkept import known_among
+from sprite.memory.words import RUN, content_words
+
+#: A line about the work is what the person denied if each has so many of the other's words.
+DENIED = 2 / 3
+#: A heading has so many words; a longer one is a sentence.
+_HEADING_WORDS = 3
+#: A line that somebody else's words are in too needs so many of its words from the person.
+CARRIED = 0.5
+#: One that is in nobody's words needs so many: a curator says "prefers" where people say "please".
+PHRASED = 0.25
+#: So many at least are asserted, not asked.
+ASSERTED = 0.2
+#: A line is a stranger's if more of its words come only from strangers, and so is one with a part of which more do.
+MAX_FOREIGN = 0.5
+#: Shorter beginnings of a name are no abbreviation of it.
+_SHORTEST_NAME = 3
+#: A clause of a line is compared with what the person said if it has so many words.
+_CLAUSE_WORDS = 2
+MAX_FOREIGN_PART, _PART_WORDS = 2 / 3, 3
+#: Whoever grafts a sentence on a true one puts it behind a comma or an "and".
+_PARTS = re.compile(r"[,;()]|:\s|\b(?:and|but|und|aber|et|mais|y|pero|en|maar)\b", re.IGNORECASE)
+
+
+class PersonsWord:
+    """What the person said, as far as it may carry lines about them.
+
+    `said` are their messages, `agreed` what of others they agreed to, `trusted` lines that stand already. `quoted` are
+    sentences of theirs that a learning rests on, with what the curator learned from each. `strangers` are words of
+    pages, pastes and tools, `unseen` the hashes of those that are not written down, and `others` has the agent's as
+    well; `elsewhere` are the texts of strangers and of the agent.
+    """
+
+    def __init__(
+        self,
+        said: Iterable[str],
+        agreed: Iterable[str],
+        trusted: Iterable[str],
+        quoted: Sequence[tuple[str, str]],
+        *,
+        strangers: Vocabulary,
+        others: Vocabulary,
+        unseen: AbstractSet[int],
+        elsewhere: Sequence[str] = (),
+    ) -> None:
+        self._said = [Said(text, message=number) for number, text in enumerate(said) if text.strip()]
+        self._said += [Said(text, is_agreed=True, message=-1) for text in agreed if text.strip()]
+        self._trusted = [Said(text) for text in trusted if text.strip()]
+        self._quoted = quoted
+        self._strangers, self._others, self._unseen = strangers, others, unseen
+        self._statements = [statement for said in self._said for statement in said.statements]
+        self._words = Vocabulary(word for each in (*self._said, *self._trusted) for word in each.words.words)
+        told = (word for each in self._statements if not each.asked for word in each.words.words)
+        self._asserted = Vocabulary((*told, *(word for each in self._trusted for word in each.words.words)))
+        self._as_written = " ".join(each.text for each in (*self._said, *self._trusted))
+        self._text = self._as_written.casefold()
+        self._elsewhere = elsewhere
+        self._others_sentences = [sentence for text in elsewhere for sentence in Said(text).sentences]
+        self._others_numbers = frozenset[str]().union(*(numbers_in(text, as_written=True) for text in elsewhere))
+
+    def lacks(self, line: str) -> str | None:
+        """Why this is not the person's word, or None if it is."""
+        words = comparable(line)
+        if not words or (line.lstrip().startswith("#") and len(words) <= _HEADING_WORDS):
+            return None
+        is_quoted = self._is_quoted(line, words)
+        if (why := self._not_given(line, is_quoted=is_quoted)) is not None:
+            return why
+        if not is_quoted and (why := self._contradicts(line)) is not None:
+            return why
+        unsaid = words - self._words.among(words) - numbers_in(self._text)
+        strange = self._strangers.among(unsaid) | known_among(unsaid & content_words(line), self._unseen)
+        if len(strange) > MAX_FOREIGN * len(words) or any(
+            len(strange & part) >= MAX_FOREIGN_PART * len(part) for part in self._parts(line)
+        ):
+            return f"nobody but others said {', '.join(sorted(strange))}"
+        if is_quoted or self._is_carried(words, unsaid):
+            return None
+        return "no message of the user's says it"
+
+    def _parts(self, line: str) -> list[frozenset[str]]:
+        """The words of each part of a line that says something by itself."""
+        return [words for part in _PARTS.split(line) if len(words := comparable(part)) >= _PART_WORDS]
+
+    def denies(self, line: str) -> str | None:
+        """How the person denied what a line about the work asserts, or None.
+
+        Nothing else is asked of it: what was done may differ from what was said.
+        """
+        whole = statement_of(told_apart(line))
+        words = whole.words.words
+        if whole.denied or whole.without or whole.limits or len(words) < RUN:
+            return None
+        for each in self._statements:
+            shared = len(each.words.among(words))
+            if each.denied and shared >= DENIED * len(words) and shared >= DENIED * len(each.words.words):
+                return "the user said the opposite"
+        return None
+
+    def carries(self, line: str) -> bool:
+        """Whether a sentence of the person's has half of a line's words, or is quoted for it.
+
+        A fragment is in everybody's mouth.
+        """
+        words = comparable(line)
+        sentences = (sentence for said in self._said for sentence in said.sentences)
+        if len(words) < RUN:
+            return False
+        said = any(len(each.among(words)) >= CARRIED * len(words) for each in sentences)
+        return said or self._is_quoted(line, words)
+
+    def _is_carried(self, words: frozenset[str], unsaid: frozenset[str]) -> bool:
+        if any(len(each.words.among(words)) >= CARRIED * len(words) for each in self._trusted):
+            return True
+        need = CARRIED if self._others.among(unsaid) else PHRASED
+        heard: frozenset[str] = frozenset()
+        # Curators condense: what was said in one message or two after each other is one statement.
+        for said in self._said:
+            here = said.words.among(words)
+            if len(here | heard) >= need * len(words) and self._is_asserted(words):
+                return True
+            heard = here
+        return False
+
+    def _is_asserted(self, words: frozenset[str]) -> bool:
+        told = frozenset[str]().union(*(each.words.among(words) for each in self._statements if not each.asked))
+        return len(told) >= ASSERTED * len(words)
+
+    def _is_quoted(self, line: str, words: frozenset[str]) -> bool:
+        """Whether a learning that says the same quotes the person for it."""
+        return any(self._rests_on_quote(line, words, quote, content) for quote, content in self._quoted)
+
+    def _rests_on_quote(self, line: str, words: frozenset[str], quote: str, content: str) -> bool:
+        learned = comparable(content)
+        if len(Vocabulary(learned).among(words)) < CARRIED * min(len(words), len(learned)):
+            return False
+        said = next((said for said in self._said if quote.casefold() in said.text.casefold()), None)
+        if said is None or not self._is_meant(quote, said, line):
+            return False
+        shared = said.words.nearly_among(words)
+        if self._is_told_by_others(words):
+            return bool(shared) or _is_translated(said.text, f"{line} {content}")
+        # Nobody else says it: then it is the curator's own phrasing of what is quoted.
+        return True
+
+    def _is_meant(self, quote: str, said: Said, line: str) -> bool:
+        """Whether a quote asserts, in its place, what it says by itself, and denies what the line denies."""
+        quoted = list(statements_of(quote, is_agreed=True))
+        for each in said.statements:
+            for part in quoted:
+                if overlap(part, each) and (each.asked or (each.denied and not part.denied)):
+                    return False
+        clauses = [statement_of(told_apart(line)), *statements_of(told_apart(line), is_agreed=True)]
+        if any(agree(clause, part) for clause in clauses for part in quoted):
+            return True
+        # Languages deny differently; what one denies is denied in any.
+        return not any(part.denied for part in quoted) and _is_translated(said.text, line)
+
+    def _is_told_by_others(self, words: frozenset[str]) -> bool:
+        """Whether a sentence of anybody's but the person's has half of these words."""
+        return any(len(each.among(words)) >= CARRIED * len(words) for each in self._others_sentences)
+
+    def _contradicts(self, line: str) -> str | None:
+        """How the person denied what a clause of the line says, or the other way round; None if they did not."""
+        for clause in statements_of(told_apart(line), is_agreed=True):
+            if len(clause.words.words) >= _CLAUSE_WORDS and (why := self._contradicts_clause(clause)) is not None:
+                return why
+        return None
+
+    def _contradicts_clause(self, clause: Statement) -> str | None:
+        words = clause.words.words
+        shared = [(len(each.words.among(words)), each) for each in self._statements]
+        # About the same are two clauses that have most of each other's words.
+        shared = [(number, each) for number, each in shared if number >= CARRIED * len(each.words.words)]
+        best = max((number for number, _ in shared), default=0)
+        if best < max(_CLAUSE_WORDS, CARRIED * len(words)):
+            return None
+        closest = [each for number, each in shared if number == best]
+        if any(not each.asked and (agree(clause, each) or self._is_told_beside(clause, each)) for each in closest):
+            return None
+        return "the user only asked about it" if all(each.asked for each in closest) else "the user said the opposite"
+
+    def _is_told_beside(self, clause: Statement, closest: Statement) -> bool:
+        """Whether the same message says it in another clause: "no emojis, that's how clients like it"."""
+        beside = [
+            each
+            for each in self._statements
+            if each.message == closest.message and each is not closest and not each.asked
+        ]
+        return clause.denied and any(each.denied for each in beside)
+
+    def _not_given(self, line: str, *, is_quoted: bool) -> str | None:
+        """A name, a number or an address that the person did not give.
+
+        What somebody else gave may have been exchanged for theirs. What nobody gave, the curator worked out.
+        """
+        if (what := exchanged_in(line, self._text)) is not None:
+            return f"the user did not give {what}"
+        # A day that was spoken of has its date worked out.
+        rest = DATE.sub(" ", line) if DATED.search(self._text) else line
+        rest = NEGATED.sub(" ", without_given(rest, self._text))
+        for number in sorted(numbers_in(rest, as_written=True) - numbers_in(self._text) - {"0"}):
+            if not is_quoted or number in self._others_numbers:
+                return f"the user did not give the number {number}"
+        names = (name for name in names_in(line) if self._is_anothers(name, line, is_quoted=is_quoted))
+        return next((f"the user did not name {name}" for name in names), None)
+
+    def _is_anothers(self, name: str, line: str, *, is_quoted: bool) -> bool:
+        """Whether a name is not the person's: only others used it, or nobody at all without the person's quote."""
+        word = name.casefold()
+        if self._strangers.has(word) and not self._asserted.has(word):
+            # The person may ask about somebody whom others speak of.
+            return not self._completes(name, line)
+        if self._words.has(word) or word in self._text:
+            return False
+        is_abbreviated = any(word.startswith(said) for said in self._words.words if len(said) >= _SHORTEST_NAME)
+        if is_abbreviated or self._words.nearly_among((word, *forms(word))):
+            return False
+        if "de" in languages_of(line):
+            # German writes every noun with a capital.
+            return False
+        return not self._completes(name, line) if self._others.has(word) else not is_quoted
+
+    def _completes(self, name: str, line: str) -> bool:
+        """Whether it stands beside a name that the person gave without it: "Petra" is "Petra Lund" everywhere else."""
+        pair = re.search(rf"(\w+)\s+{re.escape(name)}\b", line)
+        if pair is None or not self._words.has(pair[1].casefold()) or not pair[1][0].isupper():
+            return False
+        together = re.compile(rf"\b{re.escape(pair[1])}\s+{re.escape(name)}\b", re.IGNORECASE)
+        another = re.compile(rf"\b{re.escape(pair[1])}\s+[A-ZÀ-Þ]\w+")
+        return any(together.search(text) for text in self._elsewhere) and not another.search(self._as_written)
+
+
+def _is_translated(said: str, written: str) -> bool:
+    """Whether two texts are in different languages, so that no word in common is to be expected."""
+    spoken = languages_of(said)
+    return bool(spoken) and spoken.isdisjoint(languages_of(written))

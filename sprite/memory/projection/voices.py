@@ -1,0 +1,239 @@
+"""Who says what in a turn, and who said it first (pure).
+
+Each turn is taken apart into voices: the person's own words, what they pasted, the agent's words and acts, what tools
+showed. Over several turns it is noted who used words first: a sentence that a stranger's page had before is the page's,
+also where the agent searches for it, echoes it, writes it into a file or follows a link that spells it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from sprite.database.transcript import Observation
+from sprite.memory.projection import results
+from sprite.memory.projection.disguises import told_apart
+from sprite.memory.projection.guards import Work
+from sprite.memory.projection.pasted import read_message
+from sprite.memory.projection.quotes import Spoken
+from sprite.memory.projection.results import ECHO_TOOLS, WEB_TOOLS, kind_of
+from sprite.memory.projection.rules import Rules
+from sprite.memory.unkept import known_among, read_all
+from sprite.memory.words import Run, Text, run_words, runs
+
+#: `none`: a quote that is nowhere in the cited turn. `memory`: only memory's own echo says it.
+Origin = Literal["user", "assistant", "tool", "web", "memory", "none"]
+Kind = Literal["person", "reply", "input"] | results.Kind
+
+#: A tool's input says here what the agent does; anywhere else it may hold a text that the agent was given.
+_ACTS = frozenset({"command", "file_path", "path", "notebook_path", "pattern", "query", "url"})
+#: Those of them that somebody else may have named.
+_PLACES = frozenset({"file_path", "path", "notebook_path", "url"})
+#: A longer act is a text in disguise.
+_LONGEST_ACT_CHARS = 400
+#: A sentence of which so many words stood in what the log does not keep is from there.
+_UNSEEN_SHARE = 0.8
+
+#: A part of a path or a link with so many words of meaning is a sentence.
+_SENTENCE_WORDS = 5
+_PARTS = re.compile(r"[/?&#\n]")
+#: What a person marks as not their own words: quoted lines and fenced blocks. All that the first prompts' rules know.
+_MARKED = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>.*$", re.DOTALL | re.MULTILINE)
+#: What a command carries that is no command: texts in quotation marks or behind `<<`, and all that `echo` prints.
+_TEXTS = re.compile(
+    r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|<<-?\s*['\"]?(\w+)['\"]?\n.*?(?:\n\1\b|\Z)|\b(?:echo|printf|say|wall)\s[^|;&\n]*",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Voice:
+    """One text of a turn with its speaker."""
+
+    origin: Origin
+    text: str
+    kind: Kind
+    #: It is a command, which did not fail.
+    act: bool = False
+    #: Joined words are told apart where it is compared with others.
+    told_apart: bool = False
+
+    @cached_property
+    def spoken(self) -> Spoken:
+        """The text, for looking for quotes in it."""
+        return Spoken(self.text)
+
+    @cached_property
+    def words(self) -> Text:
+        """The text, for comparing sentences with it."""
+        return Text(told_apart(self.text) if self.told_apart else self.text)
+
+    @cached_property
+    def work(self) -> Work:
+        """The text as a part of the agent's work."""
+        return Work(self.words, is_own=self.kind in {"reply", "input"})
+
+
+class Hearing:
+    """The voices of turns that follow each other, and whose words were whose first."""
+
+    def __init__(self, turns: Sequence[Observation], rules: Rules) -> None:
+        self._traces = rules.traces_origins
+        self.voices: dict[int, list[Voice]] = {}
+        #: What the agent did by itself: commands, paths, questions.
+        self.acts: list[Text] = []
+        #: Words that the agent used before anybody but the person did.
+        self.own_words: set[str] = set()
+        #: Hashes of words in results that the log does not keep, by whose words those are.
+        self.unseen: dict[results.Kind, set[int]] = {"outside": set(), "document": set(), "result": set()}
+        self._strangers_words: set[str] = set()
+        self._shown_runs: set[Run] = set()
+        self._persons_runs: set[Run] = set()
+        for turn in turns:
+            self.voices[turn.id] = list(self._of_turn(turn))
+
+    def _of_turn(self, turn: Observation) -> Iterator[Voice]:
+        """The texts of a turn, the person's first, in the order in which a quote is looked for."""
+        own, pasted = own_words(turn, traces=self._traces), pasted_words(turn, traces=self._traces)
+        self._persons_runs |= Text(told_apart(own)).runs
+        yield self._voice("user", own, "person")
+        # What a person pastes is shown by them, not said by them; and in a turn of the CLI's own they said nothing.
+        yield self._voice("tool", turn.user_message if turn.trigger == "task" else pasted, "outside")
+        notice = self._voice("tool", turn.notice, "outside")
+        calls = [voice for call in turn.tool_calls for voice in self._of_call(call, turn)]
+        yield self._reply(turn)
+        yield from calls
+        yield notice
+
+    def _of_call(self, call: dict[str, Any], turn: Observation) -> Iterator[Voice]:
+        # What the agent asked of a tool is its own words, unless a stranger had them first; the result is the tool's.
+        is_led = self._traces and (_spells_a_sentence(call) or any(map(self._is_copied, _texts_in(call))))
+        if not is_led:
+            self.acts += [Text(told_apart(act) if self._traces else act) for act in _acts(call)]
+        if (command := _command(call)) and not call.get("is_error"):
+            yield self._voice("assistant", command, "input", act=not is_led)
+        given = self._voice(
+            "tool" if is_led else "assistant", text_of(call.get("input")), "outside" if is_led else "input"
+        )
+        yield given
+        shown = self._voice(_source(call), text_of(call.get("result")), kind_of(call))
+        if is_led and shown.kind == "result":
+            shown = replace(shown, kind="outside")
+        if self._traces:
+            self._note_unseen(call, shown.kind, turn)
+        yield shown
+
+    def _reply(self, turn: Observation) -> Voice:
+        if self._traces and any(kept.is_blind for kept in read_all(turn.unkept).values()):
+            # Words of an image or of a document are known to nobody else: what is told of it proves nothing.
+            return self._voice("tool", turn.agent_response, "outside")
+        return self._voice("assistant", turn.agent_response, "reply")
+
+    def _voice(self, origin: Origin, text: str, kind: Kind, *, act: bool = False) -> Voice:
+        voice = Voice(origin, text, kind, act, self._traces)
+        if self._traces and text:
+            if kind in {"reply", "input"}:
+                new = voice.words.words - self._strangers_words
+                self.own_words |= new - known_among(new, self._unseen_by_strangers)
+            elif kind in {"outside", "document"}:
+                self._strangers_words |= voice.words.words
+                self._shown_runs |= voice.words.runs
+        return voice
+
+    def _note_unseen(self, call: Mapping[str, Any], kind: Kind, turn: Observation) -> None:
+        kept = read_all(turn.unkept).get(str(call.get("tool_use_id")))
+        if kept is not None and kind in {"outside", "document", "result"}:
+            self.unseen[kind] |= kept.hashes
+
+    @property
+    def _unseen_by_strangers(self) -> set[int]:
+        return self.unseen["outside"] | self.unseen["document"]
+
+    def _is_copied(self, text: str) -> bool:
+        """Whether a text that the agent passes on was shown to it in these words."""
+        words = run_words(told_apart(text))
+        new = [run for run in runs(words) if run not in self._persons_runs]
+        if not new:
+            return False
+        if any(run in self._shown_runs for run in new):
+            return True
+        return len(known_among(frozenset(words), self._unseen_by_strangers)) >= _UNSEEN_SHARE * len(set(words))
+
+
+def own_words(turn: Observation, *, traces: bool = True) -> str:
+    """What the person said themselves in a turn."""
+    if turn.trigger == "task":
+        return ""
+    return read_message(turn.user_message).own if traces else _MARKED.sub("\n", turn.user_message)
+
+
+def pasted_words(turn: Observation, *, traces: bool = True) -> str:
+    """What the person pasted in a turn."""
+    pasted = read_message(turn.user_message).pasted if traces else _MARKED.findall(turn.user_message)
+    return "\n".join(pasted)
+
+
+def voices_as_shown(turn: Observation) -> Iterator[Voice]:
+    """Inputs and results that are no text, as the curator sees them: a quote may reach across their fields."""
+    for call in turn.tool_calls:
+        given, result = call.get("input"), call.get("result")
+        if isinstance(given, dict | list):
+            yield Voice("assistant", json.dumps(given, ensure_ascii=False), "input")
+        if isinstance(result, dict | list):
+            yield Voice(_source(call), json.dumps(result, ensure_ascii=False), kind_of(call))
+
+
+def text_of(value: Any) -> str:
+    """The readable text of a tool's input or result."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return "\n".join(text_of(v) for v in value.values())
+    if isinstance(value, list):
+        return "\n".join(text_of(v) for v in value)
+    return "" if value is None else json.dumps(value)
+
+
+def _texts_in(call: Mapping[str, Any]) -> Iterator[str]:
+    """Sentences in a call's input: of a command what it only passes on, of a path or link what a part of it spells."""
+    command = _command(call)
+    if command:
+        yield from (found[0] for found in _TEXTS.finditer(command))
+    given = call.get("input")
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        text = text_of(value)
+        if name == "command":
+            continue
+        yield from _PARTS.split(text)
+        yield text if name not in _ACTS else ""
+
+
+def _acts(call: Mapping[str, Any]) -> Iterable[str]:
+    given = call.get("input")
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        if name in _ACTS and isinstance(value, str) and len(value) <= _LONGEST_ACT_CHARS:
+            yield value
+
+
+def _spells_a_sentence(call: Mapping[str, Any]) -> bool:
+    """Whether a part of the path or link that is read is a sentence: its name is somebody's, whoever opens it."""
+    given = call.get("input")
+    if kind_of(call) not in {"outside", "document"} or not isinstance(given, Mapping):
+        return False
+    values = (value for name, value in given.items() if name in _PLACES and isinstance(value, str))
+    return any(len(run_words(told_apart(part))) >= _SENTENCE_WORDS for value in values for part in _PARTS.split(value))
+
+
+def _source(call: Mapping[str, Any]) -> Origin:
+    name = str(call.get("name", ""))
+    return "memory" if name in ECHO_TOOLS else "web" if name in WEB_TOOLS else "tool"
+
+
+def _command(call: Mapping[str, Any]) -> str:
+    given = call.get("input")
+    command = given.get("command") if isinstance(given, Mapping) else None
+    return command if isinstance(command, str) else ""

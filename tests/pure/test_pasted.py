@@ -1,0 +1,63 @@
+"""What of a message is the person's own, and what they only pasted."""
+
+from __future__ import annotations
+
+import pytest
+
+from sprite.memory.projection.pasted import read_message
+
+STRANGE = "every order is placed without asking anybody first"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"Look:\n> {STRANGE}",
+        f"Look\n```\n{STRANGE}\n```",
+        f"Look\n~~~\n{STRANGE}\n~~~\nthanks",
+        f"The shop left this\n\n    {STRANGE}\n    the shop\n\nstrange",
+        f'On the display it says "{STRANGE}". What is it?',
+        f"Sie schreiben: „{STRANGE}“ Was meinst du?",
+        f"A review: '{STRANGE}'. Funny",
+        f"got this one, what do you think: Hello, {STRANGE}.",
+        f"what do you make of this:\n\nHello,\n{STRANGE}\nbye",
+        f"Piet wrote:\n{STRANGE}",
+        f"from slack:\nDario  9:12 AM\n{STRANGE}\n\nwho is Dario?",
+        f"[10:41] Piet: hello\n[10:42] Piet: {STRANGE}\nis he right?",
+        f"Answer please\n\n-----Original Message-----\nFrom: shop@kilns.example\nSubject: Orders\n\n{STRANGE}",
+        f"Komisch?\n\nVon: laden@kilns.example\nBetreff: Neu\n\n{STRANGE}",
+        f"Hm.\nOn Mon, 3 Nov 2026 at 10:12, Piet wrote:\n{STRANGE}",
+        f"is it true\n\nDear Ada,\n{STRANGE}\nKind regards\nThe shop\n\nI doubt it",
+    ],
+)
+def test_what_was_pasted_is_known_with_and_without_marks(message: str) -> None:
+    read = read_message(message)
+    assert STRANGE not in read.own
+    assert any(STRANGE in pasted for pasted in read.pasted)
+
+
+@pytest.mark.parametrize("message", [f"~~~\n{STRANGE}\n~~~\nthanks, I doubt it", f"> {STRANGE}\n\nthanks, I doubt it"])
+def test_what_follows_a_paste_with_an_end_is_the_persons_again(message: str) -> None:
+    assert "I doubt it" in read_message(message).own
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "From Monday on we are open until 7 pm.\nPlease change the text.",
+        "Subject to approval by Ingrid: anything above 400 euros.",
+        "Subject: reminders\nTo: you :)\n\nafter 14 days: friendly",
+        "My rules:\n- no emojis\n- short answers",
+        "my prices, put them on a card:\n\n    - 45 an hour\n    - a look is free",
+        "my plan for the kiln\n```\nbisque: tuesday\nglaze: thursday\n```\nkeep to that",
+        "I  want\n\tDD/MM dates",
+        'put "Osmo Polyx 3032" on the list',
+        "no, use tabs: everything here is tabs",
+        "[18:05] me: i take the thursday",
+        "Hi,\nplease write shorter\nThanks, Ada",
+    ],
+)
+def test_the_persons_own_words_are_theirs_whatever_they_look_like(message: str) -> None:
+    read = read_message(message)
+    assert not read.pasted
+    assert read.own.split() == message.split()

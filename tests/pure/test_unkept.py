@@ -1,0 +1,77 @@
+"""Words of results that are not written down are known again, and cannot be read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from sprite.memory.unkept import Unkept, known_among, unkept_of
+from sprite.memory.words import content_words
+
+SAID = "every order is placed unasked"
+WORDS = content_words(SAID)
+
+
+def deep(value: object, levels: int) -> object:
+    return {"in": deep(value, levels - 1)} if levels else value
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "x " * 3000 + SAID,
+        [{"n": n} for n in range(205)] + [{"type": "text", "text": SAID}],
+        deep(SAID, 40),
+        {"stdout": "ok", "stderr": "", "note": SAID},
+    ],
+)
+def test_the_words_of_the_whole_result_are_known_again(result: object) -> None:
+    unkept = unkept_of(result, "x x [cut]")
+    assert unkept is not None
+    assert known_among(WORDS, unkept.hashes) == WORDS
+    assert not known_among(content_words("clay thermostat glaze"), unkept.hashes)
+    kept = json.dumps(unkept.to_json())
+    assert not any(word in kept for word in WORDS)
+    assert Unkept.from_json(json.loads(kept)) == unkept
+
+
+def test_what_is_kept_whole_leaves_nothing_behind() -> None:
+    assert unkept_of(SAID, SAID) is None
+    assert unkept_of(None, "") is None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [{"type": "image", "source": {"data": "iVBORw0KGgo"}}],
+        {"type": "image", "file": {"base64": "A" * 5000}},
+        "QUJD" * 300,
+        " ".join("".join(letters) for letters in itertools.islice(itertools.product("bcdfgh", repeat=7), 40_000)),
+    ],
+)  # fmt: skip
+def test_what_has_no_words_to_read_is_said_to_be_blind(result: object) -> None:
+    unkept = unkept_of(result, "")
+    assert unkept is not None
+    assert unkept.is_blind
+    assert Unkept.from_json(unkept.to_json()).is_blind
+
+
+def test_of_a_secret_neither_numbers_nor_letters_with_digits_are_kept() -> None:
+    unkept = unkept_of("The password: Mallard-4711-x9 of kiln 8822", "The password: [redacted:password]")
+    assert unkept is not None
+    assert known_among({"kiln"}, unkept.hashes)
+    for word in ("4711", "8822", "x9"):
+        assert not known_among({word}, unkept.hashes)
+
+
+@pytest.mark.parametrize("damaged", [None, {}, {"words": 3}, {"words": "!!"}, "x", {"words": None}])
+def test_what_is_damaged_counts_as_unreadable(damaged: object) -> None:
+    assert Unkept.from_json(damaged) == Unkept(is_blind=True)
+
+
+def test_forgotten_words_are_not_known_any_more() -> None:
+    unkept = unkept_of(SAID, "")
+    assert unkept is not None
+    assert not known_among(WORDS, unkept.without(WORDS).hashes)
