@@ -1,4 +1,4 @@
-"""Every claim of the README's section "How memory works", and the tests that it rests on."""
+"""Every claim of the README's section "How memory works" and of the security page, and the tests that it rests on."""
 
 from __future__ import annotations
 
@@ -29,12 +29,23 @@ CLAIMS: dict[str, list[str]] = {
         "test_evidence::test_what_memory_returned_is_no_evidence_even_when_it_is_quoted",
     ],
     "Strangers": [
-        "test_evidence::test_a_strangers_sentence_is_the_strangers_whatever_is_cited_for_it",
+        (
+            "test_evidence::test_a_strangers_sentence_is_the_strangers_whatever_is_cited_for_it "
+            "test_origins::test_strangers_words_of_long_ago_and_of_another_session_are_still_theirs"
+        ),
         (
             "test_guards::test_a_strangers_sentence_reaches_no_file_however_it_is_dressed "
-            "test_guards::test_a_strangers_address_never_rides_on_a_true_line"
+            "test_guards::test_a_strangers_address_never_rides_on_a_true_line "
+            "test_origins::test_a_pages_sentence_is_not_the_agents_however_it_came_there "
+            "test_pasted::test_what_was_pasted_is_known_with_and_without_marks "
+            "test_disguises::test_a_disguise_is_named_and_what_stands_so_where_it_comes_from_is_none"
         ),
-        "test_guards::test_a_page_reworded_about_the_person_needs_a_sentence_of_theirs_as_soon_as_one_word_is_the_pages",
+        "test_unkept::test_the_words_of_the_whole_result_are_known_again",
+        (
+            "test_origins::test_a_line_about_the_person_needs_their_word_also_where_no_tool_ran "
+            "test_persons_word::test_what_the_person_did_not_say_is_named"
+        ),
+        "test_persons_word::test_what_the_person_agreed_to_is_theirs_also_where_it_was_a_question",
         "",  # a limit, said plainly
     ],
     "Sessions": [
@@ -147,7 +158,22 @@ def test_every_claim_is_listed_and_nothing_else() -> None:
     }
 
 
-TESTS = sorted({test for claims in CLAIMS.values() for tests in claims for test in tests.split()})
+SECURITY = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+TESTS = sorted(
+    {test for claims in CLAIMS.values() for tests in claims for test in tests.split()}
+    | set(re.findall(r"`(test_\w+::test_\w+)`", SECURITY))
+)
+
+
+def test_every_promise_of_the_security_page_names_tests() -> None:
+    rows = [
+        line for line in SECURITY.splitlines() if line.startswith("|") and not line.startswith(("| promise", "|---"))
+    ]
+    assert rows
+    for row in rows:
+        assert re.search(r"`test_\w+::test_\w+`", row) or all(
+            (ROOT / path).is_file() for path in re.findall(r"`(tests/\S+)`", row) or ["none"]
+        ), row
 
 
 @pytest.mark.parametrize("test", TESTS)

@@ -77,7 +77,7 @@ async def test_strangers_words_of_long_ago_and_of_another_session_are_still_thei
     assert (await outcome_of(told)).kept == []
 
 
-async def test_a_line_about_the_person_needs_their_word_also_where_no_tool_ran_and_nothing_was_learned() -> None:
+async def test_a_line_about_the_person_needs_their_word_also_where_no_tool_ran() -> None:
     told = {**fixture(file="user.md"), "learned": []}
     assert (await outcome_of(told)).kept == []
     told["turns"] = [{"user": f"Please note: {WISH}", "reply": "Noted."}]
