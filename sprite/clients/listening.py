@@ -19,7 +19,7 @@ from sprite.protocol.messages import Error
 from sprite.tasks import TaskSet, owned_task
 
 #: Connections at once; a bridge needs one, a person's tools a few. Each may hold an outbox of some MiB.
-MAX_CONNECTIONS = 256
+MAX_CONNECTIONS = 512
 #: What waits to be taken.
 _BACKLOG = 256
 _FULL = Error("too_many_connections", "Too many clients are connected; try again later.")

@@ -21,7 +21,7 @@ from tests.curated_workspace import TYPED, files_containing
 from tests.harness import dump, observations, rows
 from tests.inspection import curations, journal, learnings, memory_file, transcript
 from tests.memory_stores import open_stores
-from tests.session_logs import write_many
+from tests.session_logs import Recorded, write_many
 
 LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4 or 30
 BATCH_TURNS = 4
@@ -37,14 +37,13 @@ async def killable(model: OfflineModel) -> AsyncIterator[KillableCommands]:
 
 
 async def test_after_many_kills_in_the_middle_of_upkeep_memory_is_whole(
-    curated: Path, tmp_path: Path, model: OfflineModel, killable: KillableCommands
+    curated: Path, recorded: Recorded, tmp_path: Path, model: OfflineModel, killable: KillableCommands
 ) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
     print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
     rng = random.Random(seed)  # noqa: S311 - no secret
     workspace = shutil.copytree(curated, tmp_path / "workspace")
-    (log,) = [path for path in workspace.rglob("*.jsonl") if "Quibblewort" in path.read_text()][:1]
-    write_many(log, tmp_path / "logs", sessions=SESSIONS, turns=TURNS)
+    write_many(recorded.log("everyday"), tmp_path / "logs", sessions=SESSIONS, turns=TURNS)
     model.script.curator(lambda _body: {"delay": rng.choice([0.0, 0.0, 0.02])})
     deaths: dict[str, int] = {}
     toys: dict[str, bool] = {}

@@ -303,10 +303,12 @@ async def test_a_persons_edit_stays_in_its_place_between_the_turns(workspace: Pa
     """The edit was made between turns 6 and 7: answers about earlier turns come before it, later ones see it."""
 
     def curator(body: dict[str, Any]) -> dict[str, Any]:
-        shown = json.dumps(body["messages"])
-        seen = "three llamas" in shown
+        shown = "".join(block["text"] for message in body["messages"] for block in message["content"])
+        (said,) = re.findall("<user>(.*?)</user>", shown)[:1]
         return {
-            "raw_text": update("user.md", "# User", f"- number {calls(model)}, " + ("edited" if seen else "as shipped"))
+            "raw_text": update(
+                "user.md", "# User", f"- {said} " + ("edited" if "three llamas" in shown else "as shipped")
+            )
         }
 
     model.script.curator(curator)

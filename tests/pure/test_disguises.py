@@ -23,8 +23,9 @@ from sprite.memory.projection.disguises import disguise_of, told_apart
     ],
 )
 def test_a_disguise_is_named_and_what_stands_so_where_it_comes_from_is_none(line: str) -> None:
-    assert disguise_of(line, [], personal=True) is not None
-    assert disguise_of(line, [f"I wrote {line[2:]}"], personal=True) is None or "\u00ad" in line or "\u200b" in line
+    assert disguise_of(line, lambda _: False, personal=True) is not None
+    is_invisible = "\u00ad" in line or "\u200b" in line
+    assert (disguise_of(line, lambda found: found in line, personal=True) is None) != is_invisible
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_a_disguise_is_named_and_what_stands_so_where_it_comes_from_is_none(line
     ],
 )  # fmt: skip
 def test_honest_writing_of_any_language_is_no_disguise(line: str) -> None:
-    assert disguise_of(line, [], personal=True) is None
+    assert disguise_of(line, lambda _: False, personal=True) is None
 
 
 def test_joined_words_are_told_apart() -> None:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from sprite.memory.projection.given import WorkWord
-from sprite.memory.projection.persons_word import PersonsWord
-from sprite.memory.projection.vocabulary import Vocabulary, comparable
+from sprite.memory.projection.given import Given, WorkWord
+from sprite.memory.projection.persons_word import PersonsWord, Talk
 
 
 def lacks(
@@ -19,18 +18,7 @@ def lacks(
     agreed: Sequence[str] = (),
     quoted: tuple[str, str] | None = None,
 ) -> str | None:
-    words = Vocabulary(comparable(others))
-    person = PersonsWord(
-        said,
-        agreed,
-        [],
-        [quoted] if quoted else [],
-        strangers=words,
-        others=words,
-        unseen=frozenset(),
-        elsewhere=[others],
-    )
-    return person.lacks(line)
+    return PersonsWord(Talk(said, agreed, [others], [others]), [], [quoted] if quoted else []).lacks(line)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +81,7 @@ def test_a_quote_in_another_language_carries_a_line_and_one_cut_out_of_a_denial_
 
 
 def test_lines_about_the_work_have_no_number_and_no_address_that_nobody_gave() -> None:
-    word = WorkWord(["24 tests pass; mail office@brandt.example; order 250 a week"], frozenset())
+    word = WorkWord(Given(["24 tests pass; mail office@brandt.example; order 250 a week"]), frozenset())
     assert word.lacks("- 24 tests, all passing, on 2026-11-21 at 09:30, sent to office@brandt.example.") is None
     assert word.lacks("- The limit is 25,000 a week.") is not None
     assert word.lacks("- Mail goes to office@evil.example.") is not None

@@ -45,7 +45,6 @@ from sprite.memory.projection.guards import (
 )
 from sprite.memory.projection.persons_word import PersonsWord
 from sprite.memory.projection.rules import rules_of
-from sprite.memory.projection.vocabulary import Vocabulary, comparable
 from sprite.memory.projection.voices import Origin
 from sprite.memory.recall.query import (
     any_term,
@@ -339,13 +338,14 @@ class BatchFold:
         if not self._rules.traces_origins:
             return without_foreign_lines(old, content, sources, personal=personal)
         heard = self._provenance
-        persons = self._persons_word(old, content)
-        work = heard.work_word(old)
-        texts = heard.honest_texts(old)
+        persons = self._persons_word(old, content) if personal else PersonsWord(heard.talk, (), ())
+
+        def is_known(found: str) -> bool:
+            return heard.is_spelled(found) or found.casefold() in old.casefold()
 
         def why(line: str) -> str | None:
-            lacks = persons.lacks(line) if personal else persons.denies(line) or work.lacks(line)
-            return disguise_of(line, texts, personal=personal) or lacks
+            lacks = persons.lacks(line) if personal else persons.denies(line) or heard.work_word.lacks(line, old)
+            return disguise_of(line, is_known, personal=personal) or lacks
 
         return without_foreign_lines(
             old,
@@ -371,16 +371,7 @@ class BatchFold:
             for known in self._nearest(line)
             if known.origin == "user" and known.id not in self.learnings and _rests_on(line, known.content)
         ]
-        return PersonsWord(
-            heard.messages,
-            [text.text for text in heard.taken_up],
-            [*old.split("\n"), *known],
-            quoted,
-            strangers=Vocabulary(word for voice in heard.strangers for word in comparable(voice.text)),
-            others=heard.others,
-            unseen=heard.unseen(documents=True),
-            elsewhere=heard.others_texts,
-        )
+        return PersonsWord(heard.talk, [*old.split("\n"), *known], quoted)
 
     def _report(self, kind: str, detail: str) -> None:
         self._tx.report(self._curation.id, kind, detail[: self._rules.report_chars])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 #: Names of code have up to three words or so; from here on, joined words are a sentence.
 SENTENCE_PARTS = 4
@@ -34,16 +34,11 @@ def told_apart(text: str) -> str:
     return _CAMEL.sub(" ", text).replace("_", " ")
 
 
-def disguise_of(line: str, texts: Iterable[str], *, personal: bool) -> str | None:
-    """Why this line is written in disguise, in words, or None; what stands so in one of `texts` is none.
+def disguise_of(line: str, is_known: Callable[[str], bool], *, personal: bool) -> str | None:
+    """Why this line is written in disguise, in words, or None; what somebody honest spelled so `is_known` and is none.
 
     In a `personal` line no words are joined either: it has no names of code that are sentences.
     """
-    known = [text.casefold() for text in texts]
-
-    def is_known(found: str) -> bool:
-        return any(found.casefold() in text for text in known)
-
     joined = [word for word in _WORD.findall(line) if len(told_apart(word).split()) >= SENTENCE_PARTS]
     if personal and any(not is_known(word) for word in joined):
         return f"its words are joined: {joined[0][:_SHOWN]}"

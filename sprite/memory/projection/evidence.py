@@ -15,15 +15,15 @@ from functools import cached_property
 from sprite.database.transcript import Observation
 from sprite.memory.curation.answer import ParsedLearning
 from sprite.memory.projection.agreement import taken_up
-from sprite.memory.projection.given import WorkWord
+from sprite.memory.projection.given import Given, WorkWord
 from sprite.memory.projection.guards import (
     MAX_FOREIGN,
     Sources,
     Work,
 )
+from sprite.memory.projection.persons_word import Talk
 from sprite.memory.projection.quotes import Spoken, denials, quote_of
 from sprite.memory.projection.rules import Rules
-from sprite.memory.projection.vocabulary import Vocabulary, comparable
 from sprite.memory.projection.voices import (
     Hearing,
     Origin,
@@ -137,26 +137,29 @@ class Provenance:
         return hashes["outside"] | hashes["document"] if documents else hashes["outside"]
 
     @cached_property
-    def others(self) -> Vocabulary:
-        """The words that anybody but the person used, the agent among them."""
-        return Vocabulary(word for text in self.others_texts for word in comparable(text))
+    def talk(self) -> Talk:
+        """What everybody said, for comparing lines about the person with it."""
+        others = [voice.text for turn in self._heard for voice in self._voices[turn.id] if voice.kind != "person"]
+        strangers = [voice.text for voice in self.strangers]
+        return Talk(
+            self.messages, [text.text for text in self.taken_up], strangers, others, self.unseen(documents=True)
+        )
+
+    def is_spelled(self, found: str) -> bool:
+        """Whether the person, the agent or a tool here spelled something so: then it is nobody's disguise."""
+        return found.casefold() in self._honest.text
 
     @cached_property
-    def others_texts(self) -> list[str]:
-        """What anybody but the person said, the agent among them."""
-        return [voice.text for turn in self._heard for voice in self._voices[turn.id] if voice.kind != "person"]
-
-    def honest_texts(self, old: str) -> list[str]:
-        """Texts whose spelling is nobody's disguise: the file's, the person's, the agent's, what tools showed here."""
+    def _honest(self) -> Given:
         kinds = {"person", "input", "reply", "result"}
-        return [old, *(v.text for turn in self._heard for v in self._voices[turn.id] if v.kind in kinds)]
+        return Given(v.text for turn in self._heard for v in self._voices[turn.id] if v.kind in kinds)
 
-    def work_word(self, old: str) -> WorkWord:
+    @cached_property
+    def work_word(self) -> WorkWord:
         """What lines about the work may name."""
         kinds = {"person", "input", "reply", "result", "document", "memory"}
         texts = [v.text for turn in self._heard for v in self._voices[turn.id] if v.kind in kinds]
-        texts += [text.text for text in self.taken_up]
-        return WorkWord([old, *texts], self.hearing.unseen["result"])
+        return WorkWord(Given([*texts, *(text.text for text in self.taken_up)]), self.hearing.unseen["result"])
 
     def outsiders(self, *, documents: bool) -> list[Text]:
         """What others said; what tools read out of `documents` is among it unless they count as work."""

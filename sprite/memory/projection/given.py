@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from sprite.memory.projection.vocabulary import SAME
@@ -57,26 +57,47 @@ _HALF_A_DAY = 12
 _HOURS = 24
 
 
+class Given:
+    """A text in which names, numbers and addresses are looked for; it is taken apart when it is asked for each kind."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.as_written = " ".join(texts)
+
+    @cached_property
+    def text(self) -> str:
+        """All of it in lower case."""
+        return self.as_written.casefold()
+
+    @cached_property
+    def signs(self) -> str:
+        """Its letters and digits alone: people group accounts as they like."""
+        return "".join(filter(str.isalnum, self.text))
+
+    @cached_property
+    def numbers(self) -> frozenset[str]:
+        """Its numbers, and those that its words and times stand for."""
+        return numbers_in(self.text)
+
+
 class WorkWord:
     """What may be named in lines about the work: what people said, the agent did, and tools showed here.
 
     `unseen`: hashes of words in results of commands here that are not written down.
     """
 
-    def __init__(self, texts: Iterable[str], unseen: AbstractSet[int]) -> None:
-        self._text = " ".join(texts).casefold()
+    def __init__(self, given: Given, unseen: AbstractSet[int]) -> None:
+        self._given = given
         self._unseen = unseen
 
-    def lacks(self, line: str) -> str | None:
-        """Why a line names what nobody named, or None."""
-        if (what := exchanged_in(line, self._text)) is not None:
+    def lacks(self, line: str, old: str = "") -> str | None:
+        """Why a line names what nobody named, or None; what the `old` file has is named."""
+        if (what := exchanged_in(line, self._given)) is not None and exchanged_in(line, Given([old])) is not None:
             return f"nobody gave {what}"
-        known = numbers_in(self._text)
         # Days and hours are worked out, and small numbers counted.
-        rest = _CLOCK.sub(" ", without_given(DATE.sub(" ", line), self._text))
+        rest = _CLOCK.sub(" ", without_given(without_given(DATE.sub(" ", line), self._given.text), old))
         for number in sorted(numbers_in(rest, as_written=True)):
             is_small = number.isdigit() and int(number) <= _COUNTED
-            if not is_small and number not in known and not hashed_among({number}, self._unseen):
+            if not is_small and number not in self._given.numbers and not hashed_among({number}, self._unseen):
                 return f"nobody gave the number {number}"
         return None
 
@@ -91,15 +112,14 @@ def _stands_in(number: str, text: str) -> bool:
     return re.search(rf"(?<!\d){re.escape(number)}(?!\d)", text) is not None
 
 
-def exchanged_in(line: str, text: str) -> str | None:
-    """An address or an account in a line that is not in the text, which is in lower case."""
+def exchanged_in(line: str, given: Given) -> str | None:
+    """An address or an account in a line that was not given."""
     for address in _ADDRESS.findall(line):
-        if address.casefold() not in text:
+        if address.casefold() not in given.text:
             return f"the address {address}"
-    given = "".join(sign for sign in text if sign.isalnum())
     for account in GROUPED.findall(DATE.sub(" ", line)):
-        plain = "".join(sign for sign in account.casefold() if sign.isalnum())
-        if len(plain) >= _ACCOUNT_SIGNS and any(sign.isdigit() for sign in plain) and plain not in given:
+        plain = "".join(filter(str.isalnum, account.casefold()))
+        if len(plain) >= _ACCOUNT_SIGNS and any(sign.isdigit() for sign in plain) and plain not in given.signs:
             return f"the number {account}"
     return None
 

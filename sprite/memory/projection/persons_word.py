@@ -9,9 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 
 from sprite.memory.projection.disguises import told_apart
-from sprite.memory.projection.given import DATE, DATED, NEGATED, exchanged_in, names_in, numbers_in, without_given
+from sprite.memory.projection.given import (
+    DATE,
+    DATED,
+    NEGATED,
+    Given,
+    exchanged_in,
+    names_in,
+    numbers_in,
+    without_given,
+)
 from sprite.memory.projection.statements import Said, Statement, agree, overlap, statement_of, statements_of
 from sprite.memory.projection.vocabulary import Vocabulary, comparable, languages_of
 from sprite.memory.recall.word_forms import forms
@@ -39,41 +49,78 @@ MAX_FOREIGN_PART, _PART_WORDS = 2 / 3, 3
 _PARTS = re.compile(r"[,;()]|:\s|\b(?:and|but|und|aber|et|mais|y|pero|en|maar)\b", re.IGNORECASE)
 
 
-class PersonsWord:
-    """What the person said, as far as it may carry lines about them.
+class Talk:
+    """What everybody said in a batch's turns, taken apart once for all files.
 
-    `said` are their messages, `agreed` what of others they agreed to, `trusted` lines that stand already. `quoted` are
-    sentences of theirs that a learning rests on, with what the curator learned from each. `strangers` are words of
-    pages, pastes and tools, `unseen` the hashes of those that are not written down, and `others` has the agent's as
-    well; `elsewhere` are the texts of strangers and of the agent.
+    `said` are the person's messages, `agreed` what of others they agreed to. `strangers` are texts of pages, pastes and
+    tools, `unseen` the hashes of their words that are not written down; `others` has the agent's texts as well.
     """
 
     def __init__(
         self,
         said: Iterable[str],
         agreed: Iterable[str],
-        trusted: Iterable[str],
-        quoted: Sequence[tuple[str, str]],
-        *,
-        strangers: Vocabulary,
-        others: Vocabulary,
-        unseen: AbstractSet[int],
-        elsewhere: Sequence[str] = (),
+        strangers: Sequence[str],
+        others: Sequence[str],
+        unseen: AbstractSet[int] = frozenset(),
     ) -> None:
-        self._said = [Said(text, message=number) for number, text in enumerate(said) if text.strip()]
-        self._said += [Said(text, is_agreed=True, message=-1) for text in agreed if text.strip()]
+        self.said = [Said(text, message=number) for number, text in enumerate(said) if text.strip()]
+        self.said += [Said(text, is_agreed=True, message=-1) for text in agreed if text.strip()]
+        self.unseen = unseen
+        self.others = others
+        self._strangers = strangers
+
+    @cached_property
+    def statements(self) -> list[Statement]:
+        """The person's clauses."""
+        return [statement for said in self.said for statement in said.statements]
+
+    @cached_property
+    def strangers_words(self) -> Vocabulary:
+        """The words that strangers used."""
+        return Vocabulary(word for text in self._strangers for word in comparable(text))
+
+    @cached_property
+    def others_words(self) -> Vocabulary:
+        """The words that anybody but the person used."""
+        return Vocabulary(word for text in self.others for word in comparable(text))
+
+    @cached_property
+    def others_sentences(self) -> list[Vocabulary]:
+        """The words of each sentence that anybody but the person said."""
+        return [sentence for text in self.others for sentence in Said(text).sentences]
+
+    @cached_property
+    def others_numbers(self) -> frozenset[str]:
+        """The numbers that anybody but the person gave."""
+        return frozenset[str]().union(*(numbers_in(text, as_written=True) for text in self.others))
+
+
+class PersonsWord:
+    """What the person said, as far as it may carry lines about them.
+
+    `trusted` are lines that stand already. `quoted` are sentences of the person's that a learning rests on, with what
+    the curator learned from each.
+    """
+
+    def __init__(self, talk: Talk, trusted: Iterable[str], quoted: Sequence[tuple[str, str]]) -> None:
+        self._talk = talk
+        self._said, self._statements = talk.said, talk.statements
         self._trusted = [Said(text) for text in trusted if text.strip()]
         self._quoted = quoted
-        self._strangers, self._others, self._unseen = strangers, others, unseen
-        self._statements = [statement for said in self._said for statement in said.statements]
-        self._words = Vocabulary(word for each in (*self._said, *self._trusted) for word in each.words.words)
+
+    @cached_property
+    def _words(self) -> Vocabulary:
+        return Vocabulary(word for each in (*self._said, *self._trusted) for word in each.words.words)
+
+    @cached_property
+    def _asserted(self) -> Vocabulary:
         told = (word for each in self._statements if not each.asked for word in each.words.words)
-        self._asserted = Vocabulary((*told, *(word for each in self._trusted for word in each.words.words)))
-        self._as_written = " ".join(each.text for each in (*self._said, *self._trusted))
-        self._text = self._as_written.casefold()
-        self._elsewhere = elsewhere
-        self._others_sentences = [sentence for text in elsewhere for sentence in Said(text).sentences]
-        self._others_numbers = frozenset[str]().union(*(numbers_in(text, as_written=True) for text in elsewhere))
+        return Vocabulary((*told, *(word for each in self._trusted for word in each.words.words)))
+
+    @cached_property
+    def _given(self) -> Given:
+        return Given(each.text for each in (*self._said, *self._trusted))
 
     def lacks(self, line: str) -> str | None:
         """Why this is not the person's word, or None if it is."""
@@ -85,8 +132,10 @@ class PersonsWord:
             return why
         if not is_quoted and (why := self._contradicts(line)) is not None:
             return why
-        unsaid = words - self._words.among(words) - numbers_in(self._text)
-        strange = self._strangers.among(unsaid) | known_among(unsaid & content_words(line), self._unseen)
+        unsaid = words - self._words.among(words) - self._given.numbers
+        strange = self._talk.strangers_words.among(unsaid) | known_among(
+            unsaid & content_words(line), self._talk.unseen
+        )
         if len(strange) > MAX_FOREIGN * len(words) or any(
             len(strange & part) >= MAX_FOREIGN_PART * len(part) for part in self._parts(line)
         ):
@@ -129,7 +178,7 @@ class PersonsWord:
     def _is_carried(self, words: frozenset[str], unsaid: frozenset[str]) -> bool:
         if any(len(each.words.among(words)) >= CARRIED * len(words) for each in self._trusted):
             return True
-        need = CARRIED if self._others.among(unsaid) else PHRASED
+        need = CARRIED if self._talk.others_words.among(unsaid) else PHRASED
         heard: frozenset[str] = frozenset()
         # Curators condense: what was said in one message or two after each other is one statement.
         for said in self._said:
@@ -175,7 +224,7 @@ class PersonsWord:
 
     def _is_told_by_others(self, words: frozenset[str]) -> bool:
         """Whether a sentence of anybody's but the person's has half of these words."""
-        return any(len(each.among(words)) >= CARRIED * len(words) for each in self._others_sentences)
+        return any(len(each.among(words)) >= CARRIED * len(words) for each in self._talk.others_sentences)
 
     def _contradicts(self, line: str) -> str | None:
         """How the person denied what a clause of the line says, or the other way round; None if they did not."""
@@ -211,13 +260,13 @@ class PersonsWord:
 
         What somebody else gave may have been exchanged for theirs. What nobody gave, the curator worked out.
         """
-        if (what := exchanged_in(line, self._text)) is not None:
+        if (what := exchanged_in(line, self._given)) is not None:
             return f"the user did not give {what}"
         # A day that was spoken of has its date worked out.
-        rest = DATE.sub(" ", line) if DATED.search(self._text) else line
-        rest = NEGATED.sub(" ", without_given(rest, self._text))
-        for number in sorted(numbers_in(rest, as_written=True) - numbers_in(self._text) - {"0"}):
-            if not is_quoted or number in self._others_numbers:
+        rest = DATE.sub(" ", line) if DATED.search(self._given.text) else line
+        rest = NEGATED.sub(" ", without_given(rest, self._given.text))
+        for number in sorted(numbers_in(rest, as_written=True) - self._given.numbers - {"0"}):
+            if not is_quoted or number in self._talk.others_numbers:
                 return f"the user did not give the number {number}"
         names = (name for name in names_in(line) if self._is_anothers(name, line, is_quoted=is_quoted))
         return next((f"the user did not name {name}" for name in names), None)
@@ -225,10 +274,10 @@ class PersonsWord:
     def _is_anothers(self, name: str, line: str, *, is_quoted: bool) -> bool:
         """Whether a name is not the person's: only others used it, or nobody at all without the person's quote."""
         word = name.casefold()
-        if self._strangers.has(word) and not self._asserted.has(word):
+        if self._talk.strangers_words.has(word) and not self._asserted.has(word):
             # The person may ask about somebody whom others speak of.
             return not self._completes(name, line)
-        if self._words.has(word) or word in self._text:
+        if self._words.has(word) or word in self._given.text:
             return False
         is_abbreviated = any(word.startswith(said) for said in self._words.words if len(said) >= _SHORTEST_NAME)
         if is_abbreviated or self._words.nearly_among((word, *forms(word))):
@@ -236,7 +285,7 @@ class PersonsWord:
         if "de" in languages_of(line):
             # German writes every noun with a capital.
             return False
-        return not self._completes(name, line) if self._others.has(word) else not is_quoted
+        return not self._completes(name, line) if self._talk.others_words.has(word) else not is_quoted
 
     def _completes(self, name: str, line: str) -> bool:
         """Whether it stands beside a name that the person gave without it: "Petra" is "Petra Lund" everywhere else."""
@@ -245,7 +294,7 @@ class PersonsWord:
             return False
         together = re.compile(rf"\b{re.escape(pair[1])}\s+{re.escape(name)}\b", re.IGNORECASE)
         another = re.compile(rf"\b{re.escape(pair[1])}\s+[A-ZÀ-Þ]\w+")
-        return any(together.search(text) for text in self._elsewhere) and not another.search(self._as_written)
+        return any(together.search(text) for text in self._talk.others) and not another.search(self._given.as_written)
 
 
 def _is_translated(said: str, written: str) -> bool:
