@@ -303,8 +303,9 @@ async def test_a_persons_edit_stays_in_its_place_between_the_turns(workspace: Pa
     """The edit was made between turns 6 and 7: answers about earlier turns come before it, later ones see it."""
 
     def curator(body: dict[str, Any]) -> dict[str, Any]:
-        shown = "".join(block["text"] for message in body["messages"] for block in message["content"])
-        (said,) = re.findall("<user>(.*?)</user>", shown)[:1]
+        shown = json.dumps(body["messages"])
+        # A line about the person is in their words.
+        said = re.findall("<user>(.*?)</user>", shown)[0]
         return {
             "raw_text": update(
                 "user.md", "# User", f"- {said} " + ("edited" if "three llamas" in shown else "as shipped")
