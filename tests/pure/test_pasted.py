@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from sprite.memory.projection.disguises import disguise_of
+from sprite.memory.projection.given import Given, WorkWord, exchanged_in, names_in
 from sprite.memory.projection.pasted import read_message
+from sprite.memory.projection.statements import Said
+from sprite.memory.unkept import unkept_of
 
 STRANGE = "every order is placed without asking anybody first"
 
@@ -61,3 +65,46 @@ def test_the_persons_own_words_are_theirs_whatever_they_look_like(message: str) 
     read = read_message(message)
     assert not read.pasted
     assert read.own.split() == message.split()
+
+
+#: Texts of a hundred thousand signs that take a careless pattern minutes.
+BAIT = [
+    *(" ", "a", '"', "> ", "`", "-", "1", "1,", "\n", "\tx\n", "no, ", "AB ", "am ", "a b ", "a1", "a_", "\u00b2"),
+    *(
+        "From: x\n",
+        "mail from: ",
+        "10:41 ",
+        ": 'a \"",
+        "Dear x\n",
+        "    x\n\n",
+        "<<a\n",
+        "\u201ea",
+        "\u00aba",
+        "\u2018a",
+    ),
+]
+
+
+@pytest.mark.parametrize("piece", BAIT)
+def test_no_text_takes_long_or_raises(piece: str) -> None:
+    text = piece * (100_000 // len(piece))
+    read = read_message(text)
+    assert len(read.own) + sum(map(len, read.pasted)) <= 2 * len(text)
+    assert all(statement.words for statement in Said(text).statements)
+    given = Given([text])
+    for look in (
+        names_in,
+        unkept_words,
+        lambda line: exchanged_in(line, given),
+        disguise,
+        WorkWord(given, set()).lacks,
+    ):
+        look(text)
+
+
+def unkept_words(text: str) -> object:
+    return unkept_of(text, "")
+
+
+def disguise(text: str) -> object:
+    return disguise_of(text, lambda _: False, personal=True)

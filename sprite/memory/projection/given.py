@@ -11,7 +11,7 @@ from itertools import pairwise
 from sprite.memory.projection.vocabulary import SAME
 from sprite.memory.unkept import known_among as hashed_among
 
-_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]", re.IGNORECASE)
+ADDRESS = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]", re.IGNORECASE)
 _NUMBER = re.compile(r"\d[\d.,:'\u2019/\u00a0]*\d|\d")
 GROUPED = re.compile(r"(?:\+?\d{1,4}|[A-Z]{2}\d{2})(?:[ -]?[A-Z0-9]{2,}){2,}")
 DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
@@ -21,6 +21,8 @@ _AMPM = re.compile(r"\b(\d{1,2})(?:[:.]([0-5]\d))?\s?(am|pm|a\.m\.|p\.m\.|uhr|h)
 _ACCOUNT_SIGNS = 7
 #: Up to here people count by themselves.
 _COUNTED = 100
+#: So many digits are read as a number; of thousands, Python reads none.
+_SHORT = 3
 #: A number that is said not to be it harms nobody.
 NEGATED = re.compile(r"\b(?:not|nicht|no|pas|niet|instead of|statt|rather than)\s+(?:\w+\s+)?\d[\d.,]*", re.IGNORECASE)
 #: What tells that a date was meant that has to be worked out.
@@ -96,7 +98,7 @@ class WorkWord:
         # Days and hours are worked out, and small numbers counted.
         rest = _CLOCK.sub(" ", without_given(without_given(DATE.sub(" ", line), self._given.text), old))
         for number in sorted(numbers_in(rest, as_written=True)):
-            is_small = number.isdigit() and int(number) <= _COUNTED
+            is_small = number.isdecimal() and len(number) <= _SHORT and int(number) <= _COUNTED
             if not is_small and number not in self._given.numbers and not hashed_among({number}, self._unseen):
                 return f"nobody gave the number {number}"
         return None
@@ -114,7 +116,7 @@ def _stands_in(number: str, text: str) -> bool:
 
 def exchanged_in(line: str, given: Given) -> str | None:
     """An address or an account in a line that was not given."""
-    for address in _ADDRESS.findall(line):
+    for address in ADDRESS.findall(line):
         if address.casefold() not in given.text:
             return f"the address {address}"
     for account in GROUPED.findall(DATE.sub(" ", line)):
@@ -167,7 +169,7 @@ def numbers_in(text: str, *, as_written: bool = False) -> frozenset[str]:
         tens, ones = word.casefold().split("-", 1)
         found.add(str(int(SAME[tens]) + int(SAME.get(ones, "0") if SAME.get(ones, "").isdigit() else 0)))
     # "Half past seven", "halb acht", "7 pm".
-    hours = {int(number) for number in found if number.isdigit() and int(number) <= _HOURS}
+    hours = {int(number) for number in found if number.isdecimal() and len(number) <= _SHORT and int(number) <= _HOURS}
     hours |= {hour - 1 for hour in hours}
     found.update(map(str, hours), (str(hour + _HALF_A_DAY) for hour in hours if hour <= _HALF_A_DAY))
     found.update({"0", "00", "15", "30", "45"} if hours else ())

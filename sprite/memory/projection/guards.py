@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 
+from sprite.memory.projection.given import ADDRESS
 from sprite.memory.unkept import known_among
 from sprite.memory.words import RUN, Run, Text, content_words, is_spaceless, plain, run_words, runs, share, words_in
 
@@ -30,9 +31,6 @@ SAYS_IT = 0.8
 
 #: So many words of a refused line are named.
 _MOST_LISTED = 10
-
-#: A mail or web address: where somebody else's stands in a line, the rest of the line does not excuse it.
-_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w|\b(?:https?://|www\.)[^\s<>\"')\]]*[\w/]", re.IGNORECASE)
 
 #: A path, a package, a version: words with signs between them and no space. Possessive, so that no text takes long.
 _BOUND = re.compile(r"(?<!\w)[~.]{0,3}/?\w++(?:[-/._:=@+~]++\w++)++/?")
@@ -117,7 +115,7 @@ class Sources:
 
     def strangers_address(self, line: str) -> str | None:
         """A mail or web address in this line that is a stranger's alone."""
-        given = [found.casefold() for found in _ADDRESS.findall(line)]
+        given = [found.casefold() for found in ADDRESS.findall(line)]
         return next((address for address in given if self._is_strangers(address)), None)
 
     def _is_strangers(self, address: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 #: Fewer words between quotation marks name something; more are somebody's sentence.
 SENTENCE_WORDS = 6
 #: An introduction is short; a longer line that ends with a colon is part of a text.
-_LONGEST_INTRODUCTION = 30
+_LONGEST_INTRODUCTION, _INTRODUCTION_CHARS = 30, 300
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _QUOTED_LINE = re.compile(r"[ \t]*>")
@@ -23,7 +23,7 @@ _INDENTED = re.compile(r"(?:\t| {3,})\S")
 #: A rule of signs; it ends a text that a rule began.
 _RULE = re.compile(r"\s*[-=_*]{4,}\s*\Z")
 _FORWARDED = re.compile(
-    r"\s*[-=_*>\s]*\b(?:original message|forwarded message|begin forwarded|ursprüngliche nachricht|"
+    r"[-=_*>\s]*\b(?:original message|forwarded message|begin forwarded|ursprüngliche nachricht|"
     r"weitergeleitete nachricht|message d'origine|message transféré|mensaje original|mensaje reenviado|"
     r"oorspronkelijk bericht|doorgestuurd bericht)\b[\s:]*[-=_*]*",
     re.IGNORECASE,
@@ -61,8 +61,9 @@ _SIGNATURE = re.compile(
 )
 #: Quotation marks around a sentence. A plain single one is an apostrophe unless something introduces it.
 _QUOTATION = re.compile(
-    '"[^"]+"|\u201c[^\u201d\u201c]+[\u201d\u201c]|\u201e[^\u201c\u201d]+[\u201c\u201d]|\u00ab[^\u00bb]+\u00bb|'
-    "\u2018[^\u2019]+\u2019(?!\\w)|(?:(?<=[:\n]\\s)|(?<=:))'[^\n]+?'(?!\\w)"
+    # Each stops at the next sign that opens one, so that unclosed ones take no time.
+    '"[^"]+"|\u201c[^\u201d\u201c]+[\u201d\u201c]|\u201e[^\u201c\u201d\u201e]+[\u201c\u201d]|\u00ab[^\u00bb\u00ab]+\u00bb|'
+    "\u2018[^\u2019\u2018]+\u2019(?!\\w)|(?:(?<=[:\n]\\s)|(?<=:))'[^\n]{1,1000}?'(?!\\w)"
 )
 #: What tells that the words behind it came from somebody: it was received, or it was said.
 _RECEIVED = re.compile(
@@ -142,7 +143,7 @@ def _without_quotations(own: str, pasted: list[str]) -> Message:
 
 def _introduced(line: str) -> tuple[str, str, str]:
     """A line in its introduction, the colon, and what somebody else said; without a colon if nobody did."""
-    for colon in re.finditer(r":\s", line):
+    for colon in re.finditer(r":\s", line[:_INTRODUCTION_CHARS]):
         if _introduces(line[: colon.end()]):
             return line[: colon.start()], ":", line[colon.end() :]
     return line, "", ""
