@@ -105,7 +105,8 @@ class TurnBuffer:
 
     def unkept(self, tool_use_id: str) -> dict[str, Any]:
         """What of a call's result is not written down, in the form of the log; empty if all of it is."""
-        return {key: self._unkept[key].to_json() for key in (tool_use_id,) if key in self._unkept}
+        kept = self._unkept.get(tool_use_id)
+        return {} if kept is None else {tool_use_id: kept.to_json()}
 
     def tool_answered(self, tool_use_id: str, result: Any, *, is_error: bool) -> None:
         """The stream's word on how a call ended: all there is where it was denied or interrupted."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sprite.database.transcript import Observation
 from sprite.memory.projection.disguises import told_apart
+from sprite.memory.projection.pasted import Message
+from sprite.memory.projection.statements import SENTENCE_END
 from sprite.memory.projection.vocabulary import Vocabulary, comparable
-from sprite.memory.projection.voices import own_words, pasted_words
 from sprite.memory.words import Text
 
 #: An answer of so many words means what it was asked, whatever its words are ("the blue one").
 _SHORT_ANSWER = 8
 #: A shorter question refers to the sentence before it ("All on Fridays then. OK?").
 _LEAST_QUESTION = 3
+#: So many sentences of the last paste are meant by "do what she asks".
+_LAST_PASTED = 20
 
-_SENTENCE_END = re.compile(r"(?<=[.!?\u3002\uff01\uff1f])\s+|\n+")
 _CLAUSE_END = re.compile(r"[.,;:!?\n\u2013\u2014]+|\bbut\b")
 #: A clause that agrees: it begins so, or it says of something that it is right.
 _AGREES = re.compile(
@@ -43,44 +45,42 @@ _REFUSES = re.compile(
 _WORD = re.compile(r"\w+")
 
 
-def taken_up(turns: Sequence[Observation]) -> list[Text]:
-    """Sentences that the person agreed to: of what they pasted, and of the reply that they answer."""
+def taken_up(turns: Sequence[Observation], messages: Mapping[int, Message]) -> list[Text]:
+    """Sentences that the person agreed to: of what they pasted, and of the reply that they answer.
+
+    `messages` are theirs, by turn.
+    """
     found: list[str] = []
     pasted: list[str] = []
     reply = ""
     for turn in turns:
-        own = own_words(turn)
-        here = _sentences(pasted_words(turn))
+        own = messages[turn.id].own
+        here = _sentences("\n".join(messages[turn.id].pasted))
         if turn.trigger != "task":
             if _WHOLLY.search(own):
                 found += here or pasted[-_LAST_PASTED:]
-            agreed = [said for said in _sentences(own) if any(map(_AGREES.match, _clauses(said)))]
-            about = [Vocabulary(comparable(said)) for said in agreed]
             # A later sentence of the same message speaks of what was pasted before it.
-            spoken = [*pasted, *here]
-            found += [said for said in spoken if any(words.among(comparable(said)) for words in about)]
-            found += _of_reply(reply, own, about, agrees=bool(agreed))
             pasted += here
+            agreed = [said for said in _sentences(own) if any(map(_AGREES.match, _clauses(said)))]
+            about = Vocabulary(word for said in agreed for word in comparable(said))
+            if agreed:
+                found += [said for said in pasted if about.among(comparable(said))]
+            found += _of_reply(reply, own, about, agrees=bool(agreed))
         reply = turn.agent_response
     return [Text(told_apart(said)) for said in dict.fromkeys(found)]
 
 
-#: So many sentences of the last paste are meant by "do what she asks".
-_LAST_PASTED = 20
-
-
-def _of_reply(reply: str, answer: str, about: Iterable[Vocabulary], *, agrees: bool) -> Iterator[str]:
+def _of_reply(reply: str, answer: str, about: Vocabulary, *, agrees: bool) -> Iterator[str]:
     """What the agent asked or proposed, where the person's next message says yes to it."""
     is_short = len(_WORD.findall(answer)) <= _SHORT_ANSWER and not _REFUSES.match(answer) and bool(answer.strip())
     if not (agrees or is_short):
         return
     sentences = _sentences(reply)
-    vocabularies = list(about)
     for at, said in enumerate(sentences):
         asks = said.rstrip().endswith(("?", "\uff1f"))
         if asks and at and len(comparable(said)) < _LEAST_QUESTION:
             yield sentences[at - 1]
-        if asks or any(words.among(comparable(said)) for words in vocabularies):
+        if asks or about.among(comparable(said)):
             yield said
 
 
@@ -89,4 +89,4 @@ def _clauses(text: str) -> list[str]:
 
 
 def _sentences(text: str) -> list[str]:
-    return [said for said in _SENTENCE_END.split(text) if said.strip()]
+    return [said for said in SENTENCE_END.split(text) if said.strip()]

@@ -28,8 +28,6 @@ from sprite.memory.projection.voices import (
     Hearing,
     Origin,
     Voice,
-    own_words,
-    pasted_words,
     voices_as_shown,
 )
 from sprite.memory.words import Text, content_words, run_words, runs
@@ -83,7 +81,7 @@ class Provenance:
         self.hearing = Hearing(heard, rules)
         self._voices = self.hearing.voices
         #: The person's own words, message by message and sentence by sentence.
-        self.messages = [own_words(turn, traces=rules.traces_origins) for turn in heard]
+        self.messages = [self.hearing.messages[turn.id].own for turn in heard]
         self.person = [Text(said) for message in self.messages for said in _SENTENCE_END.split(message)]
         #: What the agent did: commands, paths, questions.
         self.acts = self.hearing.acts
@@ -170,17 +168,16 @@ class Provenance:
     def taken_up(self) -> list[Text]:
         """Sentences of others that the person agreed to in a later turn, naming what they are about."""
         if self.rules.traces_origins:
-            return taken_up(self._heard)
+            return taken_up(self._heard, self.hearing.messages)
         found: list[Text] = []
         pasted: list[Text] = []
         for turn in self._heard:
-            own = own_words(turn, traces=False)
-            clauses = (clause.strip() for clause in _CLAUSE_END.split(own))
+            message = self.hearing.messages[turn.id]
+            clauses = (clause.strip() for clause in _CLAUSE_END.split(message.own))
             agreed = [content_words(_TAKES_UP.sub("", clause)) for clause in clauses if _TAKES_UP.match(clause)]
             if agreed:
                 found += [said for said in pasted if any(not words.isdisjoint(said.words) for words in agreed)]
-            if turn.trigger != "task":
-                pasted += [Text(said) for said in _SENTENCE_END.split(pasted_words(turn, traces=False))]
+            pasted += [Text(said) for said in _SENTENCE_END.split("\n".join(message.pasted))]
         return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 
 from sprite.memory.projection.vocabulary import SAME
@@ -144,7 +144,6 @@ def _is_name(word: str) -> bool:
     return word[0].isupper() and not (has_digits or known or is_form) and len(word) >= _NAME_LETTERS
 
 
-@lru_cache(maxsize=256)
 def numbers_in(text: str, *, as_written: bool = False) -> frozenset[str]:
     """The numbers of a text in one form; unless `as_written`, also those that its words and times stand for."""
     found: set[str] = set()

@@ -10,7 +10,7 @@ from functools import cached_property
 from sprite.memory.projection.vocabulary import Vocabulary, comparable
 from sprite.memory.words import content_words
 
-_SENTENCE_END = re.compile(r"(?<=[.!?\u3002\uff01\uff1f])\s+|\n+")
+SENTENCE_END = re.compile(r"(?<=[.!?\u3002\uff01\uff1f])\s+|\n+")
 #: What is put in place of something ends a clause, too, and denies what follows.
 _INSTEAD = r"instead of|rather than|(?:an)?statt|plutôt que|au lieu de|en vez de|in plaats van"
 _CLAUSE_END = re.compile(
@@ -103,7 +103,7 @@ class Said:
     @cached_property
     def sentences(self) -> list[Vocabulary]:
         """The words of each sentence."""
-        return [Vocabulary(comparable(sentence)) for sentence in _SENTENCE_END.split(self.text)]
+        return [Vocabulary(comparable(sentence)) for sentence in SENTENCE_END.split(self.text)]
 
     @cached_property
     def words(self) -> Vocabulary:
@@ -120,7 +120,7 @@ def statement_of(text: str) -> Statement:
 
 def statements_of(text: str, *, is_agreed: bool = False, message: int = 0) -> Iterator[Statement]:
     """The clauses of a text."""
-    for sentence in _SENTENCE_END.split(text):
+    for sentence in SENTENCE_END.split(text):
         is_question = not is_agreed and _is_asked(sentence)
         # "I keep the books in Belegfix, does that export CSV?" says something before it asks.
         says_first = is_question and not _WONDERS.search(sentence) and not _ASKS.match(sentence)

@@ -18,11 +18,11 @@ from sprite.database.transcript import Observation
 from sprite.memory.projection import results
 from sprite.memory.projection.disguises import told_apart
 from sprite.memory.projection.guards import Work
-from sprite.memory.projection.pasted import read_message
+from sprite.memory.projection.pasted import Message, read_message
 from sprite.memory.projection.quotes import Spoken
 from sprite.memory.projection.results import ECHO_TOOLS, WEB_TOOLS, kind_of
 from sprite.memory.projection.rules import Rules
-from sprite.memory.unkept import known_among, read_all
+from sprite.memory.unkept import Unkept, known_among, read_all
 from sprite.memory.words import Run, Text, run_words, runs
 
 #: `none`: a quote that is nowhere in the cited turn. `memory`: only memory's own echo says it.
@@ -84,13 +84,16 @@ class Hearing:
     def __init__(self, turns: Sequence[Observation], rules: Rules) -> None:
         self._traces = rules.traces_origins
         self.voices: dict[int, list[Voice]] = {}
+        #: What the person said in each turn, and what they pasted.
+        self.messages: dict[int, Message] = {}
         #: What the agent did by itself: commands, paths, questions.
         self.acts: list[Text] = []
         #: Words that the agent used before anybody but the person did.
         self.own_words: set[str] = set()
         #: Hashes of words in results that the log does not keep, by whose words those are.
-        self.unseen: dict[results.Kind, set[int]] = {"outside": set(), "document": set(), "result": set()}
+        self.unseen: dict[Kind, set[int]] = {"outside": set(), "document": set(), "result": set()}
         self._strangers_words: set[str] = set()
+        self._strangers_unseen: set[int] = set()
         self._shown_runs: set[Run] = set()
         self._persons_runs: set[Run] = set()
         for turn in turns:
@@ -98,60 +101,57 @@ class Hearing:
 
     def _of_turn(self, turn: Observation) -> Iterator[Voice]:
         """The texts of a turn, the person's first, in the order in which a quote is looked for."""
-        own, pasted = own_words(turn, traces=self._traces), pasted_words(turn, traces=self._traces)
-        self._persons_runs |= Text(told_apart(own)).runs
-        yield self._voice("user", own, "person")
+        message = self.messages[turn.id] = self._read(turn)
+        unkept = read_all(turn.unkept) if self._traces else {}
+        self._persons_runs |= Text(told_apart(message.own)).runs
+        yield self._voice("user", message.own, "person")
         # What a person pastes is shown by them, not said by them; and in a turn of the CLI's own they said nothing.
-        yield self._voice("tool", turn.user_message if turn.trigger == "task" else pasted, "outside")
+        yield self._voice("tool", turn.user_message if turn.trigger == "task" else "\n".join(message.pasted), "outside")
         notice = self._voice("tool", turn.notice, "outside")
-        calls = [voice for call in turn.tool_calls for voice in self._of_call(call, turn)]
-        yield self._reply(turn)
+        calls = [voice for call in turn.tool_calls for voice in self._of_call(call, unkept)]
+        # Words of an image or of a document are known to nobody else: what is told of it proves nothing.
+        is_blind = any(kept.is_blind for kept in unkept.values())
+        reply = turn.agent_response
+        yield self._voice("tool", reply, "outside") if is_blind else self._voice("assistant", reply, "reply")
         yield from calls
         yield notice
 
-    def _of_call(self, call: dict[str, Any], turn: Observation) -> Iterator[Voice]:
+    def _read(self, turn: Observation) -> Message:
+        """The message of a turn; in one of the CLI's own the person said nothing."""
+        if turn.trigger == "task":
+            return Message("", ())
+        if self._traces:
+            return read_message(turn.user_message)
+        return Message(_MARKED.sub("\n", turn.user_message), tuple(_MARKED.findall(turn.user_message)))
+
+    def _of_call(self, call: dict[str, Any], unkept: Mapping[str, Unkept]) -> Iterator[Voice]:
         # What the agent asked of a tool is its own words, unless a stranger had them first; the result is the tool's.
         is_led = self._traces and (_spells_a_sentence(call) or any(map(self._is_copied, _texts_in(call))))
         if not is_led:
             self.acts += [Text(told_apart(act) if self._traces else act) for act in _acts(call)]
         if (command := _command(call)) and not call.get("is_error"):
             yield self._voice("assistant", command, "input", act=not is_led)
-        given = self._voice(
-            "tool" if is_led else "assistant", text_of(call.get("input")), "outside" if is_led else "input"
-        )
-        yield given
+        given = text_of(call.get("input"))
+        yield self._voice("tool", given, "outside") if is_led else self._voice("assistant", given, "input")
         shown = self._voice(_source(call), text_of(call.get("result")), kind_of(call))
         if is_led and shown.kind == "result":
             shown = replace(shown, kind="outside")
-        if self._traces:
-            self._note_unseen(call, shown.kind, turn)
+        if (kept := unkept.get(str(call.get("tool_use_id")))) is not None and shown.kind in self.unseen:
+            self.unseen[shown.kind] |= kept.hashes
+            if shown.kind != "result":
+                self._strangers_unseen |= kept.hashes
         yield shown
-
-    def _reply(self, turn: Observation) -> Voice:
-        if self._traces and any(kept.is_blind for kept in read_all(turn.unkept).values()):
-            # Words of an image or of a document are known to nobody else: what is told of it proves nothing.
-            return self._voice("tool", turn.agent_response, "outside")
-        return self._voice("assistant", turn.agent_response, "reply")
 
     def _voice(self, origin: Origin, text: str, kind: Kind, *, act: bool = False) -> Voice:
         voice = Voice(origin, text, kind, act, self._traces)
         if self._traces and text:
             if kind in {"reply", "input"}:
                 new = voice.words.words - self._strangers_words
-                self.own_words |= new - known_among(new, self._unseen_by_strangers)
+                self.own_words |= new - known_among(new, self._strangers_unseen)
             elif kind in {"outside", "document"}:
                 self._strangers_words |= voice.words.words
                 self._shown_runs |= voice.words.runs
         return voice
-
-    def _note_unseen(self, call: Mapping[str, Any], kind: Kind, turn: Observation) -> None:
-        kept = read_all(turn.unkept).get(str(call.get("tool_use_id")))
-        if kept is not None and kind in {"outside", "document", "result"}:
-            self.unseen[kind] |= kept.hashes
-
-    @property
-    def _unseen_by_strangers(self) -> set[int]:
-        return self.unseen["outside"] | self.unseen["document"]
 
     def _is_copied(self, text: str) -> bool:
         """Whether a text that the agent passes on was shown to it in these words."""
@@ -161,20 +161,7 @@ class Hearing:
             return False
         if any(run in self._shown_runs for run in new):
             return True
-        return len(known_among(frozenset(words), self._unseen_by_strangers)) >= _UNSEEN_SHARE * len(set(words))
-
-
-def own_words(turn: Observation, *, traces: bool = True) -> str:
-    """What the person said themselves in a turn."""
-    if turn.trigger == "task":
-        return ""
-    return read_message(turn.user_message).own if traces else _MARKED.sub("\n", turn.user_message)
-
-
-def pasted_words(turn: Observation, *, traces: bool = True) -> str:
-    """What the person pasted in a turn."""
-    pasted = read_message(turn.user_message).pasted if traces else _MARKED.findall(turn.user_message)
-    return "\n".join(pasted)
+        return len(known_among(frozenset(words), self._strangers_unseen)) >= _UNSEEN_SHARE * len(set(words))
 
 
 def voices_as_shown(turn: Observation) -> Iterator[Voice]:
@@ -205,11 +192,11 @@ def _texts_in(call: Mapping[str, Any]) -> Iterator[str]:
         yield from (found[0] for found in _TEXTS.finditer(command))
     given = call.get("input")
     for name, value in given.items() if isinstance(given, Mapping) else ():
-        text = text_of(value)
-        if name == "command":
-            continue
-        yield from _PARTS.split(text)
-        yield text if name not in _ACTS else ""
+        if name != "command":
+            text = text_of(value)
+            yield from _PARTS.split(text)
+            if name not in _ACTS:
+                yield text
 
 
 def _acts(call: Mapping[str, Any]) -> Iterable[str]:

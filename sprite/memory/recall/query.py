@@ -27,9 +27,9 @@ _FILTER = re.compile(r"(?<!\S)(type|since|before|session|around):(\S+)", re.IGNO
 _WORD = re.compile(r"\w+")
 _UNSPACED = re.compile(f"([{UNSPACED}]+)")
 
-#: Words that say nothing about what is asked for (the usual English function words, and question words).
 #: So many words of a sentence, each so many tokens from the next at most, are that sentence.
 NEAR_TERMS, NEAR_DISTANCE = 4, 6
+#: Words that say nothing about what is asked for (the usual English function words, and question words).
 STOP_WORDS = frozenset(
     """a about after again all also am an and any are as at be because been before being but by can could did do
     does doing done down during each else ever every few for from further had has have having he her here hers him
