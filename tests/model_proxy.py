@@ -188,3 +188,11 @@ async def begun(request: web.Request, **headers: str) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8", **headers})
     await response.prepare(request)
     return response
+
+
+async def never_ended(request: web.Request) -> web.StreamResponse:
+    """A stream that has begun, and goes on for as long as its client waits."""
+    response = await begun(request)
+    await response.write(START)
+    await asyncio.Event().wait()
+    return response

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -22,6 +23,7 @@ from hypothesis.errors import HypothesisWarning
 from tests.harness import ROOT
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 #: frames, messages, answers, logs.
 TARGETS = 4
@@ -39,6 +41,26 @@ class _Campaign:
     tried: int = 0
     failing: object = None
     has_failed: bool = False
+
+
+class Stage(Protocol[T_contra]):
+    """Processes under attack; `end` says whether they are well, and ends them."""
+
+    async def start(self) -> None: ...
+
+    async def visit(self, visit: T_contra, /) -> None: ...
+
+    async def end(self) -> None: ...
+
+
+def attack(target: str, visits: st.SearchStrategy[T], stage: Stage[T]) -> None:
+    """A campaign against processes that live as long as it does."""
+    with asyncio.Runner() as runner:
+        runner.run(stage.start())
+        try:
+            campaign(target, visits, lambda visit: runner.run(stage.visit(visit)))
+        finally:
+            runner.run(stage.end())
 
 
 def campaign(target: str, inputs: st.SearchStrategy[T], check: Callable[[T], None]) -> None:

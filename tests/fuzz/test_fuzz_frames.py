@@ -6,18 +6,16 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import pytest
 from hypothesis import strategies as st
 
 from sprite.protocol.frames import decode_server
 from sprite.protocol.messages import CLIENT_TYPES
-from tests.fuzz.campaign import campaign
+from tests.fuzz.campaign import attack
 from tests.fuzz.health import Health
 from tests.fuzz.inputs import cut, frames, with_ids
 from tests.harness import PATIENCE, Client, SpriteProcess, running_sprite
@@ -105,15 +103,5 @@ class Stage:
         assert self.sprite.process.returncode == 0
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[tuple[asyncio.Runner, Stage]]:
-    with asyncio.Runner() as runner:
-        made = Stage(tmp_path)
-        runner.run(made.start())
-        yield runner, made
-        runner.run(made.end())
-
-
-def test_no_bytes_harm_a_sprite_or_those_it_serves(stage: tuple[asyncio.Runner, Stage]) -> None:
-    runner, made = stage
-    campaign("frames", VISITS, lambda visit: runner.run(made.visit(visit)))
+def test_no_bytes_harm_a_sprite_or_those_it_serves(tmp_path: Path) -> None:
+    attack("frames", VISITS, Stage(tmp_path))

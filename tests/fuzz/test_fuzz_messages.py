@@ -7,18 +7,16 @@ import base64
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
 from hypothesis import strategies as st
 
 from sprite.protocol.messages import VISITOR_TYPES
 from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
-from tests.fuzz.campaign import campaign
+from tests.fuzz.campaign import attack
 from tests.fuzz.health import Health
 from tests.fuzz.inputs import cut, frames, with_ids
 from tests.harness import PATIENCE
@@ -153,15 +151,5 @@ class Stage:
         assert self._bridge.process.returncode == 0
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[tuple[asyncio.Runner, Stage]]:
-    with asyncio.Runner() as runner:
-        made = Stage(tmp_path)
-        runner.run(made.start())
-        yield runner, made
-        runner.run(made.end())
-
-
-def test_nothing_on_a_websocket_harms_the_bridge_or_the_sprite_behind_it(stage: tuple[asyncio.Runner, Stage]) -> None:
-    runner, made = stage
-    campaign("messages", VISITS, lambda visit: runner.run(made.visit(visit)))
+def test_nothing_on_a_websocket_harms_the_bridge_or_the_sprite_behind_it(tmp_path: Path) -> None:
+    attack("messages", VISITS, Stage(tmp_path))

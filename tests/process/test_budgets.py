@@ -29,7 +29,7 @@ from sprite.prices import (
     cost_usd,
 )
 from tests.harness import PATIENCE, ROOT, rows
-from tests.model_proxy import BODY, DELTA, END, MODEL, START, ScriptedUpstream, begun, proxy, upstream
+from tests.model_proxy import BODY, DELTA, END, MODEL, START, ScriptedUpstream, begun, never_ended, proxy, upstream
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
 HOUR = 3600.0
@@ -326,13 +326,7 @@ asyncio.run(main())
 async def test_a_call_in_flight_when_the_bridge_is_killed_counts_with_all_it_held(
     api: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = await begun(request)
-        await response.write(START)
-        await asyncio.Event().wait()
-        return response
-
-    api.answer = answer
+    api.answer = never_ended
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", CRASHING, str(tmp_path), api.url),
         cwd=ROOT,

@@ -31,7 +31,7 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
 from tests.harness import PATIENCE
-from tests.model_proxy import BODY, DELTA, END, KEY, MODEL, START, ScriptedUpstream, begun, proxy, upstream
+from tests.model_proxy import BODY, DELTA, END, KEY, MODEL, START, ScriptedUpstream, begun, never_ended, proxy, upstream
 
 
 @pytest.fixture
@@ -762,13 +762,7 @@ async def test_an_answer_that_goes_on_without_its_client_is_given_up_and_counts_
 async def test_an_answer_that_goes_on_without_its_client_ends_with_the_bridge(
     api: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = await begun(request)
-        await response.write(START)
-        await asyncio.Event().wait()
-        return response
-
-    api.answer = answer
+    api.answer = never_ended
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running:
         async with running.post() as response:
             await response.content.readexactly(len(START))
