@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _RECENT_LEARNINGS = 8
 #: The status that each word gives to an action.
-_RESOLVED = {"done": "completed", "dismiss": "dismissed"}
+_RESOLVED = {"done": "done", "dismiss": "dismissed"}
 _PAGE_ROWS = 100
 _SEARCH_HITS = 10
 _LEAVING = frozenset({"/quit", "/exit"})

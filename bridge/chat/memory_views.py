@@ -70,7 +70,7 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
 
 def actions(rows: list[ActionRow]) -> RenderableType:
     """Draws what is to be done, most urgent first, by the numbers that close it."""
-    pending = [row for row in rows if row.status == "pending"]
+    pending = [row for row in rows if row.status == "open"]
     if not pending:
         return Text("Nothing to be done.", style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))

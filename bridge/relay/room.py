@@ -35,6 +35,7 @@ from sprite.protocol.frames import (
     encode,
 )
 from sprite.protocol.messages import (
+    ActionUpdate,
     AuthOk,
     CanvasUpdate,
     ChatSaid,
@@ -46,6 +47,7 @@ from sprite.protocol.messages import (
     PermissionRequest,
     PermissionResolved,
     Ping,
+    ScheduleUpdate,
     SessionUpdate,
     StackUpdate,
     StateSync,
@@ -61,6 +63,7 @@ log = logging.getLogger(__name__)
 
 #: What all members hear; anything else is an answer, and goes to the member that asked.
 _EVENTS = (
+    ActionUpdate,
     AgentEvent,
     CanvasUpdate,
     ChatSaid,
@@ -68,6 +71,7 @@ _EVENTS = (
     MemoryUpdate,
     PermissionRequest,
     PermissionResolved,
+    ScheduleUpdate,
     SessionUpdate,
     StackUpdate,
 )

@@ -43,10 +43,12 @@ from sprite.protocol.frames import (
 from sprite.protocol.memory import (
     AcceptRequest,
     AcceptResult,
+    AddActionRequest,
     AnyMemoryRequest,
     AnyMemoryResult,
     ChatRequest,
     ChatResult,
+    DeleteUserFileRequest,
     EditRequest,
     EditResult,
     ForgetRequest,
@@ -60,6 +62,8 @@ from sprite.protocol.memory import (
     ResolveActionResult,
     RetryRequest,
     RetryResult,
+    UpdateActionRequest,
+    UserFilesRequest,
 )
 from sprite.protocol.messages import (
     CHAT_LIMIT,
@@ -265,6 +269,8 @@ class Gateway:
                 return HealthResult(
                     await self._view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
                 )
+            case AddActionRequest() | UpdateActionRequest() | UserFilesRequest() | DeleteUserFileRequest():
+                raise NotImplementedError
             case _:
                 return await look(self._view, request)
 

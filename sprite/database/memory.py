@@ -94,6 +94,30 @@ SCHEMA = Schema(
         );
         INSERT INTO log_seen VALUES (1, NULL, 0, 0, 0, 0);
         """,
+        # Actions have a time, a repeat and a history; how they stand is said in the wire's words.
+        """
+        CREATE TABLE actions (
+            id INTEGER PRIMARY KEY,
+            created_at REAL NOT NULL,
+            content TEXT NOT NULL,
+            priority INTEGER NOT NULL DEFAULT 0,
+            status TEXT NOT NULL DEFAULT 'open' CHECK (status IN ('open', 'done', 'dismissed', 'failed')),
+            source_learning_id INTEGER REFERENCES learnings (id),
+            due REAL,
+            rrule TEXT,
+            tz TEXT,
+            fired_at REAL,
+            origin TEXT NOT NULL DEFAULT 'curator',
+            history_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(history_json))
+        );
+        INSERT INTO actions (id, created_at, content, priority, status, source_learning_id)
+            SELECT id, created_at, content, priority,
+                CASE status WHEN 'pending' THEN 'open' WHEN 'completed' THEN 'done' ELSE status END, source_learning_id
+            FROM pending_actions;
+        DROP TABLE pending_actions;
+        ALTER TABLE actions RENAME TO pending_actions;
+        CREATE INDEX pending_actions_due ON pending_actions (due) WHERE status = 'open' AND due IS NOT NULL;
+        """,
     ],
 )
 
@@ -119,7 +143,11 @@ class Learning:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something to be done; `status` is pending, completed or dismissed."""
+    """Something to be done; `status` is open, done, dismissed or failed, the times are Unix seconds.
+
+    `due` is when it fires next, `fired_at` when it did last; `rrule` is its repeat (RFC 5545), computed in `tz`.
+    `history_json` is a list of {at, by, what}, oldest first.
+    """
 
     id: int
     created_at: float
@@ -127,6 +155,12 @@ class Action:
     priority: int
     status: str
     source_learning_id: int | None
+    due: float | None = None
+    rrule: str | None = None
+    tz: str | None = None
+    fired_at: float | None = None
+    origin: str = "curator"
+    history_json: str = "[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +188,9 @@ class Report:
 _LEARNING = (
     "id, created_at, session_id, type, content, source_observation_id, confidence, curation_id, origin, "
     "evidence, superseded_by, seen, last_seen"
+)
+_ACTION = (
+    "id, created_at, content, priority, status, source_learning_id, due, rrule, tz, fired_at, origin, history_json"
 )
 _VERSION = "name, version, curation_id, created_at, source, content, sha256"
 
@@ -286,7 +323,7 @@ class MemoryDB:
         """
         actions = await self._learnings(
             "WHERE superseded_by IS NULL AND type = 'ACTION' AND id IN "
-            "(SELECT source_learning_id FROM pending_actions WHERE status = 'pending') ORDER BY id DESC LIMIT ?",
+            "(SELECT source_learning_id FROM pending_actions WHERE status = 'open') ORDER BY id DESC LIMIT ?",
             (limit,),
         )
         places = ", ".join("?" * len(sessions))
@@ -308,7 +345,7 @@ class MemoryDB:
     async def actions(self, status: str | None = None) -> list[Action]:
         """Actions, most urgent first, then oldest first."""
         rows = await self._db.fetch_all(
-            "SELECT id, created_at, content, priority, status, source_learning_id FROM pending_actions "
+            f"SELECT {_ACTION} FROM pending_actions "  # noqa: S608 - our columns
             "WHERE ?1 IS NULL OR status = ?1 ORDER BY priority DESC, id",
             (status,),
         )

@@ -153,7 +153,7 @@ class Projected:
         if cursor.rowcount != 1:
             return False
         self._tx.execute(
-            "UPDATE pending_actions SET status = 'completed' WHERE source_learning_id = ? AND status = 'pending'",
+            "UPDATE pending_actions SET status = 'done' WHERE source_learning_id = ? AND status = 'open'",
             (learning_id,),
         )
         return True

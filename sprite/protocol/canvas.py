@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -35,6 +35,32 @@ OUT_OF_BOUNDS: dict[type[Payload], str] = {
 
 class CanvasInteraction(Payload, tag_field="action"):
     """What a person does to the canvas, without the agent."""
+
+
+class NewBlock(Payload, omit_defaults=False):
+    """A block that a person writes."""
+
+    type: str
+    data: dict[str, Any]
+
+
+class CreateCard(CanvasInteraction, tag="create_card"):
+    """A notes card of a person's, on the stack named or the one shown first."""
+
+    title: str
+    blocks: list[NewBlock]
+    stack_id: str | None = None
+    position: CardPlace | None = None
+    size: CardSize | None = None
+
+
+class UpdateBlock(CanvasInteraction, tag="update_block"):
+    """A person's new data for a block. `seen` is the version that was edited: with another one by now it is refused."""
+
+    card_id: str
+    block_id: str
+    data: dict[str, Any]
+    seen: int
 
 
 class CreateStack(CanvasInteraction, tag="create_stack"):
@@ -82,4 +108,14 @@ class MoveCard(CanvasInteraction, tag="move_card"):
     size: CardSize | None = None
 
 
-AnyCanvasInteraction = CreateStack | RenameStack | ArchiveStack | RestoreStack | ArchiveCard | RestoreCard | MoveCard
+AnyCanvasInteraction = (
+    CreateStack
+    | RenameStack
+    | ArchiveStack
+    | RestoreStack
+    | CreateCard
+    | UpdateBlock
+    | ArchiveCard
+    | RestoreCard
+    | MoveCard
+)

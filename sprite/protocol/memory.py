@@ -16,6 +16,7 @@ from sprite.protocol.rows import (
     LoggedTurn,
     SearchHit,
     TurnRow,
+    UserFile,
     VersionRow,
 )
 from sprite.protocol.shapes import ChatMessage, FileState, Payload, QuarantinedTurn
@@ -99,11 +100,47 @@ class RejectRequest(MemoryRequest, tag="reject"):
     curation_id: RowId | None = None
 
 
+class AddActionRequest(MemoryRequest, tag="add_action"):
+    """A new action. `due` is in Unix seconds, or a day or a moment in `tz` ("2026-12-01", "2026-12-01T09:00").
+
+    A day alone means 09:00. `rrule` is a repeat (RFC 5545); `tz` an IANA zone, by default the person's.
+    """
+
+    content: str
+    due: float | str | None = None
+    rrule: str | None = None
+    tz: str | None = None
+    priority: int = 0
+
+
+class UpdateActionRequest(MemoryRequest, tag="update_action"):
+    """Changes an action: what is left out stays as it is, and an empty `due` or `rrule` takes it away."""
+
+    id: RowId
+    content: str | None = None
+    due: float | str | None = None
+    rrule: str | None = None
+    tz: str | None = None
+    priority: int | None = None
+
+
 class ResolveActionRequest(MemoryRequest, tag="resolve_action"):
-    """An action's new status: pending, completed or dismissed."""
+    """An action's new status: open, done, dismissed or failed."""
 
     id: RowId
     status: str
+
+
+class UserFilesRequest(MemoryRequest, tag="user_files"):
+    """The files of the user's folders, or of one of them."""
+
+    folder: str | None = None
+
+
+class DeleteUserFileRequest(MemoryRequest, tag="delete_user_file"):
+    """Deletes one of them for good; `path` as listed."""
+
+    path: str
 
 
 class RetryRequest(MemoryRequest, tag="retry"):
@@ -159,7 +196,11 @@ AnyMemoryRequest = (
     | EditRequest
     | AcceptRequest
     | RejectRequest
+    | AddActionRequest
+    | UpdateActionRequest
     | ResolveActionRequest
+    | UserFilesRequest
+    | DeleteUserFileRequest
     | RetryRequest
     | ForgetRequest
     | CurationsRequest
@@ -256,10 +297,37 @@ class RejectResult(MemoryResult, tag="reject"):
     version: int
 
 
+class AddActionResult(MemoryResult, tag="add_action"):
+    """The action that was made, and every action as it now is."""
+
+    action: ActionRow
+    actions: list[ActionRow]
+
+
+class UpdateActionResult(MemoryResult, tag="update_action"):
+    """The action, and every action as it now is."""
+
+    action: ActionRow
+    actions: list[ActionRow]
+
+
 class ResolveActionResult(MemoryResult, tag="resolve_action"):
     """Every action as it now is."""
 
     actions: list[ActionRow]
+
+
+class UserFilesResult(MemoryResult, tag="user_files"):
+    """The files, newest first; `more` is how many are not listed."""
+
+    files: list[UserFile]
+    more: int = 0
+
+
+class DeleteUserFileResult(MemoryResult, tag="delete_user_file"):
+    """The file that is gone."""
+
+    path: str
 
 
 class RetryResult(MemoryResult, tag="retry"):
@@ -310,7 +378,11 @@ AnyMemoryResult = (
     | EditResult
     | AcceptResult
     | RejectResult
+    | AddActionResult
+    | UpdateActionResult
     | ResolveActionResult
+    | UserFilesResult
+    | DeleteUserFileResult
     | RetryResult
     | ForgetResult
     | CurationsResult

@@ -9,7 +9,7 @@ from msgspec import field
 from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
-from sprite.protocol.rows import LearningRow
+from sprite.protocol.rows import ActionRow, LearningRow
 from sprite.protocol.shapes import (
     Block,
     Card,
@@ -99,14 +99,16 @@ class Permission(Payload):
 
 
 class System(Payload):
-    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`.
+    """`status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`, `zone`.
 
     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
-    good: the rule with this id, or (without one) all of them.
+    good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
+    IANA name.
     """
 
-    action: Literal["status", "new_session", "flush", "check_model", "revoke"]
+    action: Literal["status", "new_session", "flush", "check_model", "revoke", "zone"]
     rule_id: str | None = None
+    tz: str | None = None
 
 
 class Ping(Payload):
@@ -182,10 +184,11 @@ class Ack(Payload):
 
 
 class Error(Payload, omit_defaults=False):
-    """What went wrong, in words a person understands."""
+    """What went wrong, in words a person understands; `block` is what stands where an edit came too late."""
 
     code: str
     message: str
+    block: Block | None = None
 
 
 class StateSync(Payload, omit_defaults=False):
@@ -205,12 +208,21 @@ class StateSync(Payload, omit_defaults=False):
     running: Running | None
     queued: list[str]
     model: str | None
+    next_due: NextDue | None = None
+    tz: str = "UTC"
 
 
 class Gap(Payload, omit_defaults=False):
     """The events asked for are pruned: everything after `oldest_seq` is still there; a sync follows."""
 
     oldest_seq: int
+
+
+class NextDue(Payload, omit_defaults=False):
+    """The action that fires next; `at` in Unix seconds."""
+
+    action_id: int
+    at: float
 
 
 class StandingRule(Payload, omit_defaults=False):
@@ -239,6 +251,8 @@ class Status(Payload, omit_defaults=False):
     model_words: str | None = None
     stopped: list[Stopped] | None = None
     rules: list[StandingRule] = field(default_factory=list)
+    next_due: NextDue | None = None
+    tz: str = "UTC"
 
 
 class Running(Payload, omit_defaults=False):
@@ -247,6 +261,18 @@ class Running(Payload, omit_defaults=False):
     mission_id: str
     events: list[AnyAgentEvent]
     partial: str
+
+
+class ActionUpdate(Payload, omit_defaults=False):
+    """An action as it now is: made, changed, fired or closed, by whomever."""
+
+    action: ActionRow
+
+
+class ScheduleUpdate(Payload, omit_defaults=False):
+    """When the sprite wants to be awake next; null where nothing is due."""
+
+    next_due: NextDue | None
 
 
 class SessionUpdate(Payload, omit_defaults=False):
@@ -358,6 +384,8 @@ ServerPayload = (
     | ChatSaid
     | StackUpdate
     | SessionUpdate
+    | ActionUpdate
+    | ScheduleUpdate
 )
 
 SERVER_TYPES: dict[str, Any] = {
@@ -376,6 +404,8 @@ SERVER_TYPES: dict[str, Any] = {
     "chat_said": ChatSaid,
     "stack_update": StackUpdate,
     "session_update": SessionUpdate,
+    "action_update": ActionUpdate,
+    "schedule_update": ScheduleUpdate,
 }
 
 

@@ -27,8 +27,21 @@ class LearningRow(Struct):
     last_seen: float
 
 
+class ActionChange(Struct):
+    """One entry of an action's history: when, who (curator, person, agent, schedule or sprite), and what, in words."""
+
+    at: float
+    by: str
+    what: str
+
+
 class ActionRow(Struct):
-    """Something to be done; `status` is pending, completed or dismissed."""
+    """Something to be done. `status` is open, done, dismissed or failed.
+
+    `due` and `fired_at` are Unix seconds: when it fires next, and when it fired last. `rrule` is the repeat (RFC 5545),
+    computed in `tz`, an IANA zone. `origin` says who made it: curator, person, agent, or schedule (an agent within a
+    turn that a schedule began). `history` is oldest first.
+    """
 
     id: int
     created_at: float
@@ -36,6 +49,20 @@ class ActionRow(Struct):
     priority: int
     status: str
     source_learning_id: int | None
+    due: float | None = None
+    rrule: str | None = None
+    tz: str | None = None
+    fired_at: float | None = None
+    origin: str = "curator"
+    history: list[ActionChange] = []
+
+
+class UserFile(Struct):
+    """A file in one of the user's folders: `path` from the workspace, `size` in bytes, the time in Unix seconds."""
+
+    path: str
+    size: int
+    modified_at: float
 
 
 class VersionRow(Struct):

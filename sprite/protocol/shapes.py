@@ -42,11 +42,13 @@ def is_size(size: Size) -> bool:
 
 
 class Block(Struct):
-    """One piece of a card."""
+    """One piece of a card. `version` counts its changes, from 1; `by` is who made the last one."""
 
     id: str
     type: str
     data: dict[str, Any]
+    version: int = 1
+    by: Literal["agent", "person"] = "agent"
 
 
 class Stack(Struct):

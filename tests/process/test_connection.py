@@ -637,9 +637,9 @@ async def test_a_turn_is_shown_whole(client: Client) -> None:
 
 async def test_an_action_is_resolved_and_announced(client: Client) -> None:
     before = (await remember(client, "actions"))["actions"]
-    assert [(a["content"], a["status"]) for a in before] == [("Call Bo.", "pending"), ("Tell Cy.", "pending")]
-    after = (await remember(client, "resolve_action", id=before[0]["id"], status="completed"))["actions"]
-    assert [a["status"] for a in after] == ["completed", "pending"]
+    assert [(a["content"], a["status"]) for a in before] == [("Call Bo.", "open"), ("Tell Cy.", "open")]
+    after = (await remember(client, "resolve_action", id=before[0]["id"], status="done"))["actions"]
+    assert [a["status"] for a in after] == ["done", "open"]
 
 
 @pytest.mark.parametrize(
@@ -669,8 +669,8 @@ async def test_an_action_is_resolved_and_announced(client: Client) -> None:
         ({"op": "edit", "name": "context.md", "content": "- x\n" * 201}, "over_limit"),
         ({"op": "edit", "name": "context.md", "content": "x" * 24_001}, "over_limit"),
         ({"op": "resolve_action", "id": 1}, "bad_payload"),
-        ({"op": "resolve_action", "id": 999, "status": "completed"}, "not_found"),
-        ({"op": "resolve_action", "id": HUGE, "status": "completed"}, "not_found"),
+        ({"op": "resolve_action", "id": 999, "status": "done"}, "not_found"),
+        ({"op": "resolve_action", "id": HUGE, "status": "done"}, "not_found"),
         ({"op": "resolve_action", "id": 2, "status": "burnt"}, "bad_request"),
         ({"op": "resolve_action", "id": 2, "status": None}, "bad_payload"),
     ],

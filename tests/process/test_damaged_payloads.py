@@ -18,7 +18,7 @@ FILES = "there are soul.md, os.md, tools.md, user.md, files.md, context.md."
 ONE_TARGET = "Name exactly one of text, turn, session or learning to forget."
 CHANGED = "user.md has changed since you opened it: look at the newest version first."
 NO_NUMBER = f"There is no number {HUGE}."
-STATUSES = "An action's status is pending, completed or dismissed."
+STATUSES = "An action's status is open, done, dismissed or failed."
 
 MEMORY: list[tuple[Message, str, str]] = [
     ({"op": "file"}, "bad_payload", "'name' is missing."),
@@ -52,7 +52,7 @@ MEMORY: list[tuple[Message, str, str]] = [
     ({"op": "resolve_action"}, "bad_payload", "'id' is missing."),
     ({"op": "resolve_action", "id": 1}, "bad_payload", "'status' is missing."),
     ({"op": "resolve_action", "id": -1}, "not_found", "There is no number -1."),
-    ({"op": "resolve_action", "id": HUGE, "status": "completed"}, "not_found", NO_NUMBER),
+    ({"op": "resolve_action", "id": HUGE, "status": "done"}, "not_found", NO_NUMBER),
     ({"op": "resolve_action", "id": 2, "status": None}, "bad_payload", "'status' is missing."),
     ({"op": "resolve_action", "id": 2, "status": "burnt"}, "bad_request", STATUSES),
     ({"op": "forget"}, "bad_request", ONE_TARGET),

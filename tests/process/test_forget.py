@@ -382,14 +382,14 @@ async def test_the_learnings_that_stay_keep_their_numbers_so_that_corrections_hi
     await stores.learn('ACTION [t] Mail Ilse the numbers. | "mail Ilse"', "Please mail Ilse the numbers")
     await stores.learn('ACTION [t] Call Bo on Friday. | "call Bo"', "Please call Bo on Friday")
     await stores.learn('CORRECTION [t] supersedes L2: Reports are in SEK. | "in SEK"', "no, in SEK")
-    await stores.projection.resolve_action(4, "completed")
+    await stores.projection.resolve_action(4, "done")
     await forget_in(stores, turn=1)
     assert await numbered(stores) == {2: "Reports are in EUR.", 3: "Mail Ilse the numbers.", 4: "Call Bo on Friday.",
                                       5: "Reports are in SEK."}  # fmt: skip
     assert [(row.id, row.superseded_by) for row in await stores.learnings() if row.superseded_by] == [(2, 5)]
     assert {a.content: a.status for a in await stores.memory.actions()} == {
-        "Mail Ilse the numbers.": "pending",
-        "Call Bo on Friday.": "completed",
+        "Mail Ilse the numbers.": "open",
+        "Call Bo on Friday.": "done",
     }
     await stores.learn('FACT [t] Ada keeps bees. | "keep bees"', "I keep bees")
     assert max(await numbered(stores)) == 6

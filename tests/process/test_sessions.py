@@ -94,7 +94,7 @@ async def test_a_lost_memory_and_lost_files_come_back_from_the_log_without_a_mod
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.", "Remember to call Bob.", "I prefer short answers.")
         await client.ask("system", {"action": "flush"})
-        await client.ask("memory", {"op": "resolve_action", "id": 1, "status": "completed"})
+        await client.ask("memory", {"op": "resolve_action", "id": 1, "status": "done"})
         await chat(client, "No, it should be DD/MM/YYYY for dates.")
     before = dump(folder / "memory.db")
     files = {name: (folder / name).read_bytes() for name in CURATED}

@@ -149,7 +149,7 @@ async def test_a_reminder_leaves_when_its_day_has_passed_and_its_action_stays(st
     await learn(stores, "NONE", "hi", day="2026-11-23")
     assert "call the bank" not in stores.files.read("context.md")
     assert "- 2026-12-24: presents." in stores.files.read("context.md")
-    assert [action.content for action in await stores.memory.actions("pending")] == [
+    assert [action.content for action in await stores.memory.actions("open")] == [
         "Remind Ada on 2026-11-21 to call the bank."
     ]
     (report,) = await stores.memory.reports_of(0, 99)
@@ -172,7 +172,7 @@ async def test_what_is_open_wanted_or_corrected_is_always_shown(stores: Stores) 
     assert '<learning id="1" type="ACTION" from="user" on="2026-11-20" turn="1">Water the ficus.</learning>' in user
     assert all(words in user for words in ("always wants tea", "Dates are DD/MM", "Talked of bees"))
     assert "keeps bees" not in user
-    await stores.projection.resolve_action(1, "completed")
+    await stores.projection.resolve_action(1, "done")
     assert "Water the ficus" not in (await prompt(stores, turn)).user
 
 

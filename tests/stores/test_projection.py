@@ -60,7 +60,7 @@ async def test_a_batch_becomes_learnings_actions_and_files(stores: Stores) -> No
         curation,
     )
     assert (fact.origin, fact.evidence, fact.superseded_by, fact.seen) == ("user", "My name is Ada", None, 1)
-    (open_action,) = await stores.memory.actions("pending")
+    (open_action,) = await stores.memory.actions("open")
     assert (open_action.content, open_action.source_learning_id) == ("Call Bo.", action.id)
     assert stores.path("user.md").read_text() == "# User\n\n- Ada\n"
     assert stores.path("context.md").read_text() == "# Context\n\n- Bo waits\n"
@@ -114,7 +114,7 @@ async def test_a_superseded_action_is_done(stores: Stores) -> None:
     await stores.learn('ACTION [t] Call Bo. | "call Bo"', "I must call Bo")
     await stores.learn('FACT [t] supersedes L1: Bo was called. | "called Bo"', "I called Bo")
     (action,) = await stores.memory.actions()
-    assert action.status == "completed"
+    assert action.status == "done"
 
 
 async def test_a_learning_cannot_supersede_itself_or_close_its_own_action(stores: Stores) -> None:
@@ -122,7 +122,7 @@ async def test_a_learning_cannot_supersede_itself_or_close_its_own_action(stores
     await stores.learn('ACTION [t] supersedes L1: Call Bo. | "call Bo"', "I still must call Bo")
     (learning,) = await stores.learnings()
     (action,) = await stores.memory.actions()
-    assert (learning.superseded_by, learning.seen, action.status) == (None, 2, "pending")
+    assert (learning.superseded_by, learning.seen, action.status) == (None, 2, "open")
 
 
 async def test_a_learning_that_supersedes_what_is_not_there_is_kept_all_the_same(stores: Stores) -> None:
@@ -361,10 +361,10 @@ async def test_lines_that_are_no_directive_are_reported(stores: Stores) -> None:
         '{"name": "../../evil.md", "content": "x"}',
         '{"name": "user.md", "content": "\\ud800"}',
         '{"action_id": 1, "status": "burnt"}',
-        '{"action_id": "one", "status": "completed"}',
-        '{"action_id": 1e999, "status": "completed"}',
-        '{"action_id": 99999999999999999999999, "status": "completed"}',
-        '{"action_id": null, "status": "completed"}',
+        '{"action_id": "one", "status": "done"}',
+        '{"action_id": 1e999, "status": "done"}',
+        '{"action_id": 99999999999999999999999, "status": "done"}',
+        '{"action_id": null, "status": "done"}',
     ],
 )
 async def test_a_damaged_edit_is_reported_and_does_not_stop_memory(response: str, stores: Stores) -> None:
@@ -375,7 +375,7 @@ async def test_a_damaged_edit_is_reported_and_does_not_stop_memory(response: str
     assert [learning.content for learning in await stores.learnings()] == ["Call Bo.", "It is 5."]
     assert [(r.curation_id, r.kind) for r in await stores.memory.reports()] == [(damaged, "damaged")]
     assert {name: stores.path(name).read_text() for name in LINE_LIMITS} == before
-    assert [action.status for action in await stores.memory.actions()] == ["pending"]
+    assert [action.status for action in await stores.memory.actions()] == ["open"]
 
 
 async def test_a_curation_of_an_unknown_kind_is_reported_and_does_not_stop_memory(stores: Stores) -> None:
@@ -417,11 +417,11 @@ async def test_an_edit_over_the_limits_is_refused_and_not_logged(stores: Stores)
 
 async def test_an_action_is_closed_and_reopened_by_a_person(stores: Stores) -> None:
     await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
-    for status in ("completed", "pending", "dismissed"):
+    for status in ("done", "open", "dismissed"):
         await stores.projection.resolve_action(1, status)
         (action,) = await stores.memory.actions()
         assert action.status == status
-    for action_id, status, words in ((1, "burnt", "pending, completed"), (9, "completed", "no action 9")):
+    for action_id, status, words in ((1, "burnt", "open, done"), (9, "done", "no action 9")):
         with pytest.raises(PeerError, match=words):
             await stores.projection.resolve_action(action_id, status)
 
@@ -648,7 +648,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("answer"), WORDS),
     st.tuples(st.just("edit"), st.sampled_from(CURATED), WORDS),
     st.tuples(st.just("hand"), st.sampled_from(CURATED), WORDS),
-    st.tuples(st.just("resolve"), st.integers(1, 3), st.sampled_from(["completed", "dismissed", "pending"])),
+    st.tuples(st.just("resolve"), st.integers(1, 3), st.sampled_from(["done", "dismissed", "open"])),
     st.tuples(st.just("damaged"), WORDS),
     st.tuples(st.just("settle")),
     st.tuples(st.just("restart")),

@@ -145,7 +145,7 @@ async def test_an_action_is_closed_by_the_command_that_did_it_or_the_person(
     else:
         await learn(stores, TODAY, DONE.format(quote=quote), "go", "It is done", calls=calls)
     (action,) = await stores.memory.actions()
-    assert action.status == ("completed" if done else "pending")
+    assert action.status == ("done" if done else "open")
     if not done:
         assert any("a quote of the command that did it" in detail for _, detail in await stores.reports())
 
@@ -163,7 +163,7 @@ async def test_an_action_is_closed_by_the_person_whatever_a_result_says_of_it(
     )
     await learn(stores, TODAY, answer, f"He wrote. {quote}", calls=[booked])
     (action,) = await stores.memory.actions()
-    assert action.status == ("completed" if done else "pending")
+    assert action.status == ("done" if done else "open")
     assert (await stores.learnings())[-1].origin == "tool"
 
 

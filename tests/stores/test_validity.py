@@ -62,7 +62,7 @@ async def test_an_agent_may_complete_what_it_was_asked_to_do_and_a_stranger_may_
     quote = quote[0]["result"] if isinstance(quote, list) else quote
     await stores.learn(f'FACT [t] supersedes L1: The report has been sent to Ilse. | "{quote}"', **turn)  # type: ignore[arg-type]
     (action,) = await stores.memory.actions()
-    assert action.status == ("completed" if done else "pending")
+    assert action.status == ("done" if done else "open")
     kinds = [kind for kind, _ in await stores.reports()]
     assert kinds.count("supersede_refused") == (not done)
 

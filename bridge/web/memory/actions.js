@@ -8,7 +8,7 @@ import { nothingYet, View } from './view.js';
 /** @import { ActionRow, MemoryActs, MemoryClient, Page } from '../types/page.js' */
 
 /** @type {Record<string, string>} */
-const DONE = { completed: 'Completed', dismissed: 'Dismissed' };
+const DONE = { done: 'Done', dismissed: 'Dismissed' };
 
 export class Actions extends View {
   /** @type {MemoryActs} */
@@ -50,8 +50,8 @@ export class Actions extends View {
   }
 
   template() {
-    const open = this.#all.filter((action) => action.status === 'pending');
-    const closed = this.#all.filter((action) => action.status !== 'pending');
+    const open = this.#all.filter((action) => action.status === 'open');
+    const closed = this.#all.filter((action) => action.status !== 'open');
     return html`
       ${
         open.length === 0
@@ -96,7 +96,7 @@ export class Actions extends View {
         class="button small"
         ?disabled=${busy}
         aria-label="Complete: ${action.content}"
-        @click=${() => this.#resolve(action, 'completed')}
+        @click=${() => this.#resolve(action, 'done')}
       >
         Complete
       </button>
@@ -116,13 +116,13 @@ export class Actions extends View {
   #closed(action) {
     return html`<li class="action">
       <div class="grow gone">${this.#words(action)}</div>
-      <span class="badge ${action.status === 'completed' ? 'ok' : ''}">${DONE[action.status] ?? action.status}</span>
+      <span class="badge ${action.status === 'done' ? 'ok' : ''}">${DONE[action.status] ?? action.status}</span>
       <button
         type="button"
         class="button quiet small"
         ?disabled=${this.#busy.has(action.id)}
         aria-label="Reopen: ${action.content}"
-        @click=${() => this.#resolve(action, 'pending')}
+        @click=${() => this.#resolve(action, 'open')}
       >
         Reopen
       </button>

@@ -6,7 +6,16 @@ export interface Messages {
     mission: Mission;
     heartbeat: Heartbeat;
     interrupt: Interrupt;
-    canvas_interaction: CreateStack | RenameStack | ArchiveStack | RestoreStack | ArchiveCard | RestoreCard | MoveCard;
+    canvas_interaction:
+      | CreateStack
+      | RenameStack
+      | ArchiveStack
+      | RestoreStack
+      | CreateCard
+      | UpdateBlock
+      | ArchiveCard
+      | RestoreCard
+      | MoveCard;
     file_upload: FileUpload;
     memory:
       | FilesRequest
@@ -19,7 +28,11 @@ export interface Messages {
       | EditRequest
       | AcceptRequest
       | RejectRequest
+      | AddActionRequest
+      | UpdateActionRequest
       | ResolveActionRequest
+      | UserFilesRequest
+      | DeleteUserFileRequest
       | RetryRequest
       | ForgetRequest
       | CurationsRequest
@@ -52,7 +65,11 @@ export interface Messages {
       | EditResult
       | AcceptResult
       | RejectResult
+      | AddActionResult
+      | UpdateActionResult
       | ResolveActionResult
+      | UserFilesResult
+      | DeleteUserFileResult
       | RetryResult
       | ForgetResult
       | CurationsResult
@@ -64,6 +81,8 @@ export interface Messages {
     chat_said: ChatSaid;
     stack_update: StackUpdate;
     session_update: SessionUpdate;
+    action_update: ActionUpdate;
+    schedule_update: ScheduleUpdate;
     link: LinkState;
   };
 }
@@ -124,6 +143,52 @@ export interface RestoreStack {
   stack_id: string;
 }
 /**
+ * A notes card of a person's, on the stack named or the one shown first.
+ */
+export interface CreateCard {
+  action: "create_card";
+  title: string;
+  blocks: NewBlock[];
+  stack_id?: string | null;
+  position?: CardPlace | null;
+  size?: CardSize | null;
+}
+/**
+ * A block that a person writes.
+ */
+export interface NewBlock {
+  type: string;
+  data: {
+    [k: string]: unknown;
+  };
+}
+/**
+ * Where a person puts a card, in pixels from the canvas' top left.
+ */
+export interface CardPlace {
+  x: number;
+  y: number;
+}
+/**
+ * How large a person makes a card, in pixels.
+ */
+export interface CardSize {
+  width: number;
+  height: number;
+}
+/**
+ * A person's new data for a block. `seen` is the version that was edited: with another one by now it is refused.
+ */
+export interface UpdateBlock {
+  action: "update_block";
+  card_id: string;
+  block_id: string;
+  data: {
+    [k: string]: unknown;
+  };
+  seen: number;
+}
+/**
  * Takes a card off the canvas.
  */
 export interface ArchiveCard {
@@ -145,20 +210,6 @@ export interface MoveCard {
   card_id: string;
   position?: CardPlace | null;
   size?: CardSize | null;
-}
-/**
- * Where a person puts a card, in pixels from the canvas' top left.
- */
-export interface CardPlace {
-  x: number;
-  y: number;
-}
-/**
- * How large a person makes a card, in pixels.
- */
-export interface CardSize {
-  width: number;
-  height: number;
 }
 /**
  * One chunk of a file, base64; chunks come in order of `index`, from 0.
@@ -250,12 +301,51 @@ export interface RejectRequest {
   curation_id?: number | null;
 }
 /**
- * An action's new status: pending, completed or dismissed.
+ * A new action. `due` is in Unix seconds, or a day or a moment in `tz` ("2026-12-01", "2026-12-01T09:00").
+ *
+ *     A day alone means 09:00. `rrule` is a repeat (RFC 5545); `tz` an IANA zone, by default the person's.
+ */
+export interface AddActionRequest {
+  op: "add_action";
+  content: string;
+  due?: number | string | null;
+  rrule?: string | null;
+  tz?: string | null;
+  priority?: number;
+}
+/**
+ * Changes an action: what is left out stays as it is, and an empty `due` or `rrule` takes it away.
+ */
+export interface UpdateActionRequest {
+  op: "update_action";
+  id: number;
+  content?: string | null;
+  due?: number | string | null;
+  rrule?: string | null;
+  tz?: string | null;
+  priority?: number | null;
+}
+/**
+ * An action's new status: open, done, dismissed or failed.
  */
 export interface ResolveActionRequest {
   op: "resolve_action";
   id: number;
   status: string;
+}
+/**
+ * The files of the user's folders, or of one of them.
+ */
+export interface UserFilesRequest {
+  op: "user_files";
+  folder?: string | null;
+}
+/**
+ * Deletes one of them for good; `path` as listed.
+ */
+export interface DeleteUserFileRequest {
+  op: "delete_user_file";
+  path: string;
 }
 /**
  * A quarantined turn waits again to be curated. `not_found` if it is not quarantined.
@@ -314,14 +404,16 @@ export interface Permission {
   decision: "allow" | "always" | "deny";
 }
 /**
- * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`.
+ * `status`, `new_session` (ends this one), `flush` (curates what waits), `check_model`, `revoke`, `zone`.
  *
  *     Answered when done. `check_model` sends one request that is not billed. `revoke` takes back what was allowed for
- *     good: the rule with this id, or (without one) all of them.
+ *     good: the rule with this id, or (without one) all of them. `zone` says in which time zone the person is: `tz`, an
+ *     IANA name.
  */
 export interface System {
-  action: "check_model" | "flush" | "new_session" | "revoke" | "status";
+  action: "check_model" | "flush" | "new_session" | "revoke" | "status" | "zone";
   rule_id?: string | null;
+  tz?: string | null;
 }
 /**
  * Keeps a path open; dropped silently.
@@ -361,11 +453,24 @@ export interface Stopped {
   kind: ("mission" | "turn") | ("agent" | "command" | "task");
 }
 /**
- * What went wrong, in words a person understands.
+ * What went wrong, in words a person understands; `block` is what stands where an edit came too late.
  */
 export interface Error {
   code: string;
   message: string;
+  block?: Block | null;
+}
+/**
+ * One piece of a card. `version` counts its changes, from 1; `by` is who made the last one.
+ */
+export interface Block {
+  id: string;
+  type: string;
+  data: {
+    [k: string]: unknown;
+  };
+  version?: number;
+  by?: "agent" | "person";
 }
 /**
  * Everything a client needs to draw itself.
@@ -384,6 +489,8 @@ export interface StateSync {
   running: Running | null;
   queued: string[];
   model: string | null;
+  next_due?: NextDue | null;
+  tz?: string;
 }
 /**
  * A tab of the canvas.
@@ -419,16 +526,6 @@ export interface Point {
 export interface Size {
   width: number;
   height: number;
-}
-/**
- * One piece of a card.
- */
-export interface Block {
-  id: string;
-  type: string;
-  data: {
-    [k: string]: unknown;
-  };
 }
 /**
  * One line of the conversation as people see it; `at` in Unix seconds.
@@ -636,6 +733,13 @@ export interface Failed {
   retryable: boolean;
 }
 /**
+ * The action that fires next; `at` in Unix seconds.
+ */
+export interface NextDue {
+  action_id: number;
+  at: number;
+}
+/**
  * The events asked for are pruned: everything after `oldest_seq` is still there; a sync follows.
  */
 export interface Gap {
@@ -655,6 +759,8 @@ export interface Status {
   model_words?: string | null;
   stopped?: Stopped[] | null;
   rules?: StandingRule[];
+  next_due?: NextDue | null;
+  tz?: string;
 }
 /**
  * What runs without asking again until the session ends; `at` in Unix seconds.
@@ -826,7 +932,11 @@ export interface ActionsResult {
   actions: ActionRow[];
 }
 /**
- * Something to be done; `status` is pending, completed or dismissed.
+ * Something to be done. `status` is open, done, dismissed or failed.
+ *
+ *     `due` and `fired_at` are Unix seconds: when it fires next, and when it fired last. `rrule` is the repeat (RFC 5545),
+ *     computed in `tz`, an IANA zone. `origin` says who made it: curator, person, agent, or schedule (an agent within a
+ *     turn that a schedule began). `history` is oldest first.
  */
 export interface ActionRow {
   id: number;
@@ -835,6 +945,20 @@ export interface ActionRow {
   priority: number;
   status: string;
   source_learning_id: number | null;
+  due?: number | null;
+  rrule?: string | null;
+  tz?: string | null;
+  fired_at?: number | null;
+  origin?: string;
+  history?: ActionChange[];
+}
+/**
+ * One entry of an action's history: when, who (curator, person, agent, schedule or sprite), and what, in words.
+ */
+export interface ActionChange {
+  at: number;
+  by: string;
+  what: string;
 }
 /**
  * The file as it now is.
@@ -864,11 +988,50 @@ export interface RejectResult {
   version: number;
 }
 /**
+ * The action that was made, and every action as it now is.
+ */
+export interface AddActionResult {
+  op: "add_action";
+  action: ActionRow;
+  actions: ActionRow[];
+}
+/**
+ * The action, and every action as it now is.
+ */
+export interface UpdateActionResult {
+  op: "update_action";
+  action: ActionRow;
+  actions: ActionRow[];
+}
+/**
  * Every action as it now is.
  */
 export interface ResolveActionResult {
   op: "resolve_action";
   actions: ActionRow[];
+}
+/**
+ * The files, newest first; `more` is how many are not listed.
+ */
+export interface UserFilesResult {
+  op: "user_files";
+  files: UserFile[];
+  more?: number;
+}
+/**
+ * A file in one of the user's folders: `path` from the workspace, `size` in bytes, the time in Unix seconds.
+ */
+export interface UserFile {
+  path: string;
+  size: number;
+  modified_at: number;
+}
+/**
+ * The file that is gone.
+ */
+export interface DeleteUserFileResult {
+  op: "delete_user_file";
+  path: string;
 }
 /**
  * The turns that are quarantined now.
@@ -1071,6 +1234,18 @@ export interface StackUpdate {
  */
 export interface SessionUpdate {
   session: SessionState;
+}
+/**
+ * An action as it now is: made, changed, fired or closed, by whomever.
+ */
+export interface ActionUpdate {
+  action: ActionRow;
+}
+/**
+ * When the sprite wants to be awake next; null where nothing is due.
+ */
+export interface ScheduleUpdate {
+  next_due: NextDue | null;
 }
 /**
  * From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.

@@ -26,7 +26,9 @@ DISTANT_TURNS, RECENT_TURNS = 10, 200
 #: So many new lines of one answer are looked for.
 _MOST_TRACED = 60
 _WORK = frozenset(CURATED) - {"user.md"}
-ACTION_STATUSES = frozenset({"pending", "completed", "dismissed"})
+ACTION_STATUSES = frozenset({"open", "done", "dismissed", "failed"})
+#: What older logs call them.
+_OLD_STATUSES = {"pending": "open", "completed": "done"}
 
 
 @dataclass(slots=True)
@@ -138,6 +140,7 @@ def _read_edit(response: str) -> _Resolution | _FileEdit | int:
         return int(edit["generation"])
     if "action_id" in edit:
         action_id, status = edit["action_id"], edit["status"]
+        status = _OLD_STATUSES.get(status, status) if isinstance(status, str) else None
         if not isinstance(action_id, int) or not 0 <= action_id < 2**63 or status not in ACTION_STATUSES:
             raise ValueError(f"no action {action_id!r} can be {status!r}")
         return _Resolution(action_id, status)

@@ -136,7 +136,7 @@ class Projection:
     async def resolve_action(self, action_id: int, status: str) -> list[Change]:
         """A person's word on an action: logged, then applied. PeerError for an unknown one."""
         if status not in ACTION_STATUSES:
-            raise PeerError("An action's status is pending, completed or dismissed.")
+            raise PeerError("An action's status is open, done, dismissed or failed.")
         if all(action.id != action_id for action in await self._memory.actions()):
             raise PeerError(f"There is no action {action_id}.", code="not_found")
         async with self._lock:

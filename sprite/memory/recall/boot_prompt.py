@@ -107,7 +107,7 @@ class BootPrompt:
         wishes = await self._wishes_beside(contents["user.md"])
         if wishes:
             parts.append(_part("standing_preferences", "\n".join(wishes)))
-        pending = [f"- [{action.id}] {on_one_line(action.content)}" for action in await self._memory.actions("pending")]
+        pending = [f"- [{action.id}] {on_one_line(action.content)}" for action in await self._memory.actions("open")]
         actions = _within(OPEN_ACTIONS_TOKENS, pending)
         if len(actions) < len(pending):
             actions.append(f"- And {len(pending) - len(actions)} more: search_memory, type:ACTION.")

@@ -169,7 +169,7 @@ class MemoryView:
             waiting=state.waiting,
             learnings=state.learnings,
             unverified=await self._memory.unverified_count(),
-            open_actions=len(await self._memory.actions("pending")),
+            open_actions=len(await self._memory.actions("open")),
             curations=calls,
             last_curation_at=newest,
             files=state.files,

@@ -1,0 +1,35 @@
+"""What a person is told when they have no page open, and whoever can tell it (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+#: Something by itself ended, a permission waits, or a budget ended.
+NoticeKind = Literal["ended", "permission", "budget"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One notification. `key` tells it from others and makes a resend known; `at` is in Unix seconds.
+
+    `title` and `body` are words of the agent's or the person's: a channel leaves them out where the person wants
+    only to hear that there is something. `request_id` is the question of a `permission`.
+    """
+
+    key: str
+    kind: NoticeKind
+    person: str
+    sprite: str
+    title: str
+    body: str
+    at: float
+    request_id: str | None = None
+
+
+class Channel(Protocol):
+    """A way to a person. Returns when the notice was taken over or given up; never raises for a fault of its own."""
+
+    async def deliver(self, notice: Notice) -> None:
+        """Brings the notice to the person, as often tried and as long as the channel thinks right."""
+        ...
