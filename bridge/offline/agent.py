@@ -1,14 +1,16 @@
 """The stand-in as the agent: plain English words in, the Messages API's content blocks out.
 
-Pure and deterministic. Each rule is a function `(text, request) -> blocks or None`; the first one that
-recognises the person's last words answers. Every text says that it comes from a stand-in.
+Pure and deterministic, but for what lies "in 10 minutes". Each rule is a function `(text, request) -> blocks or None`;
+the first one that recognises the person's last words answers. Every text says that it comes from a stand-in.
 """
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from bridge.offline.canvas import canvas_call
+from bridge.offline.promises import schedule_call
 from bridge.offline.recall import STAND_IN, is_about_memory, is_question, recall
 from bridge.offline.report import compacted, finished, report, side_answer
 from bridge.offline.request import Request
@@ -70,7 +72,7 @@ _PERSON = re.compile(rf"\b(?:{'|'.join(_SECOND_PERSON)})\b", re.IGNORECASE)
 _LONGEST_ECHO = 300
 _HELP = (
     "I follow a few fixed rules: ask me to run a command (run `ls`), write or read a file, make a table of "
-    "apples 3, pears 5, search memory, or say what I remember."
+    "apples 3, pears 5, search memory, remind you (remind me in 10 minutes to stretch), or say what I remember."
 )
 
 
@@ -154,6 +156,11 @@ def _canvas(text: str, request: Request) -> Blocks | None:
     return _call(request, tool, arguments)
 
 
+def _promise(text: str, request: Request) -> Blocks | None:
+    wanted = schedule_call(text, datetime.now(UTC))
+    return _call(request, *wanted) if wanted else None
+
+
 def _search(text: str, request: Request) -> Blocks | None:
     found = _SEARCH.search(text)
     if not found:
@@ -186,7 +193,7 @@ def _greet(text: str, _request: Request) -> Blocks | None:
 
 
 _RULES: tuple[Callable[[str, Request], Blocks | None], ...] = (
-    _delegate, _search, _canvas, _write, _run, _wait, _list_files, _read, _remember, _acknowledge, _greet,
+    _delegate, _search, _promise, _canvas, _write, _run, _wait, _list_files, _read, _remember, _acknowledge, _greet,
 )  # fmt: skip
 
 
