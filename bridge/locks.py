@@ -1,6 +1,7 @@
 """Lock files: holding one, and whether some process holds one.
 
-The kernel drops a lock with its process, so a killed owner leaves nothing to clean up.
+The kernel drops a lock with its process, so a killed owner leaves nothing to clean up. Held is the file, which names
+the owner, and the folder that it is in, which cannot be deleted under the owner as the file can.
 
 The sprite has the first half again (`sprite/database/lock.py`): it is shipped to VMs without the bridge, and of the
 sprite the bridge imports the wire and the prices only.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 
@@ -26,22 +27,28 @@ class LockHeldError(Exception):
 @contextmanager
 def held(path: Path) -> Iterator[None]:
     """Holds the lock while the block runs. LockHeldError if another process does, OSError if it cannot be opened."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with ExitStack() as stack:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, folder)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        stack.callback(os.close, file)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for lock in (folder, file):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            owner = os.read(file, 32).decode(errors="replace").strip() or "unknown"
             raise LockHeldError(owner) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        os.ftruncate(file, 0)
+        os.write(file, f"{os.getpid()}\n".encode())
         yield
-    finally:
-        os.close(descriptor)
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock right now; a file that cannot be opened is not held."""
+    """Whether some process holds the lock right now; what cannot be opened is not held."""
+    return _is_held(path.parent) or _is_held(path)
+
+
+def _is_held(path: Path) -> bool:
     try:
         # Not blocking: an agent could have put a named pipe there, and opening one waits for its other end.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
