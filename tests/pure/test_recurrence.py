@@ -22,7 +22,8 @@ def at(text: str, tz: str = BERLIN) -> float:
 
 def walls(rule: str, first: str, count: int, tz: str = BERLIN) -> list[str]:
     """The first moments of a rule, as a clock there shows them."""
-    found, after = [], at(first, tz) - 1
+    found: list[str] = []
+    after = at(first, tz) - 1
     while len(found) < count and (then := next_after(rule, at(first, tz), tz, after)) is not None:
         found.append(f"{local(then, tz):%Y-%m-%d %H:%M}")
         after = then
