@@ -206,6 +206,10 @@ class Gateway:
     # --- canvas ---
 
     async def _canvas(self, interaction: AnyCanvasInteraction) -> Ack:
+        async with self._workspace.canvas_lock:
+            return await self._change_canvas(interaction)
+
+    async def _change_canvas(self, interaction: AnyCanvasInteraction) -> Ack:
         match interaction:
             case CreateStack(name):
                 ack = await self._changed_stack(await self._workspace.create_stack(_name(name)), found=True)
