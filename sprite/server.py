@@ -25,6 +25,7 @@ from sprite.agent.session import Session
 from sprite.agent.standing_rules import StandingRules
 from sprite.awake import kept_awake
 from sprite.boundary.sandbox import find_boundary
+from sprite.clients.canvas import PersonsCanvas
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
 from sprite.clients.listening import Port, listening
@@ -121,8 +122,9 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings.spare_seconds,
         )
         await runtime.restore()
+        canvas = PersonsCanvas(workspace, feed, confidences)
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
+            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, canvas, announce
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for

@@ -362,6 +362,36 @@ class WorkspaceDB:
         row = await self._db.fetch_one("SELECT * FROM cards WHERE card_id = ?", (card_id,))
         return _card(row) if row else None
 
+    async def make_card(self, card: Card) -> None:
+        """Puts a person's new card on the canvas."""
+
+        def write(tx: sqlite3.Connection) -> None:
+            _apply(tx, CardSaved(card))
+            note_change(tx, "created", card_id=card.card_id)
+
+        await self._db.transact(write)
+
+    async def change_block(self, card_id: str, block_id: str, data: dict[str, Any], seen: int) -> Card | None:
+        """Gives a block the data that a person wrote over its version `seen`; returns the card as it then is.
+
+        None, and nothing changes, where the card or the block is gone, or the block has another version by now.
+        """
+
+        def write(tx: sqlite3.Connection) -> Card | None:
+            card = _card_in(tx, card_id)
+            block = next((each for each in card.blocks if each.id == block_id), None) if card else None
+            if card is None or block is None or block.version != seen:
+                return None
+            block.data, block.version, block.by = data, seen + 1, "person"
+            tx.execute(
+                "UPDATE cards SET blocks_json = ?, updated_at = ? WHERE card_id = ?",
+                (msgspec.json.encode(card.blocks).decode(), time.time(), card_id),
+            )
+            note_change(tx, "edited", card_id=card_id, block_id=block_id)
+            return card
+
+        return await self._db.transact(write)
+
     async def move_card(self, card_id: str, position: Point | None, size: Size | None) -> bool:
         """Places a card where a person put it; False if there is none."""
 
