@@ -122,9 +122,10 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings.spare_seconds,
         )
         await runtime.restore()
-        canvas = PersonsCanvas(workspace, feed, confidences)
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, canvas, announce
+            *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
+            PersonsCanvas(workspace, feed, confidences, sight),
+            announce,
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for

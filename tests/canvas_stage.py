@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sprite.database.workspace import CardSaved, Effect, WorkspaceDB
+from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
 from sprite.protocol.shapes import Card
@@ -33,8 +33,13 @@ class Canvas:
         if isinstance(update, CanvasUpdate):
             self.sent.append(update)
 
+    async def answer(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """What a tool answers."""
+        answered: dict[str, Any] = await self._tools[name].handler(arguments)
+        return answered
+
     async def use(self, name: str, **arguments: Any) -> dict[str, Any]:
-        answer = await self._tools[name].handler(arguments)
+        answer = await self.answer(name, **arguments)
         assert not answer.get("is_error"), answer
         parsed: dict[str, Any] = json.loads(answer["content"][0]["text"])
         return parsed
@@ -42,7 +47,7 @@ class Canvas:
     async def refused(self, name: str, **arguments: Any) -> str:
         """The one line the model is told."""
         before = await self.workspace.cards()
-        answer = await self._tools[name].handler(arguments)
+        answer = await self.answer(name, **arguments)
         assert answer.get("is_error"), answer
         text: str = answer["content"][0]["text"]
         assert text.startswith("Not drawn: ")
@@ -57,15 +62,12 @@ class Canvas:
 
     async def read(self, **arguments: Any) -> str:
         """What `read_canvas` shows."""
-        answer = await self._tools["read_canvas"].handler(arguments)
+        answer = await self.answer("read_canvas", **arguments)
         assert not answer.get("is_error"), answer
         text: str = answer["content"][0]["text"]
         return text
 
     async def person_writes(self, card_id: str, block_id: str, data: dict[str, Any]) -> None:
         """The person changes a block in place."""
-        card = await self.card(card_id)
-        for block in card.blocks:
-            if block.id == block_id:
-                block.data, block.version, block.by = data, block.version + 1, "person"
-        await self.workspace.record([], [CardSaved(card)])
+        (seen,) = [block.version for block in (await self.card(card_id)).blocks if block.id == block_id]
+        assert await self.workspace.change_block(card_id, block_id, data, seen) is not None
