@@ -34,7 +34,7 @@ from sprite.protocol.messages import (
     PermissionResolved,
     ServerPayload,
 )
-from sprite.protocol.shapes import Block, Card
+from sprite.protocol.shapes import Card
 from sprite.tasks import owned_task
 from sprite.underway import Underway
 
@@ -135,7 +135,9 @@ class Feed:
         return replace(effect, card=self._discreet_card(effect.card)) if isinstance(effect, CardSaved) else effect
 
     def _discreet_card(self, card: _Drawn) -> _Drawn:
-        blocks = [Block(block.id, block.type, discreet_value(block.data, self._discreet)) for block in card.blocks]
+        blocks = [
+            msgspec.structs.replace(block, data=discreet_value(block.data, self._discreet)) for block in card.blocks
+        ]
         return msgspec.structs.replace(card, title=self._discreet(card.title), blocks=blocks)
 
     @asynccontextmanager

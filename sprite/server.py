@@ -25,6 +25,7 @@ from sprite.agent.session import Session
 from sprite.agent.standing_rules import StandingRules
 from sprite.awake import kept_awake
 from sprite.boundary.sandbox import find_boundary
+from sprite.clients.canvas import PersonsCanvas
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
 from sprite.clients.listening import Port, listening
@@ -48,6 +49,7 @@ from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.view import MemoryView, action_row, learning_row
+from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.protocol.messages import (
@@ -98,6 +100,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         uploads = Uploads(settings.documents, settings.run / "uploads")
         uploads.prepare()
 
+        sight = CanvasSight(workspace)
         agent = _LateAgent(
             settings,
             lambda module, boundary: module.Agent(
@@ -110,11 +113,12 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
                 desk,
                 confidences.others,
+                sight,
             ),
         )
-        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress)
+        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas)
         background = Background(confidences.others)
-        session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background)
+        session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background, sight)
         runtime = AgentRuntime(
             *(transcript, workspace, feed, recorder, processor, session, desk, confidences),
             settings.unattended_seconds,
@@ -122,7 +126,10 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         await runtime.restore()
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, actions, announce
+            *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
+            actions,
+            PersonsCanvas(workspace, feed, confidences, sight),
+            announce,
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for

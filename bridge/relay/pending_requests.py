@@ -1,8 +1,9 @@
 """Messages to one sprite that await an answer, and to whom each answer goes.
 
-Missions and permissions are kept and resent until they are answered, whatever breaks meanwhile. Any other request is
-answered or refused: it is open from when it is sent until its answer comes or the link breaks. Ids on the wire are the
-bridge's own, so that two pages may use the same one; a mission's stays, since the sprite knows a mission by it.
+Missions, permissions, and what a person writes on the canvas are kept and resent until they are answered, whatever
+breaks meanwhile. Any other request is answered or refused: it is open from when it is sent until its answer comes or
+the link breaks. Ids on the wire are the bridge's own, so that two pages may use the same one; a mission's stays, since the
+sprite knows a mission by it, and a new card's is made from the page's, by which the sprite knows it just so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from bridge.relay.link import Link, LinkDownError
 from bridge.relay.resend_buffer import PendingMessage, ResendBuffer
 from bridge.tasks import TaskSet
+from sprite.protocol.canvas import CreateCard, UpdateBlock
 from sprite.protocol.frames import (
     ServerMessage,
     VisitorMessage,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from bridge.relay.subscriber import Subscriber
 
 _LONGEST_ID = 200
+#: Another message of a page's may have the same id as that of its new card.
+_NEW_CARDS = uuid.UUID("0d1c6f0e-5a86-4a55-8a3b-6d2f6e1f8a35")
 #: The sprite works on 32 messages of one connection at once: some stay free for an interrupt and a person's word.
 _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
 #: With interrupts: one that is pressed again and again while no answer comes is held in memory, too.
@@ -61,7 +65,7 @@ class PendingRequests:
 
     @property
     def has_undelivered(self) -> bool:
-        """Whether a mission or a permission has not been answered yet."""
+        """Whether something that is resent has not been answered yet."""
         return len(self._resends) > 0
 
     @property
@@ -87,7 +91,9 @@ class PendingRequests:
             member.say(Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))
         elif isinstance(message.payload, Mission):
             await self._deliver(member, message, message.id)
-        elif isinstance(message.payload, Permission):
+        elif isinstance(message.payload, CreateCard) and message.id:
+            await self._deliver(member, message, str(uuid.uuid5(_NEW_CARDS, message.id)))
+        elif isinstance(message.payload, Permission | CreateCard | UpdateBlock):
             await self._deliver(member, message, str(uuid.uuid4()))
         elif self._link.is_ready:
             await self._request(member, message)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.clients.acting import act
+from sprite.clients.canvas import PersonsCanvas
 from sprite.clients.connection import Connection
 from sprite.clients.look import PAGE_ROWS, look
 from sprite.clients.state_sync import (
@@ -26,18 +27,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.view import MemoryView
-from sprite.privacy.redaction import discreet
-from sprite.protocol.canvas import (
-    AnyCanvasInteraction,
-    ArchiveCard,
-    ArchiveStack,
-    CanvasInteraction,
-    CreateStack,
-    MoveCard,
-    RenameStack,
-    RestoreCard,
-    RestoreStack,
-)
+from sprite.protocol.canvas import CanvasInteraction
 from sprite.protocol.frames import (
     ClientMessage,
     encode,
@@ -71,25 +61,22 @@ from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
     Ack,
-    CanvasCommand,
-    CanvasUpdate,
     FileUpload,
     Heartbeat,
     Interrupt,
     Mission,
     Permission,
     Ping,
-    StackUpdate,
     StateSync,
     Status,
     System,
 )
 from sprite.protocol.rows import Forgotten
-from sprite.protocol.shapes import Card, Point, Size
 
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
-MAX_NAME_CHARS = 200
+#: The longest id of a message, and of a stack that it names.
+MAX_ID_CHARS = 200
 
 
 class Gateway:
@@ -108,6 +95,7 @@ class Gateway:
         uploads: Uploads,
         forgetter: Forgetter,
         actions: Actions,
+        canvas: PersonsCanvas,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -121,6 +109,7 @@ class Gateway:
         self._uploads = uploads
         self._forgetter = forgetter
         self._actions = actions
+        self._canvas = canvas
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -140,7 +129,7 @@ class Gateway:
                 first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None
                 connection.send(Ack("done", mission_id=first, stopped=stopped), reply_to=message.id)
             case CanvasInteraction() as interaction:
-                connection.send(await self._canvas(interaction), reply_to=message.id)
+                connection.send(await self._canvas.take(interaction, message.id), reply_to=message.id)
             case FileUpload() as chunk:
                 connection.send(await self._upload(chunk), reply_to=message.id)
             case MemoryRequest() as request:
@@ -156,11 +145,11 @@ class Gateway:
                 raise PeerError("This connection is authenticated already.", code="unexpected")
 
     async def _mission(self, connection: Connection, mission_id: str, mission: Mission) -> None:
-        if not 0 < len(mission_id) <= MAX_NAME_CHARS:
+        if not 0 < len(mission_id) <= MAX_ID_CHARS:
             raise PeerError("A mission needs an id, by which a resend is known.")
         if not mission.text.strip():
             raise PeerError("The message is empty.")
-        if len(mission.stack_id or "") > MAX_NAME_CHARS:
+        if len(mission.stack_id or "") > MAX_ID_CHARS:
             # It is kept as long as the mission waits; a stack that is gone has a shorter one.
             raise PeerError("There is no such stack.", code="not_found")
         if len(mission.text) > MAX_MISSION_CHARS:
@@ -209,57 +198,6 @@ class Gateway:
     async def _upload(self, chunk: FileUpload) -> Ack:
         path = await self._uploads.take(chunk)
         return Ack("done" if chunk.last else "accepted", path=path, upload_id=chunk.upload_id, index=chunk.index)
-
-    # --- canvas ---
-
-    async def _canvas(self, interaction: AnyCanvasInteraction) -> Ack:
-        match interaction:
-            case CreateStack(name):
-                ack = await self._changed_stack(await self._workspace.create_stack(_name(name)), found=True)
-            case RenameStack(name, stack_id):
-                found = await self._workspace.change_stack(stack_id, name=_name(name))
-                ack = await self._changed_stack(stack_id, found=found)
-            case ArchiveStack(stack_id) | RestoreStack(stack_id):
-                archived = isinstance(interaction, ArchiveStack)
-                found = await self._workspace.change_stack(stack_id, archived=archived)
-                ack = await self._changed_stack(stack_id, found=found)
-            case ArchiveCard(card_id) | RestoreCard(card_id):
-                ack = await self._archive_card(card_id, archived=isinstance(interaction, ArchiveCard))
-            case MoveCard(card_id):
-                ack = await self._move_card(await self._card(card_id), interaction)
-        return ack
-
-    async def _changed_stack(self, stack_id: str, *, found: bool) -> Ack:
-        if not found:
-            raise PeerError("There is no such stack.", code="not_found")
-        if (stack := await self._workspace.stack(stack_id)) is not None:
-            # Other people's screens follow.
-            self._feed.publish(StackUpdate(stack_id, stack.name, stack.archived))
-        return Ack("done", stack_id=stack_id)
-
-    async def _move_card(self, card: Card, move: MoveCard) -> Ack:
-        position = None if move.position is None else Point(move.position.x, move.position.y)
-        size = None if move.size is None else Size(move.size.width, move.size.height)
-        await self._workspace.move_card(card.card_id, position, size)
-        card.position, card.size = position or card.position, size or card.size
-        return self._changed_card("update_card", card)
-
-    async def _archive_card(self, card_id: str, *, archived: bool) -> Ack:
-        card = await self._card(card_id)
-        card.archived = archived
-        await self._workspace.archive_card(card_id, archived=archived)
-        return self._changed_card("close_card" if archived else "create_card", card)
-
-    async def _card(self, card_id: str) -> Card:
-        card = await self._workspace.card(card_id)
-        if card is None:
-            raise PeerError("There is no such card.", code="not_found")
-        return card
-
-    def _changed_card(self, command: CanvasCommand, card: Card) -> Ack:
-        # Other people's screens follow.
-        self._feed.publish(CanvasUpdate.of(command, card))
-        return Ack("done", card_id=card.card_id)
 
     # --- memory ---
 
@@ -340,10 +278,3 @@ class Gateway:
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:
             self._on_change(change)
-
-
-def _name(value: str) -> str:
-    name = discreet(" ".join(value.split()))[:MAX_NAME_CHARS]
-    if not name:
-        raise PeerError("A stack needs a name.")
-    return name

@@ -7,11 +7,12 @@ one transaction writes stands together.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from sprite.database import canvas_journal
+from sprite.database.canvas_journal import CanvasChange, note_change
 from sprite.database.connection import Database, Schema, open_database
 from sprite.protocol.shapes import (
     Block,
@@ -88,6 +91,7 @@ SCHEMA = Schema(
             CHECK (origin IN ('person', 'agent', 'schedule'));
         ALTER TABLE chat_messages ADD COLUMN tools_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(tools_json));
         """,
+        canvas_journal.SCHEMA,
     ],
 )
 
@@ -139,9 +143,13 @@ class ChatAdded:
 
 @dataclass(frozen=True, slots=True)
 class CardSaved:
-    """An event's effect: a card as it now is."""
+    """An event's effect: a card as the agent now has it.
+
+    `base` are the versions of the blocks it was made from. A block that the person has changed since stays as theirs.
+    """
 
     card: Card
+    base: Mapping[str, int] = field(default_factory=dict)
 
 
 Effect = TurnBegan | MissionMoved | ChatAdded | CardSaved
@@ -157,6 +165,7 @@ _TEXT_COLUMNS = (
     ("cards", "card_id", "title"),
     ("cards", "card_id", "blocks_json"),
     ("stacks", "stack_id", "name"),
+    ("canvas_changes", "id", "was"),
 )
 
 
@@ -178,6 +187,9 @@ class WorkspaceDB:
         self._db = database
         #: Identifies this file's sequence of events; a new file is a new epoch.
         self.epoch = epoch
+        #: Held by whoever changes the canvas, from reading a card until what became of it is published: so nobody's
+        #: change is written over, and the events have the order of the changes.
+        self.canvas_lock = asyncio.Lock()
 
     # --- events ---
 
@@ -257,7 +269,8 @@ class WorkspaceDB:
         def write(tx: sqlite3.Connection) -> None:
             tx.executemany("DELETE FROM chat_messages WHERE mission_id = ?", [(mission,) for mission in missions])
             tx.executemany("UPDATE missions SET text = '' WHERE id = ?", [(mission,) for mission in missions])
-            tx.executemany("DELETE FROM cards WHERE card_id = ?", [(card_id,) for card_id in cards])
+            for table in ("cards", "canvas_changes"):
+                tx.executemany(f"DELETE FROM {table} WHERE card_id = ?", [(card_id,) for card_id in cards])  # noqa: S608
             for table, key, column in _TEXT_COLUMNS:
                 rows = tx.execute(f"SELECT {key}, {column} FROM {table}").fetchall()  # noqa: S608 - our own
                 changed = [(new, row[0]) for row in rows if (new := _scrubbed(column, row[1], scrub)) != row[1]]
@@ -286,12 +299,14 @@ class WorkspaceDB:
         return Stack(row[0], row[1], archived=bool(row[2])) if row else None
 
     async def create_stack(self, name: str) -> str:
-        """Adds a stack; returns its id."""
-        stack_id = str(uuid.uuid4())
-        await self._db.execute(
-            "INSERT INTO stacks (stack_id, name, created_at) VALUES (?, ?, ?)", (stack_id, name, time.time())
-        )
-        return stack_id
+        """Adds a stack of the person's; returns its id."""
+
+        def write(tx: sqlite3.Connection) -> str:
+            stack_id = _add_stack(tx, name)
+            note_change(tx, "created", stack_id=stack_id)
+            return stack_id
+
+        return await self._db.transact(write)
 
     async def stack_for(self, stack_id: str | None) -> str:
         """The stack asked for if it is open, else the newest open one, else a new one named Canvas."""
@@ -300,42 +315,126 @@ class WorkspaceDB:
             "ORDER BY stack_id = ? DESC, created_at DESC, rowid DESC LIMIT 1",
             (stack_id,),
         )
-        return found or await self.create_stack("Canvas")
+        return await self._db.transact(lambda tx: _add_stack(tx, "Canvas")) if found is None else found
 
     async def change_stack(self, stack_id: str, *, name: str | None = None, archived: bool | None = None) -> bool:
-        """Renames, archives or restores a stack; False if there is none."""
-        return await self._changed(
-            "UPDATE stacks SET name = coalesce(?, name), archived = coalesce(?, archived) WHERE stack_id = ?",
-            (name, archived, stack_id),
-        )
+        """Renames, archives or restores a stack, as the person asks; False if there is none."""
+
+        def write(tx: sqlite3.Connection) -> bool:
+            before = tx.execute("SELECT name, archived FROM stacks WHERE stack_id = ?", (stack_id,)).fetchone()
+            if before is None:
+                return False
+            tx.execute(
+                "UPDATE stacks SET name = coalesce(?, name), archived = coalesce(?, archived) WHERE stack_id = ?",
+                (name, archived, stack_id),
+            )
+            if name not in {None, before["name"]}:
+                note_change(tx, "renamed", stack_id=stack_id, was=before["name"])
+            if archived not in {None, bool(before["archived"])}:
+                note_change(tx, "archived" if archived else "restored", stack_id=stack_id)
+            return True
+
+        return await self._db.transact(write)
 
     async def cards(self) -> list[Card]:
         """Every card, oldest first."""
         rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY created_at, rowid")
         return [_card(row) for row in rows]
 
+    async def newest_cards(self) -> list[Card]:
+        """Every card, the one that was changed last first."""
+        rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY updated_at DESC, rowid DESC")
+        return [_card(row) for row in rows]
+
+    async def open_cards(self, limit: int) -> tuple[list[Card], int]:
+        """The cards on open stacks that were changed last, newest first, and how many there are in all."""
+        of_open = "FROM cards JOIN stacks USING (stack_id) WHERE cards.archived = 0 AND stacks.archived = 0"
+
+        def read(tx: sqlite3.Connection) -> tuple[list[Card], int]:
+            rows = tx.execute(f"SELECT cards.* {of_open} ORDER BY updated_at DESC, cards.rowid DESC LIMIT ?", (limit,))
+            cards = [_card(row) for row in rows]
+            return cards, int(tx.execute(f"SELECT count(*) {of_open}").fetchone()[0])
+
+        return await self._db.read(read)
+
     async def card(self, card_id: str) -> Card | None:
         """One card."""
         row = await self._db.fetch_one("SELECT * FROM cards WHERE card_id = ?", (card_id,))
         return _card(row) if row else None
 
+    async def make_card(self, card: Card) -> None:
+        """Puts a person's new card on the canvas."""
+
+        def write(tx: sqlite3.Connection) -> None:
+            _apply(tx, CardSaved(card))
+            note_change(tx, "created", card_id=card.card_id)
+
+        await self._db.transact(write)
+
+    async def change_block(self, card_id: str, block_id: str, data: dict[str, Any], seen: int) -> Card | None:
+        """Gives a block the data that a person wrote over its version `seen`; returns the card as it then is.
+
+        None, and nothing changes, where the card or the block is gone, or the block has another version by now.
+        """
+
+        def write(tx: sqlite3.Connection) -> Card | None:
+            card = _card_in(tx, card_id)
+            block = next((each for each in card.blocks if each.id == block_id), None) if card else None
+            if card is None or block is None or block.version != seen:
+                return None
+            block.data, block.version, block.by = data, seen + 1, "person"
+            tx.execute(
+                "UPDATE cards SET blocks_json = ?, updated_at = ? WHERE card_id = ?",
+                (msgspec.json.encode(card.blocks).decode(), time.time(), card_id),
+            )
+            note_change(tx, "edited", card_id=card_id, block_id=block_id)
+            return card
+
+        return await self._db.transact(write)
+
     async def move_card(self, card_id: str, position: Point | None, size: Size | None) -> bool:
         """Places a card where a person put it; False if there is none."""
-        return await self._changed(
-            "UPDATE cards SET position_json = coalesce(?, position_json), "
-            "size_json = coalesce(?, size_json), updated_at = ? WHERE card_id = ?",
-            (_optional_json(position), _optional_json(size), time.time(), card_id),
-        )
+
+        def write(tx: sqlite3.Connection) -> bool:
+            before = _card_in(tx, card_id)
+            if before is None:
+                return False
+            tx.execute(
+                "UPDATE cards SET position_json = coalesce(?, position_json), "
+                "size_json = coalesce(?, size_json), updated_at = ? WHERE card_id = ?",
+                (_optional_json(position), _optional_json(size), time.time(), card_id),
+            )
+            if position is not None and position != before.position:
+                note_change(tx, "moved", card_id=card_id)
+            if size is not None and size != before.size:
+                note_change(tx, "resized", card_id=card_id)
+            return True
+
+        return await self._db.transact(write)
 
     async def archive_card(self, card_id: str, *, archived: bool) -> bool:
-        """Takes a card off the canvas or puts it back; False if there is none."""
-        return await self._changed(
-            "UPDATE cards SET archived = ?, updated_at = ? WHERE card_id = ?",
-            (archived, time.time(), card_id),
-        )
+        """Takes a card off the canvas or puts it back, as the person asks; False if there is none."""
 
-    async def _changed(self, sql: str, parameters: Sequence[Any]) -> bool:
-        return await self._db.transact(lambda tx: tx.execute(sql, parameters).rowcount == 1)
+        def write(tx: sqlite3.Connection) -> bool:
+            before = _card_in(tx, card_id)
+            if before is None:
+                return False
+            if before.archived != archived:
+                tx.execute(
+                    "UPDATE cards SET archived = ?, updated_at = ? WHERE card_id = ?", (archived, time.time(), card_id)
+                )
+                note_change(tx, "archived" if archived else "restored", card_id=card_id)
+            return True
+
+        return await self._db.transact(write)
+
+    async def canvas_changes(self, after: int = 0) -> list[CanvasChange]:
+        """What the person did that the agent was not told, above a number, oldest first."""
+        return await self._db.read(lambda tx: canvas_journal.changes_after(tx, after))
+
+    async def canvas_changes_told(self, up_to: int) -> None:
+        """The agent knows of the person's changes up to that one."""
+        await self._db.transact(lambda tx: canvas_journal.forget_changes(tx, up_to))
 
     # --- chat ---
 
@@ -371,7 +470,9 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 "INSERT INTO chat_messages (role, text, at, mission_id, origin, tools_json) VALUES (?, ?, ?, ?, ?, ?)",
                 (role, text, now, mission_id, origin, msgspec.json.encode(tools).decode()),
             )
-        case CardSaved(card):
+        case CardSaved(card, base):
+            there = _card_in(tx, card.card_id)
+            blocks = card.blocks if there is None else _with_persons(there.blocks, card.blocks, base)
             tx.execute(
                 "INSERT INTO cards (card_id, stack_id, title, card_type, position_json, size_json, "
                 "blocks_json, archived, created_at, updated_at) "
@@ -386,11 +487,33 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                     card.card_type,
                     _optional_json(card.position),
                     _optional_json(card.size),
-                    msgspec.json.encode(card.blocks).decode(),
+                    msgspec.json.encode(blocks).decode(),
                     card.archived,
                     now,
                 ),
             )
+
+
+def _with_persons(there: list[Block], new: list[Block], base: Mapping[str, int]) -> list[Block]:
+    """The agent's blocks, but for those that the person changed since the agent read them: these stay, in place."""
+    kept = {block.id: block for block in there if block.by == "person" and block.version > base.get(block.id, 0)}
+    blocks = [kept.pop(block.id, block) for block in new]
+    for block in kept.values():
+        # The agent took it out; it goes back behind what stood before it.
+        before = {other.id for other in there[: there.index(block)]}
+        blocks.insert(max((at for at, other in enumerate(blocks, 1) if other.id in before), default=0), block)
+    return blocks
+
+
+def _add_stack(tx: sqlite3.Connection, name: str) -> str:
+    stack_id = str(uuid.uuid4())
+    tx.execute("INSERT INTO stacks (stack_id, name, created_at) VALUES (?, ?, ?)", (stack_id, name, time.time()))
+    return stack_id
+
+
+def _card_in(tx: sqlite3.Connection, card_id: str) -> Card | None:
+    row = tx.execute("SELECT * FROM cards WHERE card_id = ?", (card_id,)).fetchone()
+    return _card(row) if row else None
 
 
 def _optional_json(value: Point | Size | None) -> str | None:

@@ -168,26 +168,37 @@ def _read(number: int, item: Any) -> Block:
         given = msgspec.convert(item, _Given)
     except msgspec.ValidationError as error:
         raise BlockError(f"{where}: {error}") from error
-    shape = BLOCKS.get(given.type)
-    if shape is None:
-        raise BlockError(f"{where}: unknown type {given.type[:40]!r}; there are {', '.join(BLOCKS)}")
     data = item.get("data")
     if isinstance(data, str) and given.type != "text":
         data = read_json(data, f"{where} ({given.type}): data must be an object")
     if data is None:
         data = {key: value for key, value in item.items() if key not in {"type", "id", "data"}}
+    return Block(
+        id=well_formed(given.id) or str(uuid.uuid4()), type=given.type, data=read_data(given.type, data, where)
+    )
+
+
+def read_data(kind: str, data: Any, where: str = "the block") -> dict[str, Any]:
+    """Returns a block's data as it is kept, rows as lists; raises BlockError if it does not fit the block's type.
+
+    `where` names the block for who has to change it.
+    """
+    shape = BLOCKS.get(kind)
+    if shape is None:
+        raise BlockError(f"{where}: unknown type {kind[:40]!r}; there are {', '.join(BLOCKS)}")
     try:
         checked = msgspec.convert(data, shape)
     except msgspec.ValidationError as error:
-        raise BlockError(f"{where} ({given.type}): {error}") from error
+        raise BlockError(f"{where} ({kind}): {error}") from error
     if not all(map(_can_be_shown, _numbers(checked))):
         raise BlockError(
-            f"{where} ({given.type}): a number is between -{MAX_NUMBER:,} and {MAX_NUMBER:,}; write others as text"
+            f"{where} ({kind}): a number is between -{MAX_NUMBER:,} and {MAX_NUMBER:,}; write others as text"
         )
     if isinstance(checked, Table):
-        checked.rows = [_row(number, checked.columns, row) for row in checked.rows]
+        checked.rows = [_row(where, checked.columns, row) for row in checked.rows]
     plain = {key: value for key, value in msgspec.to_builtins(checked).items() if value is not None}
-    return Block(id=well_formed(given.id) or str(uuid.uuid4()), type=given.type, data=well_formed(plain))
+    kept: dict[str, Any] = well_formed(plain)
+    return kept
 
 
 def _numbers(block: Struct) -> Iterator[float]:
@@ -209,12 +220,12 @@ def _can_be_shown(number: float) -> bool:
     return -MAX_NUMBER <= number <= MAX_NUMBER
 
 
-def _row(number: int, columns: list[str], row: list[Cell] | dict[str, Cell]) -> list[Cell] | dict[str, Cell]:
+def _row(where: str, columns: list[str], row: list[Cell] | dict[str, Cell]) -> list[Cell] | dict[str, Cell]:
     if isinstance(row, dict):
         unknown = set(row) - set(columns)
         if unknown:
-            raise BlockError(f"blocks[{number}] (table): a row has the unknown column {min(unknown)!r}")
+            raise BlockError(f"{where} (table): a row has the unknown column {min(unknown)!r}")
         return [row.get(column) for column in columns]
     if len(row) != len(columns):
-        raise BlockError(f"blocks[{number}] (table): a row has {len(row)} cells, there are {len(columns)} columns")
+        raise BlockError(f"{where} (table): a row has {len(row)} cells, there are {len(columns)} columns")
     return row

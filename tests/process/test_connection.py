@@ -448,7 +448,8 @@ async def test_a_moved_archived_or_restored_card_is_seen_by_others_and_stays_so(
             assert answer["payload"] == {"status": "done", **card}
             update = (await other.until(lambda m: m["type"] == "canvas_update"))["payload"]
             assert (update["command"], update["card_id"], update["title"]) == (command, "card-1", "Card 1")
-            assert update["blocks"] == [{"id": "b", "type": "text", "data": {"content": "hello"}}]
+            (block,) = update["blocks"]
+            assert block == {"id": "b", "type": "text", "data": {"content": "hello"}, "version": 1, "by": "agent"}
         assert (update["position"], update["size"]) == ({"x": 5, "y": 6.5}, {"width": 300, "height": 200})
     async with sprite.client() as fresh:
         state = await fresh.next()
@@ -456,6 +457,30 @@ async def test_a_moved_archived_or_restored_card_is_seen_by_others_and_stays_so(
         (kept,) = [c for c in state["payload"]["cards"] if c["card_id"] == "card-1"]
         assert (kept["position"], kept["size"]) == ({"x": 5, "y": 6.5}, {"width": 300, "height": 200})
         assert not kept.get("archived")
+
+
+async def test_of_two_people_who_edit_one_block_the_second_gets_what_the_first_wrote(
+    client: Client, sprite: SpriteProcess
+) -> None:
+    blocks = [{"type": "text", "data": {"content": "one"}}]
+    note = {"action": "create_card", "title": "", "blocks": blocks}
+    sent = client.send("canvas_interaction", note)
+    made = (await client.reply(sent))["payload"]
+    client.send("canvas_interaction", note, sent)
+    assert (await client.reply(sent))["payload"] == made, "a note that is sent again is there once"
+    update = (await client.ever(lambda m: m["type"] == "canvas_update"))["payload"]
+    (block,) = update["blocks"]
+    assert (update["card_id"], update["title"], block["version"], block["by"]) == (made["card_id"], "Note", 1, "person")
+    edit = {"action": "update_block", "card_id": made["card_id"], "block_id": block["id"], "seen": 1}
+    async with sprite.client() as other:
+        done = await other.ask("canvas_interaction", {**edit, "data": {"content": "two"}})
+        assert done["payload"] == {"status": "done", "card_id": made["card_id"]}
+        late = await client.ask("canvas_interaction", {**edit, "data": {"content": "three"}})
+        assert (late["type"], late["payload"]["code"]) == ("error", "conflict")
+        assert late["payload"]["block"] == {**block, "data": {"content": "two"}, "version": 2}
+        await client.ask("canvas_interaction", {**edit, "data": {"content": "three"}, "seen": 2})
+        shown = await other.until(lambda m: m["type"] == "canvas_update" and m["payload"]["blocks"][0]["version"] == 3)
+        assert shown["payload"]["blocks"][0]["data"] == {"content": "three"}
 
 
 @pytest.mark.parametrize(

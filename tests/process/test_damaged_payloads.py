@@ -90,6 +90,34 @@ CANVAS: list[tuple[Message, str, str]] = [
         "A card is between 1 and 100,000 pixels wide and high.",
     ),
     ({"action": "move_card", "card_id": "nope", "position": {"x": 1, "y": 2}}, "not_found", "There is no such card."),
+    ({"action": "create_card"}, "bad_payload", "'title' is missing."),
+    ({"action": "create_card", "title": "x"}, "bad_payload", "'blocks' is missing."),
+    (
+        {"action": "create_card", "title": "x", "blocks": []},
+        "bad_request",
+        "Write something first: a note has at least one block.",
+    ),
+    (
+        {"action": "create_card", "title": "", "blocks": [{"type": "note", "data": {}}]},
+        "bad_request",
+        "Not saved: blocks[0] (note): Object missing required field `content`.",
+    ),
+    (
+        {
+            "action": "create_card",
+            "title": "x",
+            "blocks": [{"type": "note", "data": {"content": "x"}}],
+            "stack_id": "nope",
+        },
+        "not_found",
+        "There is no such stack.",
+    ),
+    ({"action": "update_block"}, "not_found", "There is no such card."),
+    (
+        {"action": "update_block", "card_id": "nope", "block_id": "b", "data": {}, "seen": 1},
+        "not_found",
+        "There is no such card.",
+    ),
 ]
 OTHERS: list[tuple[str, Message, str, str]] = [
     ("mission", {"text": " "}, "bad_request", "The message is empty."),

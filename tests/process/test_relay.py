@@ -397,6 +397,33 @@ async def test_a_persons_word_survives_a_cut() -> None:
         await page.reply(word)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"action": "create_card", "title": "x", "blocks": [{"type": "text", "data": {"content": "milk"}}]},
+        {"action": "update_block", "card_id": "c", "block_id": "b", "data": {"content": "milk"}, "seen": 1},
+    ],
+    ids=["create_card", "update_block"],
+)
+async def test_what_a_person_writes_on_the_canvas_survives_a_cut_and_a_page_that_sends_it_again(
+    written: dict[str, object],
+) -> None:
+    async with playing() as scene, scene.first_page() as page:
+        sent = await page.send("canvas_interaction", written)
+        first = await scene.link.receive("canvas_interaction")
+        scene.link.cut()
+        link = await scene.sprite.visitor()
+        await link.welcome(last_seq=10)
+        again = await link.receive("canvas_interaction")
+        assert (again["id"], again["payload"]) == (first["id"], first["payload"])
+        await link.send(Ack("done", card_id="c"), reply_to=again["id"])
+        assert (await page.reply(sent))["payload"]["card_id"] == "c"
+        await page.send("canvas_interaction", written, sent)
+        resent = await link.receive("canvas_interaction")
+        if written["action"] == "create_card":
+            assert resent["id"] == first["id"], "the sprite knows the note by it"
+
+
 async def test_uploads_keep_their_order_and_only_a_few_chunks_are_under_way() -> None:
     async with playing() as scene, scene.first_page() as page:
         chunk = {"upload_id": "u", "name": "a.bin", "last": False, "data": "AAAA"}
