@@ -42,6 +42,8 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.notify.settings import NotifySettingsStore
+from bridge.notify.settings_routes import SettingsRoutes
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
@@ -114,6 +116,8 @@ async def running(
         metrics = _measured(visitors, relay, proxy, budgets)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
+        notify_settings = NotifySettingsStore(database)
+        notify_routes = SettingsRoutes(doorkeeper, notify_settings).table()
         api = OperatorApi(
             people,
             visitors,
@@ -130,7 +134,7 @@ async def running(
             middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
         )
         application.on_response_prepare.extend((lobby.note, edge.add_headers))
-        application.add_routes([*proxy.routes(), *routes.table()])
+        application.add_routes([*proxy.routes(), *notify_routes, *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))

@@ -95,8 +95,15 @@ CREATE TABLE model_calls (
 CREATE INDEX model_calls_at ON model_calls(at);
 """
 
+_NOTIFY_SETTINGS = """
+CREATE TABLE notify_settings (
+    person TEXT PRIMARY KEY REFERENCES people(name) ON DELETE CASCADE,
+    words INTEGER NOT NULL
+) STRICT;
+"""
+
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
-MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND)
+MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS)
 
 
 class Database:
