@@ -102,8 +102,18 @@ CREATE TABLE notify_settings (
 ) STRICT;
 """
 
+_WAKING = """
+CREATE TABLE waking (
+    sprite TEXT PRIMARY KEY,
+    next_due REAL,
+    action_id INTEGER,
+    seen_at REAL NOT NULL,
+    is_open INTEGER NOT NULL
+) STRICT;
+"""
+
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
-MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS)
+MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING)
 
 
 class Database:
