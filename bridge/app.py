@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bridge import data_folder
 from bridge.config import Settings
-from bridge.database import open_database
+from bridge.database import Database, open_database
 from bridge.door.edge import Edge
 from bridge.door.lobby import Lobby
 from bridge.door.login import Doorkeeper
@@ -42,8 +42,12 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.notify.push import Push
+from bridge.notify.push_routes import PushRoutes
 from bridge.notify.settings import NotifySettingsStore
 from bridge.notify.settings_routes import SettingsRoutes
+from bridge.notify.subscriptions import Subscriptions
+from bridge.notify.vapid import kept_key
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
@@ -116,8 +120,7 @@ async def running(
         metrics = _measured(visitors, relay, proxy, budgets)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
-        notify_settings = NotifySettingsStore(database)
-        notify_routes = SettingsRoutes(doorkeeper, notify_settings).table()
+        _, notify_routes = await stack.enter_async_context(_notifications(settings, database, doorkeeper, relay))
         api = OperatorApi(
             people,
             visitors,
@@ -212,6 +215,19 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
         environment=environment,
         permissions=settings.permissions,
     )
+
+
+@asynccontextmanager
+async def _notifications(
+    settings: Settings, database: Database, doorkeeper: Doorkeeper, relay: Relay
+) -> AsyncIterator[tuple[Push, list[web.RouteDef]]]:
+    """Web Push as a channel of notices, and the routes by which people choose what reaches them."""
+    choices = NotifySettingsStore(database)
+    subscriptions = Subscriptions(database, allow_inside=settings.push_inside)
+    key = await kept_key(database, settings.public_url)
+    async with Push(key, subscriptions, choices.wants_words, allow_inside=settings.push_inside) as push:
+        routes = PushRoutes(doorkeeper, key, subscriptions, push, relay.ask)
+        yield push, [*SettingsRoutes(doorkeeper, choices).table(), *routes.table()]
 
 
 def _access(tokens: SpriteTokens, base_url: str) -> Access:
