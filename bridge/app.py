@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bridge import data_folder
 from bridge.config import Settings
-from bridge.database import open_database
+from bridge.database import Database, open_database
 from bridge.door.edge import Edge
 from bridge.door.lobby import Lobby
 from bridge.door.login import Doorkeeper
@@ -43,8 +43,12 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.notify.push import Push
+from bridge.notify.push_routes import PushRoutes
 from bridge.notify.settings import NotifySettingsStore
 from bridge.notify.settings_routes import SettingsRoutes
+from bridge.notify.subscriptions import Subscriptions
+from bridge.notify.vapid import kept_key
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
@@ -99,19 +103,10 @@ async def running(
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
-        upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
-        if settings.uses_offline_model:
-            upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
-
         tokens = await stack.enter_async_context(SpriteTokens(database))
-        models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
-        budgets.load(await ledger.spent())
-        exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
-        proxy = await stack.enter_async_context(
-            LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits(), exits=exits)
-        )
+        ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
+        proxy = await stack.enter_async_context(_model_proxy(settings, tokens, budgets, ledger))
         host = _host(settings, tokens, port)
         due = await stack.enter_async_context(DueDates(database, on_death))
         relay = Relay(host, [due])
@@ -121,8 +116,7 @@ async def running(
         metrics = _measured(visitors, relay, proxy, budgets, waker)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
-        notify_settings = NotifySettingsStore(database)
-        notify_routes = SettingsRoutes(doorkeeper, notify_settings).table()
+        _, notify_routes = await stack.enter_async_context(_notifications(settings, database, doorkeeper, relay))
 
         async def revoke_sprite(name: str) -> None:
             waker.forget(name)
@@ -223,6 +217,36 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
         environment=environment,
         permissions=settings.permissions,
     )
+
+
+@asynccontextmanager
+async def _model_proxy(
+    settings: Settings, tokens: SpriteTokens, budgets: Budgets, ledger: Ledger
+) -> AsyncIterator[LlmProxy]:
+    """What answers sprites' calls of the model, with what they spent before loaded."""
+    async with AsyncExitStack() as stack:
+        upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
+        if settings.uses_offline_model:
+            upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
+        models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
+        budgets.load(await ledger.spent())
+        exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
+        yield await stack.enter_async_context(
+            LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits(), exits=exits)
+        )
+
+
+@asynccontextmanager
+async def _notifications(
+    settings: Settings, database: Database, doorkeeper: Doorkeeper, relay: Relay
+) -> AsyncIterator[tuple[Push, list[web.RouteDef]]]:
+    """Web Push as a channel of notices, and the routes by which people choose what reaches them."""
+    choices = NotifySettingsStore(database)
+    subscriptions = Subscriptions(database, allow_inside=settings.push_inside)
+    key = await kept_key(database, settings.public_url)
+    async with Push(key, subscriptions, choices.wants_words, allow_inside=settings.push_inside) as push:
+        routes = PushRoutes(doorkeeper, key, subscriptions, push, relay.ask)
+        yield push, [*SettingsRoutes(doorkeeper, choices).table(), *routes.table()]
 
 
 def _access(tokens: SpriteTokens, base_url: str) -> Access:

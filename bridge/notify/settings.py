@@ -35,6 +35,10 @@ class NotifySettingsStore:
 
         return await self._database.read(find)
 
+    async def wants_words(self, person: str) -> bool:
+        """Whether the person's notifications say what they are about. sqlite3.Error where the disk refuses."""
+        return (await self.of(person)).words
+
     async def change(self, person: str, settings: NotifySettings) -> None:
         """Keeps a choice. sqlite3.Error where the disk refuses."""
         await self._database.write(

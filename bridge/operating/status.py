@@ -20,6 +20,7 @@ from bridge.waking.due_dates import DueDate
 
 #: A host that does not answer must not keep the others from being shown.
 _STATE_SECONDS = 5.0
+_FAR_SECONDS = 1000 * 86400.0
 
 
 class Row(msgspec.Struct):
@@ -143,6 +144,8 @@ def _until(then: float | None, now: float) -> str:
         return "-"
     if then <= now:
         return "now"
+    if then - now > _FAR_SECONDS:
+        return "in years"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if then - now >= size:
             return f"in {(then - now) // size:.0f} {unit}"

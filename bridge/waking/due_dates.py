@@ -57,7 +57,7 @@ class DueDates:
         self._unwritten: dict[str, DueDate] = {}
         self._noted = asyncio.Event()
         self._stack = AsyncExitStack()
-        self._is_failing = False
+        self._is_failing = self._is_writing = False
         #: Sprites with which a connection was open when the bridge ended, however it ended.
         self.left_open: frozenset[str] = frozenset()
         self.changed = asyncio.Event()
@@ -75,6 +75,11 @@ class DueDates:
             await self._stack.aclose()
         finally:
             await self._write()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is not on disk yet."""
+        return bool(self._unwritten) or self._is_writing
 
     def dates(self) -> Mapping[str, DueDate]:
         """By sprite."""
@@ -134,6 +139,7 @@ class DueDates:
         if not dates:
             return
         rows = [(sprite, date.at, date.action_id, date.seen_at, int(date.is_open)) for sprite, date in dates.items()]
+        self._is_writing = True
         try:
             await self._database.write(
                 lambda tx: tx.executemany("INSERT OR REPLACE INTO waking VALUES (?, ?, ?, ?, ?)", rows)
@@ -147,6 +153,8 @@ class DueDates:
         except BaseException:
             self._unwritten = dates | self._unwritten
             raise
+        finally:
+            self._is_writing = False
 
 
 async def stored(database: Database) -> dict[str, DueDate]:

@@ -48,7 +48,7 @@ class Pace:
     A sprite is woken `apart` from its last wake at the soonest; where that was in vain, twice as long after each, up to
     `longest_pause`. One that is `unreachable` for so long is given up for this time, and so is one that says nothing or
     is busy for `longest_hold`. `at_once` are brought up at the same time, each for `bringing_up` at most before the
-    next one has its turn; whatever they do then, they may all do. Every `look` the clock is read again, which may jump.
+    next one has its turn; whatever they do then, they may all do. Every `look` the clock is read, which may jump.
     """
 
     look: float = 20.0
@@ -78,7 +78,7 @@ class UnreachableError(Exception):
 class Waker:
     """`async with Waker(relay, due, may_wake, on_death) as waker:` while the relay is open.
 
-    `may_wake` says whether a sprite's person may come in, `clock` gives Unix seconds. `wakes` counts them by their ends.
+    `may_wake` says whether a sprite's person may come in. `clock` gives Unix seconds. `wakes` counts them by their end.
     """
 
     def __init__(
