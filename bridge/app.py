@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
 from bridge import data_folder
 from bridge.config import Settings
-from bridge.database import open_database
+from bridge.database import Database, open_database
 from bridge.door.edge import Edge
 from bridge.door.lobby import Lobby
 from bridge.door.login import Doorkeeper
@@ -42,12 +43,20 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.notify.push import Push
+from bridge.notify.push_routes import PushRoutes
+from bridge.notify.settings import NotifySettingsStore
+from bridge.notify.settings_routes import SettingsRoutes
+from bridge.notify.subscriptions import Subscriptions
+from bridge.notify.vapid import kept_key
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
 from bridge.operating.operator_api import OperatorApi
 from bridge.operating.status import Overview
 from bridge.relay.relay import Relay
+from bridge.waking.due_dates import DueDates, stored
+from bridge.waking.waker import Waker
 
 #: What is shipped to VMs stands beside the bridge.
 _ROOT = Path(__file__).resolve().parent.parent
@@ -94,33 +103,32 @@ async def running(
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
-        upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
-        if settings.uses_offline_model:
-            upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
-
         tokens = await stack.enter_async_context(SpriteTokens(database))
-        models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
-        budgets.load(await ledger.spent())
-        exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
-        proxy = await stack.enter_async_context(
-            LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits(), exits=exits)
-        )
+        ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
+        proxy = await stack.enter_async_context(_model_proxy(settings, tokens, budgets, ledger))
         host = _host(settings, tokens, port)
-        relay = Relay(host)
+        due = await stack.enter_async_context(DueDates(database, on_death))
+        relay = Relay(host, [due])
+        waker = Waker(relay, due, people.may_come, on_death)
         visitors = Visitors()
         readiness = Readiness(lambda: not ledger.is_behind)
-        metrics = _measured(visitors, relay, proxy, budgets)
+        metrics = _measured(visitors, relay, proxy, budgets, waker)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
+        _, notify_routes = await stack.enter_async_context(_notifications(settings, database, doorkeeper, relay))
+
+        async def revoke_sprite(name: str) -> None:
+            waker.forget(name)
+            await tokens.revoke(name)
+
         api = OperatorApi(
             people,
             visitors,
             host,
             routes,
-            Overview(people, host, relay.snapshot, ledger.spend),
-            tokens.revoke,
+            Overview(people, host, relay.snapshot, ledger.spend, partial(stored, database), waker.trouble),
+            revoke_sprite,
             lambda token: login_link(settings.public_url or url, token),
             give_way,
         )
@@ -130,12 +138,13 @@ async def running(
             middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
         )
         application.on_response_prepare.extend((lobby.note, edge.add_headers))
-        application.add_routes([*proxy.routes(), *routes.table()])
+        application.add_routes([*proxy.routes(), *notify_routes, *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
+        await stack.enter_async_context(waker)
         control_socket = stack.enter_context(control.listening_socket(settings.run))
         await stack.enter_async_context(served(api.application(), control_socket, on_death))
         stack.push_async_callback(visitors.end_all)
@@ -161,7 +170,7 @@ async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
     """What can be told of the sprites of a data folder on which no bridge runs."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database:
-            yield Overview(People(database), None, list, Ledger(database).spend)
+            yield Overview(People(database), None, list, Ledger(database).spend, partial(stored, database))
 
 
 @asynccontextmanager
@@ -210,6 +219,36 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
     )
 
 
+@asynccontextmanager
+async def _model_proxy(
+    settings: Settings, tokens: SpriteTokens, budgets: Budgets, ledger: Ledger
+) -> AsyncIterator[LlmProxy]:
+    """What answers sprites' calls of the model, with what they spent before loaded."""
+    async with AsyncExitStack() as stack:
+        upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
+        if settings.uses_offline_model:
+            upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
+        models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
+        budgets.load(await ledger.spent())
+        exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
+        yield await stack.enter_async_context(
+            LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits(), exits=exits)
+        )
+
+
+@asynccontextmanager
+async def _notifications(
+    settings: Settings, database: Database, doorkeeper: Doorkeeper, relay: Relay
+) -> AsyncIterator[tuple[Push, list[web.RouteDef]]]:
+    """Web Push as a channel of notices, and the routes by which people choose what reaches them."""
+    choices = NotifySettingsStore(database)
+    subscriptions = Subscriptions(database, allow_inside=settings.push_inside)
+    key = await kept_key(database, settings.public_url)
+    async with Push(key, subscriptions, choices.wants_words, allow_inside=settings.push_inside) as push:
+        routes = PushRoutes(doorkeeper, key, subscriptions, push, relay.ask)
+        yield push, [*SettingsRoutes(doorkeeper, choices).table(), *routes.table()]
+
+
 def _access(tokens: SpriteTokens, base_url: str) -> Access:
     async def access(sprite: str) -> ModelAccess:
         return ModelAccess(base_url, await tokens.rotate(sprite))
@@ -217,7 +256,7 @@ def _access(tokens: SpriteTokens, base_url: str) -> Access:
     return access
 
 
-def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budgets) -> Metrics:
+def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budgets, waker: Waker) -> Metrics:
     """The metrics, with what each part can tell when asked."""
     metrics = Metrics()
     metrics.add_gauge("bridge_websockets", "Open pages and terminals.", "person", visitors.counts)
@@ -234,5 +273,8 @@ def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budget
         "Spent since the UTC day began.",
         "sprite",
         lambda: {seen.sprite: budgets.spent(seen.sprite).today for seen in relay.snapshot()},
+    )
+    metrics.add_counter(
+        "bridge_wakes", "Sprites woken for what is due, by how it ended.", "outcome", lambda: waker.wakes
     )
     return metrics

@@ -65,6 +65,8 @@ class Settings:
     public_url: str | None = None
     #: What VMs reach: `open` everything, `packages` this bridge and the package index, `bridge` this bridge alone.
     egress: Egress = "open"
+    #: Whether notifications may go to push services in the bridge's own network, which people's browsers name.
+    push_inside: bool = False
     #: Lets a scraper read /metrics from elsewhere.
     operator_token: str | None = field(default=None, repr=False)
     #: What processes on this machine inherit: the environment without keys and tokens.
@@ -134,6 +136,7 @@ def from_environment(
         sprites_url=_address("SPRITES_URL") or SPRITES_URL,
         public_url=_address("BRIDGE_PUBLIC_URL"),
         egress=_egress(),
+        push_inside=_yes("BRIDGE_PUSH_INSIDE"),
         operator_token=_text("BRIDGE_OPERATOR_TOKEN"),
         environment=_for_processes(),
     )
@@ -172,6 +175,13 @@ def _for_processes() -> dict[str, str]:
 
 def _text(name: str) -> str | None:
     return os.environ.get(name, "").strip() or None
+
+
+def _yes(name: str) -> bool:
+    text = (_text(name) or "0").lower()
+    if text not in {"0", "1", "no", "yes"}:
+        raise OperatorError(f"{name} must be yes or no.")
+    return text in {"1", "yes"}
 
 
 def _egress() -> Egress:

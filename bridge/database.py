@@ -2,7 +2,8 @@
 
 Owns the file, its pragmas and the one list of migrations; knows no meaning of a table: each module keeps its
 own SQL beside its verb and runs it through `Database.write` and `Database.read`. No token is ever in here, only its
-SHA-256 (tokens are random, so nothing slower is needed). The key that signs cookies is, and opens nothing by itself.
+SHA-256 (tokens are random, so nothing slower is needed). The keys that sign cookies and push messages are, and open
+nothing by themselves.
 
 Times are Unix seconds (REAL), money is US dollars (REAL).
 
@@ -95,8 +96,39 @@ CREATE TABLE model_calls (
 CREATE INDEX model_calls_at ON model_calls(at);
 """
 
+_NOTIFY_SETTINGS = """
+CREATE TABLE notify_settings (
+    person TEXT PRIMARY KEY REFERENCES people(name) ON DELETE CASCADE,
+    words INTEGER NOT NULL
+) STRICT;
+"""
+
+_WAKING = """
+CREATE TABLE waking (
+    sprite TEXT PRIMARY KEY,
+    next_due REAL,
+    action_id INTEGER,
+    seen_at REAL NOT NULL,
+    is_open INTEGER NOT NULL
+) STRICT;
+"""
+
+_PUSH = """
+CREATE TABLE push_key (private_der BLOB NOT NULL) STRICT;
+CREATE TABLE push_subscriptions (
+    endpoint TEXT PRIMARY KEY,
+    person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+    session_sha256 BLOB NOT NULL REFERENCES sessions(id_sha256) ON DELETE CASCADE,
+    p256dh TEXT NOT NULL,
+    auth TEXT NOT NULL,
+    seen_at REAL NOT NULL
+) STRICT;
+CREATE INDEX push_subscriptions_person ON push_subscriptions(person);
+CREATE INDEX push_subscriptions_session ON push_subscriptions(session_sha256);
+"""
+
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
-MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND)
+MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH)
 
 
 class Database:

@@ -48,8 +48,8 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.view import MemoryView, action_row, learning_row
 from sprite.memory.recall.canvas_sight import CanvasSight
+from sprite.memory.recall.view import MemoryView, action_row, learning_row
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.protocol.messages import (

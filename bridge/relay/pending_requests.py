@@ -1,9 +1,10 @@
 """Messages to one sprite that await an answer, and to whom each answer goes.
 
-Missions, permissions, and what a person writes on the canvas are kept and resent until they are answered, whatever
-breaks meanwhile. Any other request is answered or refused: it is open from when it is sent until its answer comes or
-the link breaks. Ids on the wire are the bridge's own, so that two pages may use the same one; a mission's stays, since the
-sprite knows a mission by it, and a new card's is made from the page's, by which the sprite knows it just so.
+Missions, permissions, what a person writes on the canvas and what the bridge itself asks are kept and resent until they
+are answered, whatever breaks meanwhile. Any other request is answered or refused: it is open from when it is sent until
+its answer comes or the link breaks. Ids on the wire are the bridge's own, so that two pages may use the same one; a
+mission's stays, since the sprite knows a mission by it, and a new card's is made from the page's, by which the sprite
+knows it just so.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from sprite.protocol.messages import (
 
 if TYPE_CHECKING:
     from bridge.relay.subscriber import Subscriber
+    from sprite.protocol.messages import ClientPayload, ServerPayload
 
 _LONGEST_ID = 200
 #: Another message of a page's may have the same id as that of its new card.
@@ -45,6 +47,7 @@ _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
 _MAX_IN_HASTE = 32
 #: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
 _MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
+_FULL = "Too much waits for the sprite already; send this again when it is there."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,9 @@ class PendingRequests:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._requests: dict[str, _Request] = {}
-        self._resends: ResendBuffer[Subscriber] = ResendBuffer()
+        self._resends: ResendBuffer[Subscriber | None] = ResendBuffer()
+        #: Of the bridge's own messages, by their ids on the wire.
+        self._own: dict[str, asyncio.Future[ServerPayload]] = {}
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
         self._tasks = TaskSet()
 
@@ -78,8 +83,11 @@ class PendingRequests:
         return self._resends.frames()
 
     async def close(self) -> None:
-        """Ends what still runs."""
+        """Ends what still runs; who waits for an answer gets a LinkDownError."""
         await self._tasks.close()
+        for answer in self._own.values():
+            if not answer.done():
+                answer.set_exception(LinkDownError())
 
     def leave(self, member: Subscriber) -> None:
         """Drops a member's requests that wait for the link; its missions are still delivered."""
@@ -103,13 +111,36 @@ class PendingRequests:
         else:
             member.say(self._unavailable(), reply_to=message.id or None)
 
+    async def ask(self, payload: ClientPayload) -> ServerPayload:
+        """Sends a message of the bridge's own, again after each cut, until its answer comes, which is returned.
+
+        Who stops waiting takes it back. LinkDownError where nobody will hear an answer any more.
+        """
+        wire_id = str(uuid.uuid4())
+        frame = encode(payload, message_id=wire_id)
+        if not self._resends.add(wire_id, PendingMessage(frame, None, wire_id)):
+            return Error("queue_full", _FULL)
+        answer: asyncio.Future[ServerPayload] = asyncio.get_running_loop().create_future()
+        self._own[wire_id] = answer
+        try:
+            with suppress(LinkDownError):
+                await self._link.send(frame)
+            return await answer
+        finally:
+            del self._own[wire_id]
+            self._resends.answered(wire_id)
+
     def answer(self, message: ServerMessage, wire_id: str, members: set[Subscriber]) -> None:
         """Sends an answer to the member that asked; drops it if that member is gone, or there is none."""
+        if (own := self._own.get(wire_id)) is not None:
+            if not own.done():
+                own.set_result(message.payload)
+            return
         request = self._requests.pop(wire_id, None)
         if request is not None:
             request.sender.request_ended()
         elif isinstance(message.payload, Ack | Error) and (sent := self._resends.answered(wire_id)) is not None:
-            request = _Request(sent.sender, sent.message_id)
+            request = None if sent.sender is None else _Request(sent.sender, sent.message_id)
         if request is not None and request.sender in members and not isinstance(message.payload, AuthOk):
             frame = encode(message.payload, reply_to=request.message_id or None, timestamp=message.timestamp)
             request.sender.put(frame[:-1])
@@ -138,8 +169,7 @@ class PendingRequests:
             return
         frame = encode(message.payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
-            text = "Too much waits for the sprite already; send this again when it is there."
-            member.say(Error("queue_full", text), reply_to=message.id or None)
+            member.say(Error("queue_full", _FULL), reply_to=message.id or None)
             return
         with suppress(LinkDownError):
             await self._link.send(frame)

@@ -1,0 +1,221 @@
+"""Web Push: a notice to each browser that its person turned notifications on in.
+
+The push service in between sees only that there is something, for whom, and how urgent: the message is encrypted for
+the browser (RFC 8291) and signed with the bridge's key (RFC 8292). A browser's service is slow, gone or hostile
+without harm to anybody else: every try, every wait and what is read of an answer is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+import random
+import sqlite3
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import msgspec
+
+from bridge.notify.addresses import outward_connector
+
+if TYPE_CHECKING:
+    from bridge.notify.notice import Notice
+    from bridge.notify.subscriptions import Subscription, Subscriptions
+    from bridge.notify.vapid import VapidKey
+
+log = logging.getLogger(__name__)
+
+#: What a person hears who wants no words, or until they said that they do.
+SHORT_TITLE = "Sprite has something for you"
+#: A push service takes 4,096 bytes with the encryption's own; some browsers' take fewer.
+MAX_PAYLOAD_BYTES = 3000
+_MAX_TITLE_CHARS = 120
+#: A question is open for ten minutes; anything else is news for a day.
+_QUESTION_SECONDS, _NEWS_SECONDS = 600, 24 * 3600
+_TRY_SECONDS = 10.0
+_TRIES = 4
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
+_GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_AT_ONCE = 8
+
+
+class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the page's service worker is given; `url` is where a click leads, `at` is in Unix seconds.
+
+    With a `request_id`, the notification itself may answer the question.
+    """
+
+    key: str
+    kind: str
+    title: str
+    body: str
+    at: float
+    url: str
+    request_id: str | None = None
+
+
+def payload_of(notice: Notice, *, words: bool) -> Payload:
+    """What a notice says in a notification. Without words nothing can be allowed unseen: a click leads to it."""
+    is_question = notice.request_id is not None
+    place = f"/#question={quote(notice.request_id or '')}" if is_question else f"/#mission={quote(notice.key)}"
+    if notice.kind == "budget":
+        place = "/"
+    if not words:
+        return Payload(notice.key, notice.kind, SHORT_TITLE, "", notice.at, place)
+    return Payload(
+        notice.key, notice.kind, _cut(notice.title, _MAX_TITLE_CHARS), notice.body, notice.at, place, notice.request_id
+    )
+
+
+def encoded(payload: Payload) -> bytes:
+    """The payload as JSON of at most MAX_PAYLOAD_BYTES: the body is cut where it is longer, and says so by its end."""
+    found = msgspec.json.encode(payload)
+    body = payload.body
+    while len(found) > MAX_PAYLOAD_BYTES and body:
+        # A character takes a byte at least: at most so many have to go.
+        body = body[: -max(1, (len(found) - MAX_PAYLOAD_BYTES) // 6)]
+        found = msgspec.json.encode(msgspec.structs.replace(payload, body=body.rstrip() + "…"))
+    return found
+
+
+def _cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else text[: chars - 1].rstrip() + "…"
+
+
+class Push:
+    """`async with Push(...) as push:`; a Channel. `wants_words` says whether a person wants more than the short form.
+
+    `allow_inside` reaches push services in the bridge's own network, too.
+    """
+
+    def __init__(
+        self,
+        key: VapidKey,
+        subscriptions: Subscriptions,
+        wants_words: Callable[[str], Awaitable[bool]],
+        *,
+        allow_inside: bool = False,
+        try_seconds: float = _TRY_SECONDS,
+        first_wait_seconds: float = _FIRST_WAIT_SECONDS,
+    ) -> None:
+        self._key = key
+        self._subscriptions = subscriptions
+        self._wants_words = wants_words
+        self._allow_inside = allow_inside
+        self._timeout = aiohttp.ClientTimeout(total=try_seconds)
+        self._first_wait_seconds = first_wait_seconds
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector() if self._allow_inside else outward_connector()
+        self._http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def deliver(self, notice: Notice) -> None:
+        """Sends the notice to each of the person's browsers, at the same time; see Channel."""
+        try:
+            subscriptions = await self._subscriptions.of(notice.person)
+            body = encoded(payload_of(notice, words=await self._wants_words(notice.person)))
+        except sqlite3.Error as error:
+            log.warning("bridge.db cannot be read for a push (%s)", error.sqlite_errorname)
+            return
+        await asyncio.gather(*(self._send(each, body, notice.key, notice.kind) for each in subscriptions))
+
+    async def try_out(self, subscription: Subscription, at: float) -> bool:
+        """Sends a notification to one browser because its person asks for it; whether its service took it."""
+        payload = Payload("test", "test", "Notifications work", "Sprite can reach you in this browser.", at, "/")
+        return await self._send(subscription, encoded(payload), "test", "test")
+
+    async def _send(self, subscription: Subscription, body: bytes, key: str, kind: str) -> bool:
+        """Whether the push service took it over; what it says of it otherwise is logged by its host alone."""
+        host = urlsplit(subscription.endpoint).hostname
+        try:
+            async with self._slots:
+                outcome = await self._with_patience(subscription, body, _headers(key, kind))
+            if outcome in _GONE:
+                await self._subscriptions.drop(subscription)
+        except Exception:
+            # A Channel's boundary: one browser's fault must not keep the others from hearing.
+            log.exception("a push to %s failed", host)
+            return False
+        if outcome in _GONE:
+            log.info("a push subscription at %s is gone (%s) and was dropped", host, outcome)
+        elif not isinstance(outcome, int):
+            log.warning("a push to %s was given up: %s", host, outcome)
+        elif not _is_taken(outcome):
+            log.warning("a push to %s was refused with %s", host, outcome)
+        return isinstance(outcome, int) and _is_taken(outcome)
+
+    async def _with_patience(self, subscription: Subscription, body: bytes, headers: dict[str, str]) -> int | str:
+        """The status it was answered with at last, or in words why there was none."""
+        outcome: int | str = ""
+        for number in range(_TRIES):
+            outcome, asked_wait = await self._once(subscription, body, headers)
+            if isinstance(outcome, int) and not _is_worth_another_try(outcome):
+                return outcome
+            if number + 1 < _TRIES:
+                backoff = self._first_wait_seconds * 4**number * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+                await asyncio.sleep(min(_LONGEST_WAIT_SECONDS, max(backoff, asked_wait)))
+        return outcome
+
+    async def _once(self, subscription: Subscription, body: bytes, headers: dict[str, str]) -> tuple[int | str, float]:
+        """One try: the status, or why there is none; and the seconds that the service asks to wait."""
+        # Late: it brings a second HTTP client along, which nothing here uses.
+        from pywebpush import WebPusher  # type: ignore[import-untyped]
+
+        assert self._http is not None  # noqa: S101 - used within its block only
+        keys = {"p256dh": subscription.keys.p256dh, "auth": subscription.keys.auth}
+        secret = WebPusher({"endpoint": subscription.endpoint, "keys": keys}).encode(body)
+        signed = {**headers, **self._key.headers(subscription.endpoint)}
+        try:
+            async with self._http.post(
+                subscription.endpoint,
+                data=secret["body"],
+                headers=signed,
+                # What it redirects to could be anywhere; push services do not.
+                allow_redirects=False,
+                timeout=self._timeout,
+            ) as response:
+                return response.status, _seconds(response.headers.get("Retry-After", ""))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            # Its words would name the endpoint.
+            return type(error).__name__, 0.0
+
+
+def _headers(key: str, kind: str) -> dict[str, str]:
+    # Messages of one topic that wait for a browser become one (RFC 8030): a repeat takes the place of the first.
+    topic = base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest()[:18]).decode()
+    is_question = kind == "permission"
+    return {
+        "TTL": str(_QUESTION_SECONDS if is_question else _NEWS_SECONDS),
+        "Urgency": "high" if is_question else "normal",
+        "Topic": topic,
+        "Content-Encoding": "aes128gcm",
+        "Content-Type": "application/octet-stream",
+    }
+
+
+def _is_taken(status: int) -> bool:
+    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def _is_worth_another_try(status: int) -> bool:
+    return status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS} or status >= 500  # noqa: PLR2004
+
+
+def _seconds(retry_after: str) -> float:
+    """Seconds that a service asks to wait; 0 where it says none, or says it by a date."""
+    return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0

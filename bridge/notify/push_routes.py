@@ -1,0 +1,164 @@
+"""What the page and its service worker ask of notifications: the key, subscriptions, a test, and a question's answer.
+
+For browsers that are logged in, by their cookie alone: a subscription ends with the session that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from aiohttp import web
+
+from bridge.door import login, messages
+from bridge.door.small_bodies import small_body
+from bridge.notify.subscriptions import Subscription, SubscriptionError
+from bridge.observing.request_keys import PERSON
+from bridge.token_bucket import TokenBucket
+from sprite.protocol.messages import Ack, Error, Permission
+
+if TYPE_CHECKING:
+    from bridge.door.login import Caller, Doorkeeper
+    from bridge.notify.push import Push
+    from bridge.notify.subscriptions import Subscriptions
+    from bridge.notify.vapid import VapidKey
+
+log = logging.getLogger(__name__)
+
+#: A worker that handles a notification is given about half a minute by browsers.
+_ANSWER_SECONDS = 20.0
+#: Tests of all people together: each is a request to somebody else's service.
+_TESTS_PER_SECOND, _TESTS_AT_ONCE = 0.2, 10.0
+_SUBSCRIPTION = '{"endpoint": "https://…", "keys": {"p256dh": "…", "auth": "…"}}'
+_ENDPOINT = '{"endpoint": "https://…"}'
+_DECISION = '{"request_id": "…", "decision": "allow"}'
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Which of a person's browsers."""
+
+    endpoint: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A person's word, given in a notification. "Always" is for the page, which shows what it means."""
+
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    decision: Literal["allow", "deny"]
+
+
+class PushRoutes:
+    """`ask` hands a person's word to their sprite and returns its answer."""
+
+    def __init__(
+        self,
+        doorkeeper: Doorkeeper,
+        key: VapidKey,
+        subscriptions: Subscriptions,
+        push: Push,
+        ask: Callable[[str, Permission], Awaitable[Ack | Error]],
+    ) -> None:
+        self._doorkeeper = doorkeeper
+        self._key = key
+        self._subscriptions = subscriptions
+        self._push = push
+        self._ask = ask
+        self._tests = TokenBucket(_TESTS_PER_SECOND, _TESTS_AT_ONCE)
+
+    def table(self) -> list[web.RouteDef]:
+        """The routes; they come before the catch-all for the page's files."""
+        return [
+            web.get("/push/key", self._show_key, allow_head=False),
+            web.post("/push/subscriptions", self._subscribe),
+            web.delete("/push/subscriptions", self._unsubscribe),
+            web.post("/push/test", self._test),
+            web.post("/push/permission", self._permission),
+        ]
+
+    async def _show_key(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._doorkeeper.browser(request)
+        if caller is None:
+            return self._doorkeeper.logged_out(request)
+        request[PERSON] = caller.person
+        return web.json_response({"key": self._key.public}, headers={"Cache-Control": "no-store"})
+
+    async def _subscribe(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._who_acts(request)
+        if isinstance(caller, web.Response):
+            return caller
+        subscription = await small_body(request, Subscription, _SUBSCRIPTION)
+        if isinstance(subscription, web.Response):
+            return subscription
+        try:
+            await self._subscriptions.add(caller.person, caller.session or "", subscription)
+        except SubscriptionError as error:
+            return messages.page(request, 400, "This browser cannot be reached", str(error), code="bad_subscription")
+        response = web.Response(status=201)
+        await self._doorkeeper.renew(response, caller)
+        return response
+
+    async def _unsubscribe(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._who_acts(request)
+        if isinstance(caller, web.Response):
+            return caller
+        which = await small_body(request, Endpoint, _ENDPOINT)
+        if isinstance(which, web.Response):
+            return which
+        await self._subscriptions.remove(caller.person, which.endpoint)
+        return web.Response(status=204)
+
+    async def _test(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._who_acts(request)
+        if isinstance(caller, web.Response):
+            return caller
+        which = await small_body(request, Endpoint, _ENDPOINT)
+        if isinstance(which, web.Response):
+            return which
+        own = await self._subscriptions.of(caller.person)
+        found = next((each for each in own if each.endpoint == which.endpoint), None)
+        if found is None:
+            words = "Turn notifications off in this browser and on again."
+            return messages.page(request, 404, "This browser is not known here", words, code="no_subscription")
+        if self._tests.wait(1) > 0:
+            return messages.page(request, 429, "Too many tests at once", "Wait a minute.", code="rate_limited")
+        self._tests.take(1)
+        if not await self._push.try_out(found, time.time()):
+            words = "The push service of this browser did not take the message. Try again in a while."
+            return messages.page(request, 502, "It could not be sent", words, code="push_failed")
+        return web.Response(status=202)
+
+    async def _permission(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._who_acts(request)
+        if isinstance(caller, web.Response):
+            return caller
+        word = await small_body(request, Decision, _DECISION)
+        if isinstance(word, web.Response):
+            return word
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                answer = await self._ask(caller.person, Permission(word.request_id, word.decision))
+        except TimeoutError:
+            answer = Error("unavailable", "Your sprite could not be reached in time.")
+        log.info("a question was answered from a notification", extra={"person": caller.person})
+        if isinstance(answer, Ack):
+            response = web.Response(status=204)
+            await self._doorkeeper.renew(response, caller)
+            return response
+        if answer.code == "not_found":
+            words = "It was answered elsewhere, or nobody answered in time."
+            return messages.page(request, 409, "This question is not open any more", words, code="closed")
+        return messages.page(request, 503, "Your answer did not arrive", answer.message, code="unavailable")
+
+    async def _who_acts(self, request: web.Request) -> Caller | web.Response:
+        """Whose browser it is that asks for something to be done; else what it is answered."""
+        if not self._doorkeeper.is_same_origin(request):
+            return login.foreign_origin(request)
+        caller = await self._doorkeeper.browser(request)
+        if caller is None:
+            return self._doorkeeper.logged_out(request)
+        request[PERSON] = caller.person
+        return caller

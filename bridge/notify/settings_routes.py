@@ -1,0 +1,58 @@
+"""`GET` and `PUT /notify/settings`: a person's choice of what notifications say, for the page and for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from bridge.door import login
+from bridge.door.small_bodies import small_body
+from bridge.notify.settings import NotifySettings
+from bridge.observing.request_keys import PERSON
+
+if TYPE_CHECKING:
+    from bridge.door.login import Doorkeeper
+    from bridge.notify.settings import NotifySettingsStore
+
+
+class SettingsRoutes:
+    """Both answer with the choice as it then is: `{"words": false}`."""
+
+    def __init__(self, doorkeeper: Doorkeeper, settings: NotifySettingsStore) -> None:
+        self._doorkeeper = doorkeeper
+        self._settings = settings
+
+    def table(self) -> list[web.RouteDef]:
+        """The routes; they come before the catch-all for the page's files."""
+        return [
+            web.get("/notify/settings", self._show, allow_head=False),
+            web.put("/notify/settings", self._change),
+        ]
+
+    async def _show(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._doorkeeper.caller(request)
+        if caller is None:
+            return self._doorkeeper.logged_out(request)
+        request[PERSON] = caller.person
+        return _json(await self._settings.of(caller.person))
+
+    async def _change(self, request: web.Request) -> web.StreamResponse:
+        if self._doorkeeper.is_forged(request):
+            return login.foreign_origin(request)
+        caller = await self._doorkeeper.caller(request)
+        if caller is None:
+            return self._doorkeeper.logged_out(request)
+        request[PERSON] = caller.person
+        chosen = await small_body(request, NotifySettings, '{"words": true}')
+        if isinstance(chosen, web.Response):
+            return chosen
+        await self._settings.change(caller.person, chosen)
+        return _json(chosen)
+
+
+def _json(settings: NotifySettings) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(settings), content_type="application/json", headers={"Cache-Control": "no-store"}
+    )

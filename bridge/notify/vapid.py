@@ -1,0 +1,69 @@
+"""The key by which push services know this bridge (VAPID, RFC 8292). Owns the table `push_key`.
+
+Made once and kept: browsers bind their subscriptions to it, and none made for another key can be used.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_der_private_key,
+)
+from py_vapid import Vapid02  # type: ignore[import-untyped]
+from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from bridge.database import Database
+
+#: Push services take a day at most.
+_TOKEN_SECONDS = 12 * 3600
+#: Whom a push service may write to. Without an address of its own, a bridge has nobody to name; the library wants one.
+_NOBODY = "mailto:bridge@sprite.invalid"
+
+
+class VapidKey:
+    """Signs for push services. `public` is what browsers subscribe with: an uncompressed point, base64url."""
+
+    def __init__(self, private: ec.EllipticCurvePrivateKey, public_url: str | None) -> None:
+        self._vapid = Vapid02(private)
+        parts = urlsplit(public_url or "")
+        is_nameable = parts.scheme == "https" and parts.port is None and "." in (parts.hostname or "")
+        self._contact = f"https://{parts.hostname}" if is_nameable else _NOBODY
+        point = private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        self.public: str = b64urlencode(point)
+
+    def headers(self, endpoint: str) -> dict[str, str]:
+        """The Authorization of a message to this endpoint, good for its origin and half a day."""
+        parts = urlsplit(endpoint)
+        claims = {
+            "aud": f"{parts.scheme}://{parts.netloc}",
+            "exp": int(time.time()) + _TOKEN_SECONDS,
+            "sub": self._contact,
+        }
+        return dict(self._vapid.sign(claims))
+
+
+async def kept_key(database: Database, public_url: str | None) -> VapidKey:
+    """The bridge's key, made at the first start. sqlite3.Error where the disk refuses."""
+
+    def take(tx: sqlite3.Connection) -> bytes:
+        row = tx.execute("SELECT private_der FROM push_key").fetchone()
+        if row is not None:
+            return bytes(row["private_der"])
+        made = ec.generate_private_key(ec.SECP256R1())
+        der = made.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        tx.execute("INSERT INTO push_key (private_der) VALUES (?)", (der,))
+        return der
+
+    private = load_der_private_key(await database.write(take), password=None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)  # noqa: S101 - written by nobody else
+    return VapidKey(private, public_url)

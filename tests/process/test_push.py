@@ -1,0 +1,344 @@
+"""Web Push from the bridge's side: real encryption and signatures, to a push service on loopback that checks them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bridge.database import Database, open_database
+from bridge.door.people import People, Session
+from bridge.notify.notice import Notice
+from bridge.notify.push import MAX_PAYLOAD_BYTES, SHORT_TITLE, Push
+from bridge.notify.settings import NotifySettings, NotifySettingsStore
+from bridge.notify.subscriptions import MAX_PER_PERSON, Subscription, SubscriptionError, Subscriptions
+from bridge.notify.vapid import kept_key
+from tests.push_service import PushService, answering, cutting
+
+QUESTION = Notice(
+    "r1", "permission", "ada", "ada", "May Sprite run a command?", "make deploy", 1_790_000_000.0, request_id="r1"
+)
+ENDED = Notice("m1", "ended", "ada", "ada", "The tests are green", "All 900 of them.", 1_790_000_000.0)
+
+
+@dataclass
+class Phone:
+    """Everything between a notice and a browser of Ada's."""
+
+    database: Database
+    people: People
+    session: Session
+    subscriptions: Subscriptions
+    push: Push
+    service: PushService
+
+    async def subscribe(self, *names: str) -> None:
+        for name in names:
+            browser = self.service.browser(name)
+            await self.subscriptions.add("ada", self.session.id, browser.subscription)
+
+    async def wants_words(self) -> None:
+        await NotifySettingsStore(self.database).change("ada", NotifySettings(words=True))
+
+
+async def logged_in(people: People) -> Session:
+    session = await people.redeem(await people.link("ada"))
+    assert isinstance(session, Session)
+    return session
+
+
+@asynccontextmanager
+async def phone(
+    folder: Path, *, public_url: str | None = None, allow_inside: bool = True, try_seconds: float = 10.0
+) -> AsyncIterator[Phone]:
+    async with open_database(folder / "bridge.db") as database, PushService() as service:
+        people = People(database)
+        await people.add("ada")
+        session = await logged_in(people)
+        key = await kept_key(database, public_url)
+        service.public_key = key.public
+        subscriptions = Subscriptions(database, allow_inside=allow_inside)
+        async with Push(
+            key,
+            subscriptions,
+            NotifySettingsStore(database).wants_words,
+            allow_inside=allow_inside,
+            try_seconds=try_seconds,
+            first_wait_seconds=0.01,
+        ) as push:
+            yield Phone(database, people, session, subscriptions, push, service)
+
+
+# --- what arrives ---
+
+
+async def test_a_question_arrives_encrypted_signed_urgent_and_only_for_as_long_as_it_is_open(tmp_path: Path) -> None:
+    async with phone(tmp_path, public_url="https://sprite.example.org") as ada:
+        await ada.subscribe("phone")
+        await ada.wants_words()
+        await ada.push.deliver(QUESTION)
+        (got,) = await ada.service.pushed()
+    assert got.message == {
+        "key": "r1",
+        "kind": "permission",
+        "title": "May Sprite run a command?",
+        "body": "make deploy",
+        "at": 1_790_000_000.0,
+        "url": "/#question=r1",
+        "request_id": "r1",
+    }
+    assert got.claims["sub"] == "https://sprite.example.org"
+    assert (got.headers["TTL"], got.headers["Urgency"]) == ("600", "high")
+    assert 1 <= len(got.headers["Topic"]) <= 32
+
+
+async def test_without_words_there_is_only_that_there_is_something_and_nothing_to_allow_unseen(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        for notice in (QUESTION, ENDED):
+            await ada.push.deliver(notice)
+        asked, ended = await ada.service.pushed(2)
+    for got in (asked, ended):
+        assert (got.message["title"], got.message["body"]) == (SHORT_TITLE, "")
+        assert "request_id" not in got.message
+        assert not {"make deploy", "green", "900"} & set(str(got.message).split())
+    assert (asked.message["url"], ended.message["url"]) == ("/#question=r1", "/#mission=m1")
+    assert (ended.headers["TTL"], ended.headers["Urgency"]) == ("86400", "normal")
+
+
+async def test_a_repeat_has_the_topic_of_the_first_and_another_notice_has_its_own(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        for notice in (ENDED, ENDED, QUESTION):
+            await ada.push.deliver(notice)
+        first, again, other = await ada.service.pushed(3)
+    assert first.headers["Topic"] == again.headers["Topic"] != other.headers["Topic"]
+
+
+@pytest.mark.parametrize("character", ["a", "\u00e4", "\U0001f600", '"', "\x07"])
+async def test_a_long_text_is_cut_to_what_push_services_take(tmp_path: Path, character: str) -> None:
+    notice = Notice("m1", "ended", "ada", "ada", character * 5000, character * 100_000, 1.0)
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        await ada.wants_words()
+        await ada.push.deliver(notice)
+        (got,) = await ada.service.pushed()
+    assert got.size <= 4096
+    assert len(str(got.message["body"]).encode()) <= MAX_PAYLOAD_BYTES
+    assert got.message["body"].startswith(character * 300)
+    assert got.message["body"].endswith("\u2026")
+    assert len(got.message["title"]) == 120
+
+
+async def test_every_browser_of_the_person_hears_it_and_nobody_elses(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.people.add("bob")
+        bob = await ada.people.redeem(await ada.people.link("bob"))
+        assert isinstance(bob, Session)
+        await ada.subscriptions.add("bob", bob.id, ada.service.browser("bob").subscription)
+        await ada.subscribe("phone", "laptop")
+        await ada.push.deliver(ENDED)
+        await ada.service.pushed(2)
+        assert ada.service.tries == 2
+
+
+async def test_the_key_is_made_once_and_stays(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "bridge.db") as database:
+        first = (await kept_key(database, None)).public
+    async with open_database(tmp_path / "bridge.db") as database:
+        assert (await kept_key(database, None)).public == first
+
+
+# --- push services that do not take it ---
+
+
+@pytest.mark.parametrize("status", [404, 410])
+async def test_a_subscription_that_is_gone_is_dropped_at_once_and_the_others_still_hear_it(
+    tmp_path: Path, status: int
+) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("gone")
+        ada.service.answers = [answering(status)]
+        await ada.push.deliver(ENDED)
+        assert await ada.subscriptions.of("ada") == []
+        assert ada.service.tries == 1
+        await ada.subscribe("phone")
+        await ada.push.deliver(ENDED)
+        await ada.service.pushed()
+
+
+async def test_a_subscription_that_was_renewed_while_its_service_said_gone_stays(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        old = ada.service.browser("phone").subscription
+        await ada.subscriptions.add("ada", ada.session.id, old)
+        new = Subscription(old.endpoint, type(old.keys)(old.keys.p256dh, "AAAAAAAAAAAAAAAAAAAAAA"))
+        await ada.subscriptions.add("ada", ada.session.id, new)
+        await ada.subscriptions.drop(old)
+        assert await ada.subscriptions.of("ada") == [new]
+
+
+async def test_a_service_that_is_busy_or_broken_is_tried_again(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        ada.service.answers = [answering(500), answering(429, Retry_After="0"), cutting]
+        await ada.push.deliver(ENDED)
+        assert len(await ada.service.pushed()) == 1
+        assert ada.service.tries == 4
+
+
+async def test_a_service_that_stays_broken_is_given_up_and_the_browser_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        ada.service.answers = [answering(503)] * 100
+        with caplog.at_level(logging.INFO):
+            await ada.push.deliver(ENDED)
+        assert ada.service.tries == 4
+        assert len(await ada.subscriptions.of("ada")) == 1
+    assert "refused with 503" in caplog.text
+    assert "/to/phone" not in caplog.text
+
+
+async def test_a_service_that_hangs_keeps_no_other_browser_from_hearing_it(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone", "laptop")
+        ada.service.hanging.add("phone")
+        delivering = asyncio.create_task(ada.push.deliver(ENDED))
+        await ada.service.pushed()
+        assert not delivering.done()
+        delivering.cancel()
+        await asyncio.gather(delivering, return_exceptions=True)
+
+
+async def test_a_service_that_hangs_is_given_up_after_a_few_tries(tmp_path: Path) -> None:
+    async with phone(tmp_path, try_seconds=0.1) as ada:
+        await ada.subscribe("phone")
+        ada.service.hanging.add("phone")
+        await ada.push.deliver(ENDED)
+        assert len(await ada.subscriptions.of("ada")) == 1
+
+
+async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada, PushService() as other:
+        await ada.subscribe("phone")
+        ada.service.answers = [answering(307, Location=f"{other.origin}/to/phone")]
+        await ada.push.deliver(ENDED)
+        assert (ada.service.tries, other.tries) == (1, 0)
+
+
+async def test_a_signature_for_another_bridge_is_refused_and_nothing_is_tried_again(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        ada.service.public_key = "another"
+        await ada.push.deliver(ENDED)
+        assert (ada.service.tries, ada.service.taken) == (1, [])
+
+
+# --- where a browser may lead the bridge ---
+
+
+async def test_the_bridges_own_network_is_not_spoken_to_whatever_name_leads_there(tmp_path: Path) -> None:
+    async with phone(tmp_path, allow_inside=False) as ada:
+        port = ada.service.origin.rsplit(":", 1)[1]
+        keys = ada.service.browser("phone").subscription.keys
+        for host in ("localhost", "127.0.0.1", "0x7f.1", "0.0.0.0"):  # noqa: S104 - a way to loopback
+            inside = Subscription(f"https://{host}:{port}/to/phone", keys)
+            await ada.subscriptions.add("ada", ada.session.id, inside)
+        await ada.push.deliver(ENDED)
+        assert ada.service.tries == 0
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://push.example.org/x",
+        "http://127.0.0.1/x",
+        "ftp://push.example.org/x",
+        "https:///x",
+        "https://ada:secret@push.example.org/x",
+        "https://[::1]/x",
+        "https://[fe80::1%25eth0]/x",
+        "https://push.example.org:0/x",
+        "https://push.example.org:99999/x",
+        "https://push.example.org/x y",
+        "https://push.example.org/x\r\nX: y",
+        "https://push.example.org/#x",
+        "https://push.example.org/" + "x" * 3000,
+        "//push.example.org",
+        "",
+    ],
+)
+async def test_what_is_no_address_of_a_push_service_is_refused_in_words(tmp_path: Path, endpoint: str) -> None:
+    async with phone(tmp_path, allow_inside=False) as ada:
+        keys = ada.service.browser("phone").subscription.keys
+        with pytest.raises(SubscriptionError, match="push service"):
+            await ada.subscriptions.add("ada", ada.session.id, Subscription(endpoint, keys))
+        assert await ada.subscriptions.of("ada") == []
+
+
+@pytest.mark.parametrize(
+    ("p256dh", "auth"),
+    [("", ""), ("AAAA", "AAAA"), ("A" * 87, "A" * 21), ("\u00e4" * 87, "x"), ("!" * 87, "!" * 22), ("A" * 10**6, "")],
+)
+async def test_keys_that_no_browser_makes_are_refused(tmp_path: Path, p256dh: str, auth: str) -> None:
+    async with phone(tmp_path) as ada:
+        made = ada.service.browser("phone").subscription
+        keys = type(made.keys)
+        for wrong in (keys(p256dh, made.keys.auth), keys(made.keys.p256dh, auth)):
+            with pytest.raises(SubscriptionError, match="keys"):
+                await ada.subscriptions.add("ada", ada.session.id, Subscription(made.endpoint, wrong))
+
+
+# --- whose they are, and how long ---
+
+
+async def test_a_person_has_so_many_browsers_and_a_new_one_takes_the_place_of_the_oldest(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        names = [f"browser-{number}" for number in range(MAX_PER_PERSON + 2)]
+        await ada.subscribe(*names)
+        kept = [each.endpoint.rsplit("/", 1)[1] for each in await ada.subscriptions.of("ada")]
+        assert sorted(kept) == sorted(names[2:])
+
+
+async def test_a_browser_that_logs_out_or_whose_person_is_revoked_hears_nothing_more(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        other = await logged_in(ada.people)
+        await ada.subscriptions.add("ada", other.id, ada.service.browser("laptop").subscription)
+        await ada.people.end_session(ada.session.id)
+        assert [each.endpoint[-6:] for each in await ada.subscriptions.of("ada")] == ["laptop"]
+        await ada.people.revoke("ada")
+        assert await ada.subscriptions.of("ada") == []
+        await ada.push.deliver(ENDED)
+        assert ada.service.tries == 0
+        # A page that was still open subscribes too late.
+        with pytest.raises(SubscriptionError, match="logged out"):
+            await ada.subscriptions.add("ada", other.id, ada.service.browser("late").subscription)
+
+
+async def test_a_browser_whose_login_has_run_out_hears_nothing_more(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        await ada.database.write(lambda tx: tx.execute("UPDATE sessions SET expires_at = ?", (time.time() - 1,)))
+        await ada.push.deliver(ENDED)
+        assert ada.service.tries == 0
+
+
+async def test_a_browser_that_somebody_else_logged_in_to_belongs_to_them(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.people.add("bob")
+        bob = await ada.people.redeem(await ada.people.link("bob"))
+        assert isinstance(bob, Session)
+        await ada.subscribe("shared")
+        (shared,) = await ada.subscriptions.of("ada")
+        await ada.subscriptions.add("bob", bob.id, shared)
+        assert await ada.subscriptions.of("ada") == []
+        await ada.subscriptions.remove("ada", shared.endpoint)
+        assert await ada.subscriptions.of("bob") == [shared]

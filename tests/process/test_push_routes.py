@@ -1,0 +1,150 @@
+"""What a browser asks of a real bridge about notifications: the key, subscribing, a test, and answering a question."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bridge.notify.subscriptions import Subscription
+from sprite.protocol.messages import Ack, Error, Permission
+from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.chat_stand_in import StandIn, state_sync
+from tests.push_service import PushService
+from tests.relay_stage import Street, stage
+
+
+@dataclass
+class Door:
+    """A bridge, and a browser that is logged in to it."""
+
+    bridge: BridgeProcess
+    cookie: str
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, cookie: str | None = None, origin: str | None = None
+    ) -> tuple[int, str]:
+        headers = {"Cookie": self.cookie if cookie is None else cookie}
+        if origin != "":
+            headers["Origin"] = origin or self.bridge.url
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        async with (
+            self.bridge.http() as session,
+            session.request(method, path, data=data, headers=headers, allow_redirects=False) as got,
+        ):
+            return got.status, await got.text()
+
+
+@asynccontextmanager
+async def door(folder: Path, *flags: str) -> AsyncIterator[tuple[Door, PushService]]:
+    async with running_bridge(folder / "data", *flags, BRIDGE_PUSH_INSIDE="1") as bridge, PushService() as service:
+        found = Door(bridge, await bridge.login())
+        status, key = await found.ask("GET", "/push/key")
+        assert status == 200
+        service.public_key = json.loads(key)["key"]
+        yield found, service
+
+
+ACTS: list[tuple[str, str, Any]] = [
+    ("POST", "/push/subscriptions", {"endpoint": "https://push.example.org/x", "keys": {"p256dh": "", "auth": ""}}),
+    ("DELETE", "/push/subscriptions", {"endpoint": "https://push.example.org/x"}),
+    ("POST", "/push/test", {"endpoint": "https://push.example.org/x"}),
+    ("POST", "/push/permission", {"request_id": "r1", "decision": "allow"}),
+]
+
+
+async def test_a_browser_subscribes_is_tested_and_leaves_and_nobody_else_may(tmp_path: Path) -> None:
+    async with door(tmp_path) as (page, service):
+        made = service.browser("phone").subscription
+        endpoint = {"endpoint": made.endpoint}
+        as_browsers_write_it = {**msgspec.to_builtins(made), "expirationTime": None}
+        assert (await page.ask("POST", "/push/subscriptions", as_browsers_write_it))[0] == 201
+        assert (await page.ask("POST", "/push/test", endpoint))[0] == 202
+        (got,) = await service.pushed()
+        assert (got.message["kind"], got.message["url"]) == ("test", "/")
+
+        for method, path, body in ACTS:
+            assert (await page.ask(method, path, body, cookie=""))[0] == 401, path
+            assert (await page.ask(method, path, body, origin="https://evil.example"))[0] == 403, path
+            assert (await page.ask(method, path, body, origin=""))[0] == 403, path
+            for wrong in (b"", b"[]", b"null", b"{", b"\xff", b'{"endpoint": 1}', b'{"request_id": ""}'):
+                assert (await page.ask(method, path, wrong))[0] == 400, (path, wrong)
+            assert (await page.ask(method, path, b" " * 100_000))[0] == 413, path
+        assert (await page.ask("GET", "/push/key", cookie=""))[0] == 401
+        status, words = await page.ask("POST", "/push/subscriptions", ACTS[0][2])
+        assert (status, "keys" in words) == (400, True)
+
+        # One that its service has dropped is not known any more; nor is one that was given back.
+        assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
+        assert (await page.ask("DELETE", "/push/subscriptions", endpoint))[0] == 204
+        assert (await page.ask("POST", "/push/test", endpoint))[0] == 404
+        assert len(service.taken) == 1
+
+        # A logout ends it, too.
+        assert (await page.ask("POST", "/push/subscriptions", as_browsers_write_it))[0] == 201
+        assert (await page.ask("POST", "/logout"))[0] == 303
+        again = await _logged_in_again(page)
+        assert (await page.ask("POST", "/push/test", endpoint, cookie=again))[0] == 404
+
+
+async def _logged_in_again(page: Door) -> str:
+    _, said, _ = await page.bridge.run("users", "link", "local")
+    return await page.bridge.login(next(word for word in said.split() if "/login?token=" in word))
+
+
+async def test_a_question_is_answered_from_a_notification_once_and_later_answers_are_told_so(tmp_path: Path) -> None:
+    async with door(tmp_path, "--permissions", "ask") as (phone, _), phone.bridge.page(phone.cookie) as page:
+        await page.type("state_sync")
+        mission = await page.send("mission", {"text": "run `touch allowed`"})
+        question = await page.type("permission_request")
+        word = {"request_id": question["request_id"], "decision": "allow"}
+        answers = await asyncio.gather(*(phone.ask("POST", "/push/permission", word) for _ in range(2)))
+        assert sorted(status for status, _ in answers) == [204, 409]
+        assert any("not open any more" in words for _, words in answers)
+        assert (await page.type("permission_resolved"))["decision"] == "allow"
+        assert (await page.end_of(mission))["event"] == "complete"
+        assert (phone.bridge.workspace / "allowed").exists()
+        always = {**word, "decision": "always"}
+        assert (await phone.ask("POST", "/push/permission", always))[0] == 400
+
+
+async def test_an_answer_without_a_page_is_sent_again_after_a_cut_and_given_back_when_nobody_waits() -> None:
+    async with StandIn() as sprite, stage(Street(sprite.port)) as shown:
+        asked = asyncio.create_task(shown.relay.ask("local", Permission("r1", "allow")))
+        link = await sprite.visitor()
+        await link.welcome(last_seq=1, sync=state_sync())
+        first = await link.receive("permission")
+        link.cut()
+        link = await sprite.visitor()
+        await link.welcome(last_seq=1, sync=state_sync())
+        again = await link.receive("permission")
+        assert first["id"] == again["id"]
+        assert again["payload"] == {"request_id": "r1", "decision": "allow"}
+        await link.send(Ack("done"), reply_to=again["id"])
+        assert await asked == Ack("done")
+
+        closed = asyncio.create_task(shown.relay.ask("local", Permission("r1", "deny")))
+        late = await link.receive("permission")
+        await link.send(Error("not_found", "This question is not open any more."), reply_to=late["id"])
+        assert await closed == Error("not_found", "This question is not open any more.")
+
+        given_up = asyncio.create_task(shown.relay.ask("local", Permission("r2", "deny")))
+        dropped = await link.receive("permission")
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        # Its answer is nobody's, and harms nobody.
+        await link.send(Ack("done"), reply_to=dropped["id"])
+        last = asyncio.create_task(shown.relay.ask("local", Permission("r3", "deny")))
+        await link.send(Ack("done"), reply_to=(await link.receive("permission"))["id"])
+        assert await last == Ack("done")
+
+
+def test_a_subscription_is_read_as_browsers_write_it() -> None:
+    text = b'{"endpoint":"https://p.example/x","expirationTime":null,"keys":{"p256dh":"A","auth":"B"}}'
+    assert msgspec.json.decode(text, type=Subscription).keys.auth == "B"

@@ -1,0 +1,152 @@
+"""A push service on loopback and a browser's side of it: takes messages as RFC 8030 says, and decrypts them.
+
+A message whose signature, claims or headers are not as a push service wants them is refused with 403, as real ones do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import http_ece  # type: ignore[import-untyped]
+from aiohttp import web
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, utils
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from bridge.notify.subscriptions import Keys, Subscription
+from tests.harness import PATIENCE
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_DAY = 24 * 3600
+
+
+def unpadded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def padded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+class Browser:
+    """What a browser keeps of a subscription: the private key, and the secret."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._private = ec.generate_private_key(ec.SECP256R1())
+        self._secret = b"sixteen bytes ok"
+        point = self._private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        self.subscription = Subscription(endpoint, Keys(unpadded(point), unpadded(self._secret)))
+
+    def read(self, body: bytes) -> dict[str, Any]:
+        """Decrypts a message (RFC 8291)."""
+        clear = http_ece.decrypt(body, private_key=self._private, auth_secret=self._secret, version="aes128gcm")
+        message: dict[str, Any] = json.loads(clear)
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """One message that was taken: its headers, what its signature claims, its size, and what the browser reads."""
+
+    headers: dict[str, str]
+    claims: dict[str, Any]
+    size: int
+    message: dict[str, Any]
+
+
+class PushService:
+    """`async with PushService(public_key) as service:`; answers with 201 but for what `answers` has first."""
+
+    def __init__(self, public_key: str = "") -> None:
+        self.public_key = public_key
+        self.answers: list[Answer] = []
+        #: Browsers to which no message is ever answered.
+        self.hanging: set[str] = set()
+        self.taken: list[Pushed] = []
+        self.tries = 0
+        self._browsers: dict[str, Browser] = {}
+        self._changed = asyncio.Condition()
+
+    async def __aenter__(self) -> Self:
+        application = web.Application()
+        application.router.add_post("/to/{name}", self._take)
+        self._runner = web.AppRunner(application, shutdown_timeout=0.1, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.origin = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.cleanup()
+
+    def browser(self, name: str = "phone") -> Browser:
+        """A browser that subscribes."""
+        self._browsers[name] = Browser(f"{self.origin}/to/{name}")
+        return self._browsers[name]
+
+    async def pushed(self, count: int = 1) -> list[Pushed]:
+        """Waits until so many messages were taken."""
+        async with asyncio.timeout(PATIENCE), self._changed:
+            await self._changed.wait_for(lambda: len(self.taken) >= count)
+        return self.taken
+
+    async def _take(self, request: web.Request) -> web.StreamResponse:
+        self.tries += 1
+        if request.match_info["name"] in self.hanging:
+            await asyncio.Event().wait()
+        if self.answers:
+            return await self.answers.pop(0)(request)
+        body = await request.read()
+        claims = self._claims(request.headers["Authorization"])
+        if claims is None or request.headers["Content-Encoding"] != "aes128gcm" or not request.headers["TTL"].isdigit():
+            return web.Response(status=403)
+        message = self._browsers[request.match_info["name"]].read(body)
+        async with self._changed:
+            self.taken.append(Pushed(dict(request.headers), claims, len(body), message))
+            self._changed.notify_all()
+        return web.Response(status=201)
+
+    def _claims(self, authorization: str) -> dict[str, Any] | None:
+        """What the bridge's key has signed (RFC 8292); None where it is another key's, or not for us, or too long."""
+        scheme, _, rest = authorization.partition(" ")
+        parts = dict(part.strip().split("=", 1) for part in rest.split(","))
+        signed, _, signature = parts["t"].rpartition(".")
+        raw = padded(signature)
+        der = utils.encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
+        key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), padded(parts["k"]))
+        try:
+            key.verify(der, signed.encode(), ec.ECDSA(hashes.SHA256()))
+        except InvalidSignature:
+            return None
+        claims: dict[str, Any] = json.loads(padded(signed.split(".")[1]))
+        is_ours = scheme == "vapid" and parts["k"] == self.public_key and claims["aud"] == self.origin
+        return claims if is_ours and time.time() < claims["exp"] <= time.time() + _DAY else None
+
+
+def answering(status: int, **headers: str) -> Answer:
+    """An answer with this status."""
+
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(status=status, headers={name.replace("_", "-"): text for name, text in headers.items()})
+
+    return answer
+
+
+async def cutting(request: web.Request) -> web.Response:
+    """Breaks the connection off."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
