@@ -41,7 +41,6 @@ _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
 _MAX_IN_HASTE = 32
 #: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
 _MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
-_FULL = "Too much waits for the sprite already; send this again when it is there."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,7 @@ class PendingRequests:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._requests: dict[str, _Request] = {}
-        self._resends: ResendBuffer[Subscriber | None] = ResendBuffer()
-        #: Those of nobody who is here: their answers go to who asked for them.
-        self._answers: dict[str, asyncio.Future[Ack | Error]] = {}
+        self._resends: ResendBuffer[Subscriber] = ResendBuffer()
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
         self._tasks = TaskSet()
 
@@ -100,35 +97,13 @@ class PendingRequests:
         else:
             member.say(self._unavailable(), reply_to=message.id or None)
 
-    async def ask(self, permission: Permission) -> Ack | Error:
-        """A person's word that comes by no page: kept and resent like a page's; returns the sprite's answer.
-
-        Who stops waiting takes it back.
-        """
-        wire_id = str(uuid.uuid4())
-        frame = encode(permission, message_id=wire_id)
-        if not self._resends.add(wire_id, PendingMessage(frame, None, wire_id)):
-            return Error("queue_full", _FULL)
-        answer: asyncio.Future[Ack | Error] = asyncio.get_running_loop().create_future()
-        self._answers[wire_id] = answer
-        try:
-            with suppress(LinkDownError):
-                await self._link.send(frame)
-            return await answer
-        finally:
-            del self._answers[wire_id]
-            self._resends.answered(wire_id)
-
     def answer(self, message: ServerMessage, wire_id: str, members: set[Subscriber]) -> None:
         """Sends an answer to the member that asked; drops it if that member is gone, or there is none."""
         request = self._requests.pop(wire_id, None)
         if request is not None:
             request.sender.request_ended()
         elif isinstance(message.payload, Ack | Error) and (sent := self._resends.answered(wire_id)) is not None:
-            if sent.sender is not None:
-                request = _Request(sent.sender, sent.message_id)
-            elif (asked := self._answers.get(wire_id)) is not None and not asked.done():
-                asked.set_result(message.payload)
+            request = _Request(sent.sender, sent.message_id)
         if request is not None and request.sender in members and not isinstance(message.payload, AuthOk):
             frame = encode(message.payload, reply_to=request.message_id or None, timestamp=message.timestamp)
             request.sender.put(frame[:-1])
@@ -157,7 +132,8 @@ class PendingRequests:
             return
         frame = encode(message.payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
-            member.say(Error("queue_full", _FULL), reply_to=message.id or None)
+            text = "Too much waits for the sprite already; send this again when it is there."
+            member.say(Error("queue_full", text), reply_to=message.id or None)
             return
         with suppress(LinkDownError):
             await self._link.send(frame)

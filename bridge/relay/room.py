@@ -35,7 +35,6 @@ from sprite.protocol.frames import (
     encode,
 )
 from sprite.protocol.messages import (
-    Ack,
     ActionUpdate,
     AuthOk,
     CanvasUpdate,
@@ -45,7 +44,6 @@ from sprite.protocol.messages import (
     LinkState,
     MemoryUpdate,
     Mission,
-    Permission,
     PermissionRequest,
     PermissionResolved,
     Ping,
@@ -193,11 +191,6 @@ class Room:
         if isinstance(message.payload, Mission):
             self._mission_log.received(message.id)
         await self._requests.take(member, message)
-
-    async def ask(self, permission: Permission) -> Ack | Error:
-        """Hands on a person's word that comes by no page; returns the sprite's answer, whenever it comes."""
-        self._act()
-        return await self._requests.ask(permission)
 
     def _act(self) -> None:
         self._active_at = time.monotonic()
