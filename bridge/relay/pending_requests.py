@@ -1,6 +1,7 @@
 """Messages to one sprite that await an answer, and to whom each answer goes.
 
-Missions and permissions are kept and resent until they are answered, whatever breaks meanwhile. Any other request is
+Missions, permissions and what the bridge itself asks are kept and resent until they are answered, whatever breaks
+meanwhile. Any other request is
 answered or refused: it is open from when it is sent until its answer comes or the link breaks. Ids on the wire are the
 bridge's own, so that two pages may use the same one; a mission's stays, since the sprite knows a mission by it.
 """
@@ -33,6 +34,7 @@ from sprite.protocol.messages import (
 
 if TYPE_CHECKING:
     from bridge.relay.subscriber import Subscriber
+    from sprite.protocol.messages import ClientPayload, ServerPayload
 
 _LONGEST_ID = 200
 #: The sprite works on 32 messages of one connection at once: some stay free for an interrupt and a person's word.
@@ -55,13 +57,15 @@ class PendingRequests:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._requests: dict[str, _Request] = {}
-        self._resends: ResendBuffer[Subscriber] = ResendBuffer()
+        self._resends: ResendBuffer[Subscriber | None] = ResendBuffer()
+        #: Of the bridge's own messages, by their ids on the wire.
+        self._own: dict[str, asyncio.Future[ServerPayload]] = {}
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
         self._tasks = TaskSet()
 
     @property
     def has_undelivered(self) -> bool:
-        """Whether a mission or a permission has not been answered yet."""
+        """Whether a mission, a permission or a message of the bridge's own has not been answered yet."""
         return len(self._resends) > 0
 
     @property
@@ -74,8 +78,11 @@ class PendingRequests:
         return self._resends.frames()
 
     async def close(self) -> None:
-        """Ends what still runs."""
+        """Ends what still runs; who waits for an answer gets a LinkDownError."""
         await self._tasks.close()
+        for answer in self._own.values():
+            if not answer.done():
+                answer.set_exception(LinkDownError())
 
     def leave(self, member: Subscriber) -> None:
         """Drops a member's requests that wait for the link; its missions are still delivered."""
@@ -97,13 +104,36 @@ class PendingRequests:
         else:
             member.say(self._unavailable(), reply_to=message.id or None)
 
+    async def ask(self, payload: ClientPayload) -> ServerPayload:
+        """Sends a message of the bridge's own, again after each cut, until its answer comes, which is returned.
+
+        LinkDownError where too much waits for the sprite already, or nobody will hear an answer any more.
+        """
+        wire_id = str(uuid.uuid4())
+        frame = encode(payload, message_id=wire_id)
+        if not self._resends.add(wire_id, PendingMessage(frame, None, wire_id)):
+            raise LinkDownError
+        answer: asyncio.Future[ServerPayload] = asyncio.get_running_loop().create_future()
+        self._own[wire_id] = answer
+        try:
+            with suppress(LinkDownError):
+                await self._link.send(frame)
+            return await answer
+        finally:
+            del self._own[wire_id]
+            self._resends.answered(wire_id)
+
     def answer(self, message: ServerMessage, wire_id: str, members: set[Subscriber]) -> None:
         """Sends an answer to the member that asked; drops it if that member is gone, or there is none."""
+        if (own := self._own.get(wire_id)) is not None:
+            if not own.done():
+                own.set_result(message.payload)
+            return
         request = self._requests.pop(wire_id, None)
         if request is not None:
             request.sender.request_ended()
         elif isinstance(message.payload, Ack | Error) and (sent := self._resends.answered(wire_id)) is not None:
-            request = _Request(sent.sender, sent.message_id)
+            request = None if sent.sender is None else _Request(sent.sender, sent.message_id)
         if request is not None and request.sender in members and not isinstance(message.payload, AuthOk):
             frame = encode(message.payload, reply_to=request.message_id or None, timestamp=message.timestamp)
             request.sender.put(frame[:-1])

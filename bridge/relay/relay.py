@@ -1,7 +1,8 @@
 """Pages and terminals on one side, sprites on the other: who is served in which room, and when a room is closed.
 
-A room is one sprite with everybody who looks at it. It stays open for a while after the last of them has gone, and
-until what they wrote is delivered; then the connection is closed, so that the sprite's machine may sleep.
+A room is one sprite with everybody who looks at it. It stays open for a while after the last of them has gone, until
+what they wrote is delivered, and while the sprite is at work; then the connection is closed, so that the sprite's
+machine may sleep.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from bridge.hosts.host import Host
+    from bridge.relay.observer import Observer
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +54,15 @@ class Relay:
     """`async with Relay(host) as relay:`; `serve` for each WebSocket."""
 
     def __init__(
-        self, host: Host, *, linger_seconds: float = _LINGER_SECONDS, idle_seconds: float = IDLE_SECONDS
+        self,
+        host: Host,
+        observers: Sequence[Observer] = (),
+        *,
+        linger_seconds: float = _LINGER_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._host = host
+        self._observers = observers
         self._idle_seconds = idle_seconds
         self._linger_seconds = linger_seconds
         self._rooms: dict[str, Room] = {}
@@ -76,6 +86,13 @@ class Relay:
         """Every sprite that anybody was connected to since the start, by name."""
         now = {name: _seen(name, room, self._past.get(name)) for name, room in self._rooms.items()}
         return [seen for _, seen in sorted((self._past | now).items())]
+
+    @contextmanager
+    def held(self, sprite: str) -> Iterator[Room]:
+        """The sprite's room, opened if need be and kept while the block runs: for what the bridge itself asks."""
+        room = self._room(sprite)
+        with room.held():
+            yield room
 
     async def serve(self, websocket: web.WebSocketResponse, sprite: str) -> None:
         """Serves one WebSocket, prepared by the caller, until it is closed: by the client, or with the relay."""
@@ -128,7 +145,9 @@ class Relay:
         """The sprite's room, opened for its first visitor."""
         room = self._rooms.get(sprite)
         if room is None:
-            room = self._rooms[sprite] = Room(self._host, sprite, idle_seconds=self._idle_seconds)
+            room = self._rooms[sprite] = Room(self._host, sprite, self._observers, idle_seconds=self._idle_seconds)
+            for observer in self._observers:
+                observer.opened(sprite)
             self._keepers.start(self._keep(room, sprite), f"room {sprite}")
         return room
 
@@ -145,6 +164,8 @@ class Relay:
                 # New visitors get a new room while this one closes.
                 self._past[sprite] = _seen(sprite, room, self._past.get(sprite))
                 del self._rooms[sprite]
+                for observer in self._observers:
+                    observer.closed(sprite, at_rest=room.is_at_rest)
 
 
 def _seen(sprite: str, room: Room, past: Seen | None) -> Seen:

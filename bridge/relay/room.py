@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -57,7 +58,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from bridge.hosts.host import Host
+    from bridge.relay.observer import Observer
     from bridge.relay.subscriber import Subscriber
+    from sprite.protocol.messages import ClientPayload, ServerPayload
 
 log = logging.getLogger(__name__)
 
@@ -81,13 +84,18 @@ _CATCH_UPS = 4
 _CATCH_UP_AGAIN_SECONDS = 0.5
 #: After this long without activity the sprite may sleep.
 IDLE_SECONDS = 300.0
+#: So long a room stays open for a sprite that says it is at work while nobody is here.
+_LONGEST_WORK_SECONDS = 7200.0
 
 
 class Room:
     """`async with Room(host, sprite) as room:`; `enter`, `resumed`, `take` and `leave` for each member."""
 
-    def __init__(self, host: Host, sprite: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self, host: Host, sprite: str, observers: Sequence[Observer] = (), *, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         self._host = host
+        self._observers = observers
         self._idle_seconds = idle_seconds
         self._sprite = sprite
         self._link = Link(sprite, self._reach, self)
@@ -107,6 +115,9 @@ class Room:
         self._work = WorkUnderWay()
         self._mission_log = MissionLog(sprite)
         self._active_at = time.monotonic()
+        self._holds = 0
+        #: Since when neither a member nor a hold is here.
+        self._alone_since = time.monotonic()
         self._seen_at: float | None = None
         #: Whether the link is gone for good, which nothing but a fault of ours can do.
         self.has_died = False
@@ -134,8 +145,24 @@ class Room:
 
     @property
     def is_needed(self) -> bool:
-        """Whether somebody is here, or something they wrote has still to be delivered."""
-        return bool(self._members) or self._requests.has_undelivered
+        """Whether somebody is here, something has still to be delivered, or the sprite is at work, which is bounded."""
+        is_at_work = self.is_at_work and time.monotonic() - self._alone_since < _LONGEST_WORK_SECONDS
+        return bool(self._members or self._holds) or self._requests.has_undelivered or is_at_work
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the sprite says that it has a turn or work in the background under way."""
+        return self._work.goes_on
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is under way, on either side."""
+        return not self.is_at_work and self._requests.is_empty
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether what is sent now goes out at once."""
+        return self._link.is_ready
 
     @property
     def members(self) -> int:
@@ -157,6 +184,23 @@ class Room:
         """When the sprite was there last, in Unix seconds; None if it never was."""
         return time.time() if self._link.is_ready else self._seen_at
 
+    # --- for the bridge itself ---
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps the room open, and the sprite awake, while the block runs."""
+        self._holds += 1
+        self._act()
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            self._alone_since = time.monotonic()
+
+    async def ask(self, payload: ClientPayload) -> ServerPayload:
+        """Sends a message, again after each cut, until it is answered. LinkDownError where it will not be."""
+        return await self._requests.ask(payload)
+
     async def _reach(self, report: Report) -> Reached:
         """One at a time: however many wait, the sprite is woken once."""
         async with self._reaching:
@@ -166,6 +210,9 @@ class Room:
 
     def enter(self, member: Subscriber) -> None:
         """Somebody is here: they hear how the link is, and the sprite is wanted."""
+        if not self._members:
+            for observer in self._observers:
+                observer.arrived(self._sprite)
         self._members.add(member)
         self._act()
         member.say(_told(self._link.change))
@@ -182,6 +229,10 @@ class Room:
         self._requests.leave(member)
         if (task := self._catching_up.get(member)) is not None:
             task.cancel()
+        if not self._members:
+            self._alone_since = time.monotonic()
+            for observer in self._observers:
+                observer.left(self._sprite)
 
     async def take(self, member: Subscriber, message: VisitorMessage) -> None:
         """Hands one message on to the sprite, at the sprite's pace."""
@@ -202,7 +253,7 @@ class Room:
     def rests(self) -> bool:
         """Whether the room has been idle long enough, with nothing under way and nothing to deliver."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
-        return idle and not self._work.goes_on and self._requests.is_empty
+        return idle and not self._holds and self.is_at_rest
 
     @property
     def awaits_state(self) -> bool:
@@ -233,6 +284,8 @@ class Room:
 
     def heard(self, message: ServerMessage) -> None:
         """Routes an answer to the member that asked, an event to all."""
+        for observer in self._observers:
+            observer.heard(self._sprite, message)
         if message.reply_to is not None:
             self._requests.answer(message, message.reply_to, self._members)
         elif isinstance(message.payload, StateSync):
