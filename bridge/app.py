@@ -245,7 +245,7 @@ async def _notifications(
     subscriptions = Subscriptions(database, allow_inside=settings.push_inside)
     key = await kept_key(database, settings.public_url)
     async with Push(key, subscriptions, choices.wants_words, allow_inside=settings.push_inside) as push:
-        routes = PushRoutes(doorkeeper, key, subscriptions, push, relay.ask)
+        routes = PushRoutes(doorkeeper, key, subscriptions, push, relay)
         yield push, [*SettingsRoutes(doorkeeper, choices).table(), *routes.table()]
 
 

@@ -47,7 +47,6 @@ _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
 _MAX_IN_HASTE = 32
 #: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
 _MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
-_FULL = "Too much waits for the sprite already; send this again when it is there."
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,8 @@ class PendingRequests:
             return
         frame = encode(message.payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
-            member.say(Error("queue_full", _FULL), reply_to=message.id or None)
+            text = "Too much waits for the sprite already; send this again when it is there."
+            member.say(Error("queue_full", text), reply_to=message.id or None)
             return
         with suppress(LinkDownError):
             await self._link.send(frame)
