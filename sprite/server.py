@@ -53,6 +53,7 @@ from sprite.protocol.messages import (
     MemoryUpdate,
 )
 from sprite.tasks import owned_task
+from sprite.userfiles.user_files import UserFiles
 
 if TYPE_CHECKING:
     from sprite.agent.equipment import Agent
@@ -87,7 +88,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files)
         announce = _Announcer(feed, memory, view)
-        processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
+        user_files = UserFiles(settings.workspace, transcript, confidences.others)
+        processor = ObservationProcessor(settings, transcript, memory, files, projection, announce, user_files)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences)
@@ -106,10 +108,11 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 boundary,
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
                 desk,
+                user_files,
                 confidences.others,
             ),
         )
-        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress)
+        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress, user_files)
         background = Background(confidences.others)
         session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background)
         runtime = AgentRuntime(
@@ -119,7 +122,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         await runtime.restore()
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
+            *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, user_files),
+            announce,
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for

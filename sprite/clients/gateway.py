@@ -49,6 +49,7 @@ from sprite.protocol.memory import (
     ChatRequest,
     ChatResult,
     DeleteUserFileRequest,
+    DeleteUserFileResult,
     EditRequest,
     EditResult,
     ForgetRequest,
@@ -64,6 +65,7 @@ from sprite.protocol.memory import (
     RetryResult,
     UpdateActionRequest,
     UserFilesRequest,
+    UserFilesResult,
 )
 from sprite.protocol.messages import (
     CHAT_LIMIT,
@@ -85,6 +87,7 @@ from sprite.protocol.messages import (
 )
 from sprite.protocol.rows import Forgotten
 from sprite.protocol.shapes import Card, Point, Size
+from sprite.userfiles.user_files import UserFiles
 
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
@@ -106,6 +109,7 @@ class Gateway:
         desk: PermissionDesk,
         uploads: Uploads,
         forgetter: Forgetter,
+        user_files: UserFiles,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -118,6 +122,7 @@ class Gateway:
         self._desk = desk
         self._uploads = uploads
         self._forgetter = forgetter
+        self._user_files = user_files
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -201,6 +206,8 @@ class Gateway:
 
     async def _upload(self, chunk: FileUpload) -> Ack:
         path = await self._uploads.take(chunk)
+        if path is not None:
+            await self._user_files.uploaded(path)
         return Ack("done" if chunk.last else "accepted", path=path, upload_id=chunk.upload_id, index=chunk.index)
 
     # --- canvas ---
@@ -269,7 +276,9 @@ class Gateway:
                 return HealthResult(
                     await self._view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
                 )
-            case AddActionRequest() | UpdateActionRequest() | UserFilesRequest() | DeleteUserFileRequest():
+            case UserFilesRequest() | DeleteUserFileRequest():
+                return await self._files(request)
+            case AddActionRequest() | UpdateActionRequest():
                 raise NotImplementedError
             case _:
                 return await look(self._view, request)
@@ -308,6 +317,17 @@ class Gateway:
         while len(result.chat) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
             # The older half is asked for again.
             result.chat = result.chat[len(result.chat) // 2 :]
+        return result
+
+    async def _files(self, request: UserFilesRequest | DeleteUserFileRequest) -> AnyMemoryResult:
+        if isinstance(request, DeleteUserFileRequest):
+            await self._user_files.delete(request.path)
+            return DeleteUserFileResult(request.path)
+        result = UserFilesResult(*await self._user_files.listed(request.folder))
+        while len(result.files) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+            # Names may have 4,096 characters each.
+            kept = len(result.files) // 2
+            result.files, result.more = result.files[:kept], result.more + len(result.files) - kept
         return result
 
     async def _forget(self, request: ForgetRequest) -> ForgetResult:

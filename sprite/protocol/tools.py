@@ -9,3 +9,9 @@ OWN_TOOLS = f"mcp__{TOOL_SERVER}__"
 #: The agent's only memory tool, by itself and as the agent calls it.
 SEARCH_TOOL = "search_memory"
 SEARCH_CALL = f"{OWN_TOOLS}{SEARCH_TOOL}"
+
+#: What the sprite itself saw, kept in the log as calls of tools that no agent has: a look at the person's folders, and
+#: what a person did there between two turns.
+LOOK_CALL = f"{OWN_TOOLS}look_at_files"
+DEEDS_CALL = f"{OWN_TOOLS}person_did"
+NOT_THE_AGENTS = frozenset({LOOK_CALL, DEEDS_CALL})

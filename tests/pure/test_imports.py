@@ -236,9 +236,10 @@ def test_the_stores_do_not_know_each_other() -> None:
             "spending",
             "quarantine",
             "lost_calls",
+            "user_files",
         },
         "quarantine": {"curations"},
-        "transcript_schema": {"turn_index"},
+        "transcript_schema": {"turn_index", "user_files"},
         "memory": {"learning_index", "projected"},
     }
     for name in stores:

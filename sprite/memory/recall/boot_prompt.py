@@ -6,7 +6,7 @@ Reads the files and the databases; writes one prompt file, since a prompt in arg
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from sprite.memory.recall.framing import on_one_line, set_in
 from sprite.memory.recall.skills import skills_in
 from sprite.memory.tokens import estimate_tokens
 from sprite.memory.words import content_words, share
+from sprite.userfiles.user_files import UserFiles, is_look, told_by
 
 #: Turns that are not curated yet, newest first, until this many estimated tokens are used.
 RECENT_TURNS_TOKENS = 12_000
@@ -32,12 +33,14 @@ RECENT_TEXT_TOKENS = 1_500
 OPEN_ACTIONS_TOKENS = 4_000
 #: Standing preferences that are not in user.md, newest first, take so much at most.
 STANDING_TOKENS = 3_000
+#: What changed in the person's folders takes so much at most.
+FILES_CHANGED_TOKENS = 1_200
 #: user.md says a preference where one of its lines has this part of its words.
 SAID = 0.6
 
 #: A closing tag of ours as a model would still read it, whatever its spelling.
 _CLOSING_TAG = re.compile(
-    r"<(?=\s*/\s*(?:memory_file|skills|standing_preferences|open_actions|recent_turns)\b)", re.IGNORECASE
+    r"<(?=\s*/\s*(?:memory_file|skills|standing_preferences|open_actions|files_changed|recent_turns)\b)", re.IGNORECASE
 )
 
 _INTRODUCTION = """\
@@ -66,13 +69,20 @@ class BootPrompt:
     """Makes the boot prompt, and knows which files have changed since."""
 
     def __init__(
-        self, files: MemoryFiles, memory: MemoryDB, transcript: TranscriptDB, skills: Path, egress: Egress = "open"
+        self,
+        files: MemoryFiles,
+        memory: MemoryDB,
+        transcript: TranscriptDB,
+        skills: Path,
+        egress: Egress = "open",
+        user_files: UserFiles | None = None,
     ) -> None:
         self._files = files
         self._egress = egress
         self._skills = skills
         self._memory = memory
         self._transcript = transcript
+        self._user_files = user_files
         self._told: dict[str, str] = {}
         self._written = ""
 
@@ -92,7 +102,7 @@ class BootPrompt:
         return sha256(await self.text()) != self._written
 
     async def text(self) -> str:
-        """Soul, rules, tools, user, files, context, skills, what is wanted and open, then the turns not curated yet."""
+        """Soul, rules, the files, skills, what is wanted, open and new on disk, then the turns not curated yet."""
         contents = {name: self._files.read(name) for name in BOOT_ORDER}
         self._told = {name: sha256(contents[name]) for name in CURATED}
         soul, rules = (_bounded(name, contents[name]) for name in DEPLOYED)
@@ -113,13 +123,23 @@ class BootPrompt:
             actions.append(f"- And {len(pending) - len(actions)} more: search_memory, type:ACTION.")
         if actions:
             parts.append(_part("open_actions", "\n".join(actions)))
-        turns = _within(
-            RECENT_TURNS_TOKENS,
-            [_turn(turn) for turn in reversed(await self._transcript.newest_waiting(RECENT_TURNS))],
-        )
+        waiting = await self._transcript.newest_waiting(RECENT_TURNS)
+        if changed := await self._changes_on_disk(waiting):
+            parts.append(_part("files_changed", "\n".join(changed)))
+        turns = _within(RECENT_TURNS_TOKENS, [_turn(turn) for turn in reversed(waiting) if not is_look(turn)])
         if turns:
             parts.append(_part("recent_turns", "\n".join(reversed(turns))))
         return "\n\n".join(parts) + "\n"
+
+    async def _changes_on_disk(self, waiting: Sequence[Observation]) -> list[str]:
+        """What files.md does not know of the person's folders yet: as told to the curator by now, and since."""
+        told = [line for turn in waiting for line in told_by(turn)]
+        if self._user_files is not None:
+            told += await self._user_files.changes()
+        shown = _within(FILES_CHANGED_TOKENS, [f"- {on_one_line(line)}" for line in told])
+        if len(shown) < len(told):
+            shown.append(f"- And {len(told) - len(shown)} more: look at the folders.")
+        return shown
 
     async def _wishes_beside(self, user: str) -> list[str]:
         """The person's standing preferences that user.md does not say, newest first: they hold however old they are."""
