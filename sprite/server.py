@@ -57,6 +57,7 @@ from sprite.protocol.messages import (
     MemoryUpdate,
 )
 from sprite.tasks import owned_task
+from sprite.userfiles.user_files import UserFiles
 
 if TYPE_CHECKING:
     from sprite.agent.equipment import Agent
@@ -91,7 +92,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files)
         announce = _Announcer(feed, memory, view)
-        processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
+        user_files = UserFiles(settings.workspace, transcript, confidences.others)
+        processor = ObservationProcessor(settings, transcript, memory, files, projection, announce, user_files)
         actions = Actions(projection, memory, announce)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
@@ -112,11 +114,12 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 boundary,
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
                 desk,
+                user_files,
                 confidences.others,
                 sight,
             ),
         )
-        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas)
+        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas, user_files)
         background = Background(confidences.others)
         session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background, sight)
         runtime = AgentRuntime(
@@ -129,6 +132,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
             actions,
             PersonsCanvas(workspace, feed, confidences, sight),
+            user_files,
             announce,
         )
 

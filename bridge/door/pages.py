@@ -1,8 +1,8 @@
-"""The page's files: which there are, and how a browser may keep and use them. And people's files, as downloads.
+"""The page's files: which there are, and how a browser may keep and use them.
 
 Only files that were found below `web/` at the start are served; no path of a request ever reaches the disk. The
 page's modules are named relative to each other, so they are served below `/-/VERSION/`, kept by the browser for
-good, and a new version is a new address. Downloads come from the sprite, and nothing in them can run here.
+good, and a new version is a new address.
 """
 
 from __future__ import annotations
@@ -11,33 +11,25 @@ import gzip
 import hashlib
 import mimetypes
 import re
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from aiohttp import web
 
 from bridge.door import messages
-from bridge.hosts.host import (
-    Host,
-    HostError,
-    NoSuchFileError,
-)
+from bridge.door.files import SANDBOX
 
 _WEB = Path(__file__).resolve().parents[1] / "web"
 _INDEX = "index.html"
 _SERVED = frozenset({".html", ".css", ".js", ".svg", ".png", ".ico", ".json", ".webmanifest"})
 _COMPRESSED = frozenset({".html", ".css", ".js", ".svg", ".json", ".webmanifest"})
 #: Everything comes from us, no markup becomes script, and lit-html's is the only Trusted Types policy.
+#: What is framed is a preview of a file, which has no origin.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "font-src 'none'; manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types lit-html"
+    "font-src 'none'; frame-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types lit-html"
 )
-#: A download opened by a browser after all has no origin, no script, nothing.
-_SANDBOX = "default-src 'none'; sandbox; frame-ancestors 'none'"
 _FOR_GOOD = "public, max-age=31536000, immutable"
 _ASK_FIRST = "no-cache"
 #: What the page's head names.
@@ -88,7 +80,7 @@ class Pages:
         # A page that was opened before an update asks for an older version, and gets what there is now.
         is_current = request.match_info.get("version") == self._version
         response = self._answer(request, asset, _FOR_GOOD if is_current else _ASK_FIRST)
-        response.headers["Content-Security-Policy"] = _SANDBOX
+        response.headers["Content-Security-Policy"] = SANDBOX
         return response
 
     def _with_versions(self, html: str, names: frozenset[str]) -> str:
@@ -109,37 +101,6 @@ class Pages:
             headers["Content-Encoding"] = "gzip"
         headers["Content-Type"] = asset.content_type
         return web.Response(body=body, headers=headers)
-
-
-async def download(request: web.Request, host: Host, person: str) -> web.StreamResponse:
-    """GET /files/PATH: a file of a person's own sprite, as it comes."""
-    path = request.match_info["path"]
-    async with AsyncExitStack() as stack:
-        try:
-            chunks = await host.fetch(person, path)
-            if isinstance(chunks, AsyncGenerator):
-                # Where the client goes away in the middle, the file is closed now and not when somebody looks.
-                stack.push_async_callback(chunks.aclose)
-            # Only with the first bytes is it known whether there is such a file.
-            first = await anext(chunks, b"")
-        except NoSuchFileError as error:
-            return messages.page(request, 404, "There is no such file", str(error), code="no_such_file")
-        except HostError as error:
-            return messages.page(request, 503, "The file cannot be fetched now", str(error), code="unavailable")
-        response = web.StreamResponse(
-            headers={
-                "Content-Type": "application/octet-stream",
-                "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}",
-                "Content-Security-Policy": _SANDBOX,
-                "Cache-Control": "no-store",
-            }
-        )
-        await response.prepare(request)
-        await response.write(first)
-        async for chunk in chunks:
-            await response.write(chunk)
-        await response.write_eof()
-        return response
 
 
 def _asset(name: str, body: bytes) -> _Asset:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from aiohttp import WSCloseCode, web
 
 from bridge.config import Settings
-from bridge.door import login, messages, pages
+from bridge.door import files, login, messages
 from bridge.door.login import Doorkeeper
 from bridge.door.pages import Pages
 from bridge.door.people import People
@@ -70,7 +70,7 @@ class Routes:
             web.post("/login", self._change_person),
             web.post("/logout", self._logout),
             web.get("/ws", self._socket, allow_head=False),
-            web.get("/files/{path:.+}", self._download, allow_head=False),
+            web.get("/files/{path:.+}", self._file, allow_head=False),
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
             web.get("/metrics", self._scrape),
@@ -144,12 +144,12 @@ class Routes:
             return self._doorkeeper.logged_out(request)
         return await self.serve_socket(request, caller.person, caller.session)
 
-    async def _download(self, request: web.Request) -> web.StreamResponse:
+    async def _file(self, request: web.Request) -> web.StreamResponse:
         caller = await self._doorkeeper.caller(request)
         if caller is None:
             return self._doorkeeper.logged_out(request)
         request[PERSON] = caller.person
-        return await pages.download(request, self._host, caller.person)
+        return await files.serve(request, self._host, caller.person)
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

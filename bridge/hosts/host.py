@@ -26,6 +26,7 @@ Egress = Literal["open", "packages", "bridge"]
 
 _READ_BYTES = 1 << 16
 _CLOSE_SECONDS = 2.0
+_FOLDERS = ", ".join(f"{folder}/" for folder in sorted(SHARED_FOLDERS))
 #: Names of people and of their sprites; short enough for a host name, and never a path.
 NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 
@@ -39,7 +40,7 @@ class HostError(Exception):
 
 
 class NoSuchFileError(HostError):
-    """There is no such file in the sprite's documents or artifacts."""
+    """There is no such file in the person's folders."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retryable=False)
@@ -116,7 +117,7 @@ class Host(Protocol):
         ...
 
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
-        """The file at `path` below the workspace, in chunks; only of documents/ and artifacts/. NoSuchFileError."""
+        """The file at `path` below the workspace, in chunks; only of the person's folders. NoSuchFileError."""
         ...
 
 
@@ -166,5 +167,5 @@ def downloadable(path: str) -> tuple[str, ...]:
     parts = tuple(path.split("/"))
     is_plain = all(part not in {"", ".", ".."} and "\\" not in part and part.isprintable() for part in parts)
     if not is_plain or len(parts) < 2 or parts[0] not in SHARED_FOLDERS:  # noqa: PLR2004 - a folder, a name
-        raise NoSuchFileError("Only files of documents/ and artifacts/ can be downloaded.")
+        raise NoSuchFileError(f"Only files of {_FOLDERS} can be downloaded.")
     return parts

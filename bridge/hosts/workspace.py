@@ -6,6 +6,8 @@ only through commands, and on a sprite that may be older than the bridge. A test
 
 from __future__ import annotations
 
+from sprite.protocol.paths import FILE_FOLDERS
+
 SYSTEM = ".os"
 #: All that follows is below SYSTEM.
 LOCK = "run/lock"
@@ -15,4 +17,4 @@ MEMORY = "memory"
 #: What was typed in the terminal client, beside the sprite's own files: what it forgets is forgotten there, too.
 CHAT_HISTORY = "run/chat_history"
 #: The person's folders whose files may be downloaded.
-SHARED_FOLDERS = frozenset({"documents", "artifacts"})
+SHARED_FOLDERS = frozenset(FILE_FOLDERS)

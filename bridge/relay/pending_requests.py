@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sprite.protocol.messages import ClientPayload, ServerPayload
 
 _LONGEST_ID = 200
+_FULL = "Too much waits for the sprite already; send this again when it is there."
 #: Another message of a page's may have the same id as that of its new card.
 _NEW_CARDS = uuid.UUID("0d1c6f0e-5a86-4a55-8a3b-6d2f6e1f8a35")
 #: The sprite works on 32 messages of one connection at once: some stay free for an interrupt and a person's word.
@@ -168,8 +169,7 @@ class PendingRequests:
             return
         frame = encode(message.payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
-            text = "Too much waits for the sprite already; send this again when it is there."
-            member.say(Error("queue_full", text), reply_to=message.id or None)
+            member.say(Error("queue_full", _FULL), reply_to=message.id or None)
             return
         with suppress(LinkDownError):
             await self._link.send(frame)

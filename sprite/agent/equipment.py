@@ -6,6 +6,7 @@ Imported beside the listener, since the SDK takes half a second; nothing that mu
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from claude_agent_sdk import (
@@ -62,6 +63,7 @@ from sprite.protocol.tools import OWN_TOOLS
 from sprite.tools.canvas import canvas_tools
 from sprite.tools.canvas_reader import canvas_reader
 from sprite.tools.memory import memory_tools
+from sprite.userfiles.user_files import UserFiles
 
 
 class Listener(Protocol):
@@ -125,6 +127,7 @@ class Agent:
         boundary: Boundary,
         watch: AgentWatch,
         desk: PermissionDesk,
+        user_files: UserFiles,
         discreet: Discreet,
         sight: CanvasSight,
     ) -> None:
@@ -137,6 +140,7 @@ class Agent:
         self._boundary = boundary
         self._guard = Guard(settings, sandboxed=boundary.holds)
         self._desk = desk
+        self._user_files = user_files
         self._discreet = discreet
         self._sight = sight
 
@@ -164,6 +168,7 @@ class Agent:
             begins=self._watch.begins,
             before_compaction=listener.before_compaction,
             news=listener.news,
+            deeds=self._deeds,
         )
         folders = CallFolders()
         hooks["PreToolUse"] = [guarding(self._guard, self._watch.begins, folders), *hooks.get("PreToolUse", [])]
@@ -185,6 +190,10 @@ class Agent:
             on_death=listener.died,
             on_end=self._watch.stops,
         )
+
+    async def _deeds(self, prompt_id: str, prompt: str) -> str | None:
+        """What a person did to files since the last turn; the turn of this prompt has it in the log."""
+        return await self._user_files.tell_deeds(prompt, partial(self._recorder.noted, prompt_id))
 
     async def _follow_work(self, message: Message) -> None:
         """A turn's end, and what the agent begins and ends in the background."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sprite.protocol.shapes import UsedTool
+from sprite.protocol.tools import NOT_THE_AGENTS
 
 #: Of a very long turn the newest calls are kept; the log has all of them.
 TOOLS_KEPT = 100
@@ -16,7 +17,8 @@ _TELLING = ("command", "file_path", "notebook_path", "pattern", "path", "url", "
 
 def used_tools(calls: Sequence[Mapping[str, Any]]) -> list[UsedTool]:
     """The calls of an observation (discreet already): each one's name, what it was for, and whether it failed."""
-    return [UsedTool(call["name"], _title(call["input"]), call["is_error"]) for call in calls[-TOOLS_KEPT:]]
+    used = [call for call in calls if call["name"] not in NOT_THE_AGENTS]
+    return [UsedTool(call["name"], _title(call["input"]), call["is_error"]) for call in used[-TOOLS_KEPT:]]
 
 
 def _title(tool_input: Any) -> str:

@@ -41,6 +41,7 @@ from sprite.protocol.memory import (
     ChatRequest,
     ChatResult,
     DeleteUserFileRequest,
+    DeleteUserFileResult,
     EditRequest,
     EditResult,
     ForgetRequest,
@@ -55,6 +56,7 @@ from sprite.protocol.memory import (
     RetryResult,
     UpdateActionRequest,
     UserFilesRequest,
+    UserFilesResult,
 )
 from sprite.protocol.messages import (
     CHAT_LIMIT,
@@ -72,6 +74,7 @@ from sprite.protocol.messages import (
     System,
 )
 from sprite.protocol.rows import Forgotten
+from sprite.userfiles.user_files import UserFiles
 
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
@@ -96,6 +99,7 @@ class Gateway:
         forgetter: Forgetter,
         actions: Actions,
         canvas: PersonsCanvas,
+        user_files: UserFiles,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -110,6 +114,7 @@ class Gateway:
         self._forgetter = forgetter
         self._actions = actions
         self._canvas = canvas
+        self._user_files = user_files
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -197,29 +202,32 @@ class Gateway:
 
     async def _upload(self, chunk: FileUpload) -> Ack:
         path = await self._uploads.take(chunk)
+        if path is not None:
+            await self._user_files.uploaded(path)
         return Ack("done" if chunk.last else "accepted", path=path, upload_id=chunk.upload_id, index=chunk.index)
 
     # --- memory ---
 
     async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult:
+        result: AnyMemoryResult
         match request:
             case EditRequest() | AcceptRequest() | RejectRequest() | RetryRequest():
-                return await self._change(request)
+                result = await self._change(request)
             case AddActionRequest() | UpdateActionRequest() | ResolveActionRequest():
-                return await act(self._actions, self._view, request)
+                result = await act(self._actions, self._view, request)
             case ForgetRequest():
-                return await self._forget(request)
+                result = await self._forget(request)
             case ChatRequest(before, limit):
-                return await self._chat(before, limit or PAGE_ROWS)
+                result = await self._chat(before, limit or PAGE_ROWS)
             case HealthRequest():
                 last_error = self._processor.last_error
-                return HealthResult(
-                    await self._view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
-                )
+                health = await self._view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
+                result = HealthResult(health)
             case UserFilesRequest() | DeleteUserFileRequest():
-                raise NotImplementedError
+                result = await self._files(request)
             case _:
-                return await look(self._view, request)
+                result = await look(self._view, request)
+        return result
 
     async def _change(self, request: EditRequest | AcceptRequest | RejectRequest | RetryRequest) -> AnyMemoryResult:
         result: AnyMemoryResult
@@ -250,6 +258,17 @@ class Gateway:
         while len(result.chat) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
             # The older half is asked for again.
             result.chat = result.chat[len(result.chat) // 2 :]
+        return result
+
+    async def _files(self, request: UserFilesRequest | DeleteUserFileRequest) -> AnyMemoryResult:
+        if isinstance(request, DeleteUserFileRequest):
+            await self._user_files.delete(request.path)
+            return DeleteUserFileResult(request.path)
+        result = UserFilesResult(*await self._user_files.listed(request.folder))
+        while len(result.files) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+            # Names may have 4,096 characters each.
+            kept = len(result.files) // 2
+            result.files, result.more = result.files[:kept], result.more + len(result.files) - kept
         return result
 
     async def _forget(self, request: ForgetRequest) -> ForgetResult:

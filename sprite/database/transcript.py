@@ -24,6 +24,7 @@ from sprite.database.spending import Spending
 from sprite.database.transcript_schema import SCHEMA
 from sprite.database.turn_index import REINDEX, TurnIndex
 from sprite.database.turn_journal import TurnJournal
+from sprite.database.user_files import Entry, UserFilesLog, keep_look
 
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
 #: Whose turn it was: a person's mission, or one the CLI started by itself (a background task is done).
@@ -109,6 +110,7 @@ class TranscriptDB:
         self.lost_calls = LostCalls(database)
         self.spending = Spending(database)
         self.journal = TurnJournal(database)
+        self.user_files = UserFilesLog(database)
 
     # --- what it is ---
 
@@ -175,14 +177,18 @@ class TranscriptDB:
         timestamp = time.time() if at is None else at
 
         def write(tx: sqlite3.Connection) -> int:
-            observation_id = _add(tx, observation, timestamp)
-            tx.execute(
-                "UPDATE sessions SET observation_count = observation_count + 1, "
-                "message_count = message_count + ?, last_active_at = max(last_active_at, ?) WHERE id = ?",
-                (observation.trigger == "user", timestamp, observation.session_id),
-            )
+            observation_id = _add_counted(tx, observation, timestamp)
             tx.executemany("DELETE FROM turn_journal WHERE turn_key = ?", [(key,) for key in turn_keys])
             return observation_id
+
+        return await self._db.transact(write)
+
+    async def add_look(self, observation: NewObservation, entries: Sequence[Entry], at: float, more: int) -> int:
+        """Writes the turn that tells of a look at the person's files, with what was seen; returns the turn's id."""
+
+        def write(tx: sqlite3.Connection) -> int:
+            keep_look(tx, entries, at, more)
+            return _add_counted(tx, observation, at)
 
         return await self._db.transact(write)
 
@@ -388,6 +394,16 @@ def _observation(row: sqlite3.Row) -> Observation:
 def side_by_side(turns: Sequence[Observation]) -> list[Observation]:
     """The leading turns without one between them that is left out: a curation's range holds no turn but its own."""
     return [turn for at, turn in enumerate(turns) if turn.id == turns[0].id + at]
+
+
+def _add_counted(tx: sqlite3.Connection, observation: NewObservation, timestamp: float) -> int:
+    observation_id = _add(tx, observation, timestamp)
+    tx.execute(
+        "UPDATE sessions SET observation_count = observation_count + 1, "
+        "message_count = message_count + ?, last_active_at = max(last_active_at, ?) WHERE id = ?",
+        (observation.trigger == "user", timestamp, observation.session_id),
+    )
+    return observation_id
 
 
 def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, import_key: str | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sprite.database.connection import Schema
 from sprite.database.turn_index import OFF_RECORD_UNINDEXED, TURN_INDEX
+from sprite.database.user_files import USER_FILES
 
 SCHEMA = Schema(
     name="transcript.db",
@@ -130,5 +131,6 @@ SCHEMA = Schema(
         CREATE TRIGGER unkept_frozen BEFORE UPDATE ON observations WHEN OLD.unkept_json IS NOT NEW.unkept_json
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
         """,
+        USER_FILES,
     ],
 )

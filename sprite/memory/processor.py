@@ -17,7 +17,7 @@ from functools import partial
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
-from sprite.errors import ModelError, SpriteError
+from sprite.errors import ModelError, SpriteError, StorageError
 from sprite.memory.curation.attempts import Attempts
 from sprite.memory.curation.budget import (
     BudgetReachedError,
@@ -39,6 +39,7 @@ from sprite.memory.last_error import (
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.tasks import TaskSet, owned_task
+from sprite.userfiles.user_files import UserFiles, is_look
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +60,14 @@ class ObservationProcessor:
         files: MemoryFiles,
         projection: Projection,
         on_change: Callable[[Change], None],
+        user_files: UserFiles | None = None,
     ) -> None:
         self._settings = settings
         self._transcript = transcript
         self._projection = projection
+        self._files = files
         self._on_change = on_change
+        self._user_files = user_files
         self._one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._flushes = TaskSet()
@@ -180,9 +184,23 @@ class ObservationProcessor:
     async def _flush(self) -> None:
         async with self._one_flush:
             self._publish(await self._projection.settle())
-            while turns := await self._transcript.waiting(self._settings.batch_turns):
+            while turns := await self._next_batch():
                 await self._curate(turns)
                 self._remember(None)
+
+    async def _next_batch(self) -> list[Observation]:
+        """The oldest turns that wait, with (in the last batch) what changed in the person's folders."""
+        size = self._settings.batch_turns
+        turns = await self._transcript.waiting(size + 1)
+        if self._user_files is not None and len(turns) <= size:
+            try:
+                if await self._user_files.look(turns, self._files.read("files.md")):
+                    turns = await self._transcript.waiting(size + 1)
+            except StorageError as error:
+                # What the turns teach does not wait for it; the next flush looks again.
+                log.warning("the person's folders could not be looked at: %s", error)
+        # A look is no turn of anybody's: it is not left over for a call of its own.
+        return turns if len(turns) <= size or is_look(turns[-1]) else turns[:size]
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:

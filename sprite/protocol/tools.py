@@ -13,3 +13,9 @@ SEARCH_CALL = f"{OWN_TOOLS}{SEARCH_TOOL}"
 READ_CANVAS_TOOL = "read_canvas"
 READ_CANVAS_CALL = f"{OWN_TOOLS}{READ_CANVAS_TOOL}"
 UPDATE_CARD_CALL = f"{OWN_TOOLS}update_card"
+
+#: What the sprite itself saw, kept in the log as calls of tools that no agent has: a look at the person's folders, and
+#: what a person did there between two turns.
+LOOK_CALL = f"{OWN_TOOLS}look_at_files"
+DEEDS_CALL = f"{OWN_TOOLS}person_did"
+NOT_THE_AGENTS = frozenset({LOOK_CALL, DEEDS_CALL})

@@ -1,4 +1,4 @@
-"""The page's files and people's downloads: what is served, how it may be kept, and that no path leads elsewhere."""
+"""The page's files and people's own: what is served, how it may be kept, and that no path leads elsewhere."""
 
 from __future__ import annotations
 
@@ -193,6 +193,60 @@ async def test_no_path_leads_out_of_the_persons_folders(bridge: BridgeProcess, c
     assert b"the-sprites-own-token" not in answer
     assert b"root:" not in answer
     assert b"\r\nSet-Cookie" not in answer
+
+
+# --- previews ---
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "content_type"),
+    [
+        ("report.html", b"<script>alert(1)</script>", "text/plain; charset=utf-8"),
+        ("drawing.svg", b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>", "text/plain; charset=utf-8"),
+        ("report.xhtml", b"<html/>", "text/plain; charset=utf-8"),
+        ("notes.md", "caf\u00e9".encode(), "text/plain; charset=utf-8"),
+        ("old.csv", "caf\u00e9 au lait".encode("latin-1"), "text/plain; charset=windows-1252"),
+        ("from-excel.csv", "a;b".encode("utf-16"), "text/plain; charset=utf-16"),
+        ("photo.JPG", b"<script>alert(1)</script>", "image/jpeg"),
+        ("scan.pdf", b"%PDF-1.4", "application/pdf"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["documents", "artifacts", "ocr", "extractions"])
+async def test_a_preview_is_of_a_kind_that_can_do_nothing(
+    bridge: BridgeProcess, cookie: str, documents: Path, folder: str, name: str, content: bytes, content_type: str
+) -> None:
+    (documents / folder).mkdir(exist_ok=True)
+    (documents / folder / name).write_bytes(content)
+    response, body = await get(bridge, f"/files/{folder}/{name}?preview", cookie, Accept="text/html")
+    assert (response.status, body) == (200, content)
+    assert response.headers["Content-Type"] == content_type
+    assert response.headers["Content-Disposition"] == "inline"
+    policy = [part.strip() for part in response.headers["Content-Security-Policy"].split(";")]
+    assert {"default-src 'none'", "sandbox", "frame-ancestors 'self'"} <= set(policy)
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+async def test_a_drawing_is_a_picture_of_a_page_or_a_text(bridge: BridgeProcess, cookie: str, documents: Path) -> None:
+    (documents / "artifacts/drawing.svg").write_bytes(b"<svg/>")
+    for destination, content_type in (("image", "image/svg+xml"), ("document", "text/plain; charset=utf-8")):
+        response, _ = await get(bridge, "/files/artifacts/drawing.svg?preview", cookie, Sec_Fetch_Dest=destination)
+        assert response.headers["Content-Type"] == content_type
+        assert "sandbox" in response.headers["Content-Security-Policy"]
+
+
+async def test_of_a_long_text_its_beginning_is_shown(bridge: BridgeProcess, cookie: str, documents: Path) -> None:
+    (documents / "artifacts/long.log").write_bytes(b"0123456789abcde\n" * 100_000)
+    _, body = await get(bridge, "/files/artifacts/long.log?preview", cookie)
+    assert len(body) == 256 * 1024
+
+
+@pytest.mark.usefixtures("documents")
+async def test_what_is_no_text_is_not_shown(bridge: BridgeProcess, cookie: str) -> None:
+    response, _ = await get(bridge, "/files/artifacts/big.bin?preview", cookie)
+    assert response.status == 415
+    assert (await get(bridge, "/files/documents/link?preview", cookie))[0].status == 404
+    assert (await get(bridge, "/files/documents/report.html?preview"))[0].status == 401
 
 
 @pytest.mark.usefixtures("documents")

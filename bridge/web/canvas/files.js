@@ -1,9 +1,9 @@
 /** Which files of the workspace a page may download, and under which address. Pure. */
 
-const SHARED = /(?:^|\/)((?:documents|artifacts)\/.+)$/u;
+const SHARED = /(?:^|\/)((?:documents|artifacts|ocr|extractions)\/.+)$/u;
 
 /**
- * The address of `documents/...` or `artifacts/...`, also within a longer path; null for what is not served.
+ * The address of `documents/...` or of another of the person's folders, also within a longer path; null for what is not served.
  * @param {string} path
  */
 export function downloadAddress(path) {

@@ -29,18 +29,20 @@ def hook_matchers(
     begins: Callable[[], Awaitable[None]],
     before_compaction: Callable[[], Awaitable[None]],
     news: Callable[[], Awaitable[str | None]],
+    deeds: Callable[[str, str], Awaitable[str | None]],
 ) -> dict[HookEvent, list[HookMatcher]]:
     """The callbacks for `ClaudeAgentOptions.hooks`.
 
     `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted; `news`
-    gives what the agent should be told with its next prompt, or None.
+    gives what the agent should be told with its next prompt, or None; so does `deeds`, for the id and the words of one.
     """
 
     async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
         await begins()
         await recorder.prompt_submitted(event.get("prompt_id", ""), event["prompt"])
-        text = await news()
-        if text is None:
+        told = [await news(), await deeds(event.get("prompt_id", ""), event["prompt"])]
+        text = "\n\n".join(words for words in told if words)
+        if not text:
             return None
         return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sprite.database.transcript import NewObservation, Outcome, TranscriptDB
@@ -196,6 +196,12 @@ class TurnRecorder:
         call = turn.end_tool(tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id)
         self._agents.note_launch(tool_use_id, result)
         await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(tool_use_id)})
+
+    async def noted(self, prompt_id: str, name: str, given: Mapping[str, str], result: str) -> None:
+        """Something that is told with a prompt: the turn has it as the call of a tool, which the agent never made."""
+        turn, call_id = self._turn_of(prompt_id, ""), f"told_{uuid.uuid4().hex}"
+        call = turn.end_tool(call_id, name, dict(given), result, is_error=False)
+        await self._journal(turn, "tool", {"call": call, "unkept": turn.unkept(call_id)})
 
     async def stopped(self, prompt_id: str, message: str) -> None:
         """The agent said its last word of a turn."""

@@ -26,6 +26,7 @@ from sprite.memory.forgetting.plan import (
 )
 from sprite.memory.projection.projection import Projection
 from sprite.protocol.rows import Forgotten
+from sprite.userfiles.scan import is_there
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,8 @@ class Forgetter:
             (self._settings.run / _MARKER).touch()
             await self._workspace.forget(made.missions, made.cards, made.scrubber.value)
             self._sweep(made)
+            # The names of files that are no more: nothing but the log's last look has them.
+            await self._transcript.user_files.drop_gone(lambda path: is_there(self._settings.workspace, path))
             await self._transcript.forget(list(made.observations.values()), made.curations, made.summary())
             await self._finish(settle)
         return Forgotten(**made.summary(), remains=self._remains(made))

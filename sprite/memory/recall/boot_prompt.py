@@ -5,7 +5,7 @@ Reads the files and the databases; writes one prompt file, since a prompt in arg
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from sprite.memory.recall.framing import on_one_line, part, sealed, set_in
 from sprite.memory.recall.skills import skills_in
 from sprite.memory.tokens import estimate_tokens
 from sprite.memory.words import content_words, share
+from sprite.userfiles.user_files import UserFiles, is_look, told_by
 
 #: Turns that are not curated yet, newest first, until this many estimated tokens are used.
 RECENT_TURNS_TOKENS = 12_000
@@ -31,6 +32,8 @@ RECENT_TEXT_TOKENS = 1_500
 OPEN_ACTIONS_TOKENS = 4_000
 #: Standing preferences that are not in user.md, newest first, take so much at most.
 STANDING_TOKENS = 3_000
+#: What changed in the person's folders takes so much at most.
+FILES_CHANGED_TOKENS = 1_200
 #: user.md says a preference where one of its lines has this part of its words.
 SAID = 0.6
 
@@ -67,6 +70,7 @@ class BootPrompt:
         skills: Path,
         egress: Egress = "open",
         canvas: Callable[[], Awaitable[str | None]] | None = None,
+        user_files: UserFiles | None = None,
     ) -> None:
         """`canvas` gives what a new session is told of the open canvas, as plain text."""
         self._files = files
@@ -75,6 +79,7 @@ class BootPrompt:
         self._memory = memory
         self._transcript = transcript
         self._canvas = canvas
+        self._user_files = user_files
         self._told: dict[str, str] = {}
         self._written = ""
 
@@ -98,7 +103,7 @@ class BootPrompt:
         return _mark(*await self._parts()) != self._written
 
     async def text(self) -> str:
-        """Soul, rules, tools, user, files, context, skills, what is wanted and open, the canvas, then recent turns."""
+        """Soul, rules, the files, skills, what is wanted and open, the canvas, what is new on disk, recent turns."""
         return await self._joined(*await self._parts())
 
     async def _joined(self, before: list[str], after: list[str]) -> str:
@@ -128,11 +133,24 @@ class BootPrompt:
             actions.append(f"- And {len(pending) - len(actions)} more: search_memory, type:ACTION.")
         if actions:
             parts.append(part("open_actions", "\n".join(actions)))
-        turns = _within(
-            RECENT_TURNS_TOKENS,
-            [_turn(turn) for turn in reversed(await self._transcript.newest_waiting(RECENT_TURNS))],
-        )
-        return parts, [part("recent_turns", "\n".join(reversed(turns)))] if turns else []
+        after: list[str] = []
+        waiting = await self._transcript.newest_waiting(RECENT_TURNS)
+        if changed := await self._changes_on_disk(waiting):
+            after.append(part("files_changed", "\n".join(changed)))
+        turns = _within(RECENT_TURNS_TOKENS, [_turn(turn) for turn in reversed(waiting) if not is_look(turn)])
+        if turns:
+            after.append(part("recent_turns", "\n".join(reversed(turns))))
+        return parts, after
+
+    async def _changes_on_disk(self, waiting: Sequence[Observation]) -> list[str]:
+        """What files.md does not know of the person's folders yet: as told to the curator by now, and since."""
+        told = [line for turn in waiting for line in told_by(turn)]
+        if self._user_files is not None:
+            told += await self._user_files.changes()
+        shown = _within(FILES_CHANGED_TOKENS, [f"- {on_one_line(line)}" for line in told])
+        if len(shown) < len(told):
+            shown.append(f"- And {len(told) - len(shown)} more: look at the folders.")
+        return shown
 
     async def _wishes_beside(self, user: str) -> list[str]:
         """The person's standing preferences that user.md does not say, newest first: they hold however old they are."""

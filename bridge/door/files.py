@@ -1,0 +1,137 @@
+"""A person's files: as downloads, and as previews that can do nothing.
+
+Both come from the sprite as they are read. A download is never shown. A preview is of few kinds, each said and never
+guessed; whatever is opened of it has an origin of its own, no script and no way to load anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from urllib.parse import quote
+
+from aiohttp import web
+
+from bridge.door import messages
+from bridge.hosts.host import Host, HostError, NoSuchFileError
+
+#: A download opened by a browser after all has no origin, no script, nothing.
+SANDBOX = "default-src 'none'; sandbox; frame-ancestors 'none'"
+#: The same, in a frame of the page. A drawing may have styles, and nothing else that is not in its own text.
+_PREVIEW = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'self'"
+#: Of a text so much is shown.
+MAX_TEXT_BYTES = 256 * 1024
+_IMAGES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".avif": "image/avif",
+    ".bmp": "image/bmp",
+}
+_DRAWING = ".svg"
+_PDF = ".pdf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that is there: its first bytes, and the others as they come."""
+
+    name: str
+    first: bytes
+    rest: AsyncIterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How a file is shown: as what, and how much of it."""
+
+    content_type: str
+    most_bytes: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+async def serve(request: web.Request, host: Host, person: str) -> web.StreamResponse:
+    """GET /files/PATH: a file of a person's own sprite as it comes, or with `?preview` to be looked at."""
+    async with AsyncExitStack() as stack:
+        try:
+            file = await _opened(stack, host, person, request.match_info["path"])
+        except NoSuchFileError as error:
+            return messages.page(request, 404, "There is no such file", str(error), code="no_such_file")
+        except HostError as error:
+            return messages.page(request, 503, "The file cannot be fetched now", str(error), code="unavailable")
+        shown = _as_download(file) if "preview" not in request.query else _as_preview(request, file)
+        if shown is None:
+            return messages.page(
+                request, 415, "This file cannot be shown here", "Download it to open it.", code="no_preview"
+            )
+        return await _sent(request, file, shown)
+
+
+async def _opened(stack: AsyncExitStack, host: Host, person: str, path: str) -> _File:
+    chunks = await host.fetch(person, path)
+    if isinstance(chunks, AsyncGenerator):
+        # Where the client goes away in the middle, the file is closed now and not when somebody looks.
+        stack.push_async_callback(chunks.aclose)
+    # Only with the first bytes is it known whether there is such a file.
+    return _File(path.rpartition("/")[2], await anext(chunks, b""), chunks)
+
+
+def _as_download(file: _File) -> _Shown:
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}",
+        "Content-Security-Policy": SANDBOX,
+    }
+    return _Shown("application/octet-stream", headers=headers)
+
+
+def _as_preview(request: web.Request, file: _File) -> _Shown | None:
+    """How a file can be shown; None if it is of no kind that can."""
+    headers = {
+        "Content-Disposition": "inline",
+        "Content-Security-Policy": _PREVIEW,
+        "X-Frame-Options": "SAMEORIGIN",
+    }
+    suffix = PurePosixPath(file.name).suffix.lower()
+    if suffix in _IMAGES:
+        return _Shown(_IMAGES[suffix], headers=headers)
+    if suffix == _PDF:
+        return _Shown("application/pdf", headers=headers)
+    if suffix == _DRAWING and request.headers.get("Sec-Fetch-Dest") == "image":
+        # Browsers run nothing of a drawing that is a picture of a page; anywhere else it is a text.
+        return _Shown("image/svg+xml", headers=headers)
+    charset = _charset(file.first)
+    return None if charset is None else _Shown(f"text/plain; charset={charset}", MAX_TEXT_BYTES, headers)
+
+
+def _charset(first: bytes) -> str | None:
+    """In what a text seems to be written, by its first bytes; None if it is no text."""
+    if first.startswith(_UTF_16):
+        return "utf-16"
+    if b"\0" in first:
+        return None
+    try:
+        # The last character may be cut.
+        first[:-4].decode("utf-8")
+    except UnicodeDecodeError:
+        return "windows-1252"
+    return "utf-8"
+
+
+async def _sent(request: web.Request, file: _File, shown: _Shown) -> web.StreamResponse:
+    response = web.StreamResponse(
+        headers={"Content-Type": shown.content_type, "Cache-Control": "no-store", **shown.headers}
+    )
+    await response.prepare(request)
+    left = shown.most_bytes
+    chunk = file.first
+    while chunk and left != 0:
+        await response.write(chunk if left is None else chunk[:left])
+        left = None if left is None else max(0, left - len(chunk))
+        chunk = await anext(file.rest, b"")
+    await response.write_eof()
+    return response

@@ -1,0 +1,222 @@
+"""The person's files, for whoever asks: lists, deletions, what changed since memory was told, what a person did.
+
+Memory knows the folders as of one look, which transcript.db has. What differs from it is told to the agent at its boot,
+and to the curator with the next batch: as a turn of its own in the log, so that what is learned from it has evidence
+that can be quoted, and a rebuild has it, too. What a person does to a file is told with the agent's next prompt, and is
+a part of that turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sprite.database.transcript import NewObservation, Observation, TranscriptDB
+from sprite.database.user_files import Entry, FileDeed, KnownFiles
+from sprite.errors import PeerError, StorageError
+from sprite.privacy.cutting import MAX_STRING, Discreet, clean, cut
+from sprite.privacy.redaction import discreet
+from sprite.protocol.paths import FILE_FOLDERS, is_below_folders, on_disk, on_wire
+from sprite.protocol.rows import UserFile
+from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
+from sprite.userfiles.changes import Changes, changes_between, lines, not_said_in, shown, size_in_words, within
+from sprite.userfiles.removal import remove
+from sprite.userfiles.scan import Scan, is_there, scan
+
+log = logging.getLogger(__name__)
+
+#: How long a look takes at most; what it has not seen by then, it says nothing of.
+LOOK_SECONDS = 3.0
+#: A disk that does not answer at all is waited for so much longer.
+_GRACE_SECONDS = 2.0
+#: Deeds told with one prompt, newest last; the log's next turn has the number of those left out.
+MOST_DEEDS_TOLD = 20
+
+#: Writes a call into the turn under way: its name, its input and its result.
+NoteCall = Callable[[str, dict[str, str], str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """What a look found, against the look before it."""
+
+    scan: Scan
+    gone: list[Entry]
+    came: list[Entry]
+
+
+class UserFiles:
+    """The files of one workspace; `discreet` makes a text fit to be written down."""
+
+    def __init__(self, workspace: Path, transcript: TranscriptDB, discreet: Discreet = discreet) -> None:
+        self._workspace = workspace
+        self._transcript = transcript
+        self._log = transcript.user_files
+        self._discreet = discreet
+        self._one_look = asyncio.Lock()
+
+    # --- for people ---
+
+    async def listed(self, folder: str | None = None) -> tuple[list[UserFile], int]:
+        """The newest files, newest first, and how many more there are. PeerError for a folder that is none of these."""
+        if folder is not None and folder not in FILE_FOLDERS:
+            raise PeerError(f"There is no such folder. These are listed: {', '.join(FILE_FOLDERS)}.", code="not_found")
+        found = await self._scan(FILE_FOLDERS if folder is None else (folder,))
+        rows = [UserFile(on_wire(entry.path), entry.size, entry.modified_ns / 1e9) for entry in found.entries]
+        return rows, found.more
+
+    async def delete(self, path: str) -> None:
+        """Deletes a file for good. PeerError `not_found` for a path that is none of a file in the folders."""
+        if not is_below_folders(path):
+            raise PeerError(f"Only files of {', '.join(FILE_FOLDERS)} can be deleted here.", code="not_found")
+        for name in on_disk(path):
+            try:
+                size = await asyncio.to_thread(remove, self._workspace, name)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except IsADirectoryError as error:
+                raise PeerError("That is a folder, and only files can be deleted here.", code="not_found") from error
+            except OSError as error:
+                if error.errno in {errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}:
+                    continue
+                raise StorageError(f"The file could not be deleted ({error.strerror}).") from error
+            await self._note("deleted", name, size)
+            return
+        raise PeerError("There is no such file; it may be gone already.", code="not_found")
+
+    async def uploaded(self, path: str) -> None:
+        """A file of a person's has arrived: their next turn says so."""
+        try:
+            size = (await asyncio.to_thread((self._workspace / path).lstat)).st_size
+        except OSError:
+            # Moved in this moment; a look will find it.
+            return
+        await self._note("uploaded", path, size)
+
+    async def _note(self, what: str, path: str, size: int) -> None:
+        try:
+            await self._log.add_deed("uploaded" if what == "uploaded" else "deleted", path, size)
+        except StorageError as error:
+            # The file itself is where it belongs; what is not told now, the next look finds.
+            log.warning("the agent is not told that a file was %s: %s", what, error)
+
+    # --- for the agent ---
+
+    async def changes(self) -> list[str]:
+        """What memory does not know of the folders yet, a line each; empty where they cannot be looked at now."""
+        try:
+            difference = await self._difference(await self._log.known())
+        except StorageError as error:
+            log.warning("the person's folders could not be looked at: %s", error)
+            return []
+        told = lines(changes_between(difference.gone, difference.came))
+        return [self._discreet(clean(line)) for line in told]
+
+    async def tell_deeds(self, prompt: str, note: NoteCall) -> str | None:
+        """What a person did to files since the last turn, in words for the agent; None if nothing.
+
+        `note` gets it for the log. What the prompt names itself is not told once more.
+        """
+        deeds = await self._log.deeds()
+        if not deeds:
+            return None
+        told = [deed for deed in deeds if deed.what == "deleted" or deed.path not in prompt]
+        words = None
+        if told:
+            words = self._discreet(clean("\n".join(_words_of(told))))
+            await note(DEEDS_CALL, {"since": "the last turn"}, words)
+        await self._log.drop_deeds(deeds[-1].id)
+        return words
+
+    # --- for the curator ---
+
+    async def look(self, waiting: Sequence[Observation], files_md: str) -> bool:
+        """Looks at the folders before these turns are curated; True if a turn was written that tells what changed.
+
+        What the turns say of new files themselves is not told again. `files_md` is what memory has of files.
+        StorageError where the disk does not answer, or refuses.
+        """
+        if not waiting:
+            return False
+        async with self._one_look:
+            known = await self._log.known()
+            at = time.time()
+            difference = await self._difference(known)
+            found = difference.scan
+            came = changes_between(difference.gone, difference.came)
+            news = Changes(came.deleted, came.moved, not_said_in(came.added, [_said(turn) for turn in waiting]))
+            told = within(lines(news, files_md), MAX_STRING)
+            if told:
+                turn = self._turn(waiting[-1].session_id, told)
+                await self._transcript.add_look(turn, found.entries, at, found.more)
+            elif {entry.path: entry for entry in found.entries} != known.entries:
+                await self._log.keep(found.entries, at, found.more)
+            return bool(told)
+
+    def _turn(self, session_id: str, told: str) -> NewObservation:
+        call = {
+            "tool_use_id": f"look_{uuid.uuid4().hex}",
+            "name": LOOK_CALL,
+            "input": {"folders": list(FILE_FOLDERS)},
+            "result": cut(told, discreet=self._discreet),
+            "is_error": False,
+        }
+        return NewObservation(session_id, "", [call], "", "complete", trigger="task")
+
+    # --- inside ---
+
+    async def _difference(self, known: KnownFiles) -> _Difference:
+        expected = {deed.path for deed in await self._log.deeds()}
+        found = await self._scan(FILE_FOLDERS)
+        now = {entry.path: entry for entry in found.entries}
+        gone = [entry for path, entry in known.entries.items() if path not in now]
+        if found.more or not found.complete:
+            # It may still be there, and only had no room in the list.
+            gone = await asyncio.to_thread(lambda: [each for each in gone if not is_there(self._workspace, each.path)])
+        came = [entry for path, entry in now.items() if path not in known.entries]
+        if known.more:
+            came = [entry for entry in came if entry.changed_ns > known.at * 1e9]
+        # What people did themselves is told in their words, with the next prompt.
+        gone = [entry for entry in gone if entry.path not in expected]
+        return _Difference(found, _newest_first(gone), [entry for entry in came if entry.path not in expected])
+
+    async def _scan(self, folders: Sequence[str]) -> Scan:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS + _GRACE_SECONDS):
+                return await asyncio.to_thread(scan, self._workspace, folders, seconds=LOOK_SECONDS)
+        except TimeoutError as error:
+            raise StorageError("The disk does not answer. Try again in a moment.") from error
+
+
+def is_look(turn: Observation) -> bool:
+    """Whether a turn is nobody's but the sprite's own, about the person's files: it rides with the batch before it."""
+    return turn.trigger == "task" and [call["name"] for call in turn.tool_calls] == [LOOK_CALL]
+
+
+def told_by(turn: Observation) -> list[str]:
+    """The lines of a turn that tells of a look."""
+    return str(turn.tool_calls[0]["result"]).split("\n") if is_look(turn) else []
+
+
+def _newest_first(entries: Sequence[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: (entry.modified_ns, entry.path), reverse=True)
+
+
+def _said(turn: Observation) -> str:
+    calls = [f"{call.get('input')}\n{call.get('result')}" for call in turn.tool_calls]
+    return "\n".join([turn.user_message, turn.agent_response, *calls])
+
+
+def _words_of(deeds: Sequence[FileDeed]) -> list[str]:
+    told = []
+    for deed in deeds[-MOST_DEEDS_TOLD:]:
+        size = f", {size_in_words(deed.size)}" if deed.what == "uploaded" else ""
+        told.append(f"The person {deed.what} {shown(deed.path)}{size}.")
+    left = len(deeds) - len(told)
+    return [*told, *([f"And {left:,} files more, before these."] if left else [])]

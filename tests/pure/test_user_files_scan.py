@@ -1,0 +1,268 @@
+"""The look at the person's folders: bounded, through no link, and no name can pass for anything else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sprite.database.user_files import Entry
+from sprite.folders import USER_FOLDERS
+from sprite.protocol.paths import FILE_FOLDERS, is_below_folders, on_disk, on_wire
+from sprite.userfiles.changes import (
+    MANY_OF_A_FOLDER,
+    MAX_SHOWN_CHARS,
+    changes_between,
+    lines,
+    not_said_in,
+    shown,
+    size_in_words,
+    within,
+)
+from sprite.userfiles.removal import remove
+from sprite.userfiles.scan import MOST_DEEP, MOST_ENTRIES, Scan, is_there, scan
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    for folder in FILE_FOLDERS:
+        (tmp_path / folder).mkdir()
+    return tmp_path
+
+
+def look(workspace: Path, *folders: str) -> Scan:
+    return scan(workspace, folders or FILE_FOLDERS, seconds=60)
+
+
+def put(workspace: Path, path: str, content: str = "x", at: float | None = None) -> None:
+    target = workspace / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(content)
+    if at is not None:
+        os.utime(target, (at, at))
+
+
+def entry(path: str, size: int = 10, at: int = 1_790_000_000, inode: int = 0) -> Entry:
+    return Entry(path, size, at * 10**9, at * 10**9, inode or abs(hash(path)))
+
+
+def names(found: Scan) -> list[str]:
+    return [each.path for each in found.entries]
+
+
+# The folders
+
+
+def test_the_folders_are_the_workspaces_own() -> None:
+    assert set(FILE_FOLDERS) <= {"documents", *USER_FOLDERS}
+
+
+def test_the_newest_comes_first_whatever_its_folder(workspace: Path) -> None:
+    put(workspace, "documents/old.txt", at=1_000)
+    put(workspace, "artifacts/deep/er/new.txt", "four", at=3_000)
+    put(workspace, "ocr/middle.txt", at=2_000)
+    found = look(workspace)
+    assert names(found) == ["artifacts/deep/er/new.txt", "ocr/middle.txt", "documents/old.txt"]
+    assert (found.entries[0].size, found.entries[0].modified_ns, found.more, found.complete) == (
+        4,
+        3_000 * 10**9,
+        0,
+        True,
+    )
+    assert names(look(workspace, "ocr")) == ["ocr/middle.txt"]
+
+
+def test_links_are_neither_followed_nor_listed(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    put(outside, "secret.txt")
+    (workspace / "documents/out").symlink_to(outside)
+    (workspace / "documents/loop").symlink_to(workspace / "documents")
+    (workspace / "documents/file").symlink_to(outside / "secret.txt")
+    os.mkfifo(workspace / "documents/pipe")
+    (workspace / "artifacts").rmdir()
+    (workspace / "artifacts").symlink_to(outside)
+    assert names(look(workspace)) == []
+
+
+def test_folders_of_programs_are_one_entry(workspace: Path) -> None:
+    put(workspace, "artifacts/app/node_modules/left-pad/index.js")
+    put(workspace, "artifacts/app/.git/objects/aa/bb")
+    put(workspace, "artifacts/app/main.js")
+    assert sorted(names(look(workspace))) == [
+        "artifacts/app/.git/",
+        "artifacts/app/main.js",
+        "artifacts/app/node_modules/",
+    ]
+
+
+def test_of_very_many_files_the_newest_are_kept_and_the_others_counted(workspace: Path) -> None:
+    for number in range(MOST_ENTRIES + 30):
+        put(workspace, f"documents/{number}", at=10_000 + number)
+    found = look(workspace)
+    assert (len(found.entries), found.more, found.complete) == (MOST_ENTRIES, 30, True)
+    assert found.entries[-1].path == "documents/30"
+
+
+def test_a_look_ends_at_its_deadline_with_what_it_has(workspace: Path) -> None:
+    put(workspace, "documents/a")
+    put(workspace, "documents/b")
+    found = scan(workspace, seconds=-1)
+    assert (len(found.entries), found.complete) == (1, False)
+
+
+def test_a_tree_deeper_than_people_go_is_one_entry_there(workspace: Path) -> None:
+    (workspace / "documents" / "/".join(["deeper"] * 3 * MOST_DEEP)).mkdir(parents=True)
+    put(workspace, "ocr/a.txt")
+    assert sorted(names(look(workspace))) == [f"documents/{'deeper/' * MOST_DEEP}", "ocr/a.txt"]
+
+
+def test_names_of_any_bytes_are_found_and_told_on_one_line(workspace: Path) -> None:
+    hostile = [b"two\nlines", b"\x1b[2Jclear", b"not \xff utf-8", "r\u202etxt.exe".encode(), b"n" * 255]
+    for name in hostile:
+        (workspace / "documents" / os.fsdecode(name)).write_bytes(b"x")
+    found = look(workspace)
+    assert {os.fsencode(each.path) for each in found.entries} == {b"documents/" + name for name in hostile}
+    told = lines(changes_between([], found.entries))
+    assert len(told) == len(hostile)
+    assert all(line.isprintable() and len(line) < MAX_SHOWN_CHARS + 50 for line in told)
+    assert any(r"documents/two\nlines" in line for line in told)
+    assert any(r"documents/not \xff utf-8" in line for line in told)
+
+
+# Names on the wire
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_every_name_goes_over_the_wire_and_comes_back(name: bytes) -> None:
+    path = os.fsdecode(name)
+    wired = on_wire(path)
+    assert wired.encode("utf-8")
+    assert path in on_disk(wired)
+
+
+def test_a_name_with_a_character_that_stands_for_a_byte_is_itself() -> None:
+    assert on_disk("documents/a.txt") == ("documents/a.txt",)
+    assert on_disk("documents/\uf7ff") == ("documents/\uf7ff", "documents/\udcff")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "documents",
+        "documents/",
+        "documents/../.os/run/token",
+        "/etc/passwd",
+        ".os/run/token",
+        "skills/a",
+        "documents//a",
+        "documents/./a",
+        "documents/a\0",
+        "",
+    ],
+)
+def test_a_path_that_leads_elsewhere_is_none_of_the_folders(path: str) -> None:
+    assert not is_below_folders(path)
+
+
+# What changed
+
+
+def test_a_file_that_was_moved_is_told_as_one() -> None:
+    before, after = entry("documents/a.pdf", inode=7), entry("documents/2026/b.pdf", inode=7)
+    copied, restored = entry("ocr/x.txt", size=77), entry("artifacts/x.txt", size=77)
+    found = changes_between([before, copied, entry("documents/gone", 1)], [after, restored, entry("ocr/new", 2)])
+    assert found.moved == [(before, after), (copied, restored)]
+    assert [each.path for each in found.deleted] == ["documents/gone"]
+    assert [each.path for each in found.added] == ["ocr/new"]
+
+
+def test_empty_files_and_doubles_are_no_moves() -> None:
+    gone = [entry("documents/a", 0), entry("documents/b", 5), entry("documents/c", 5)]
+    assert changes_between(gone, [entry("ocr/a", 0), entry("ocr/b", 5)]).moved == []
+
+
+def test_what_makes_a_line_of_memory_untrue_is_told_first() -> None:
+    gone = [entry("documents/other", 1), entry("documents/a.pdf", 2), entry("documents/a", 3)]
+    moved = entry("ocr/m.txt", inode=3), entry("ocr/2026/m.txt", inode=3)
+    told = lines(
+        changes_between([*gone, moved[0]], [moved[1], entry("artifacts/n.csv", 12_345)]),
+        "# Files\n- documents/a.pdf: the lease.\n- ocr/m.txt\n",
+    )
+    assert told == [
+        "deleted: documents/a.pdf (files.md names it)",
+        "moved: ocr/m.txt -> ocr/2026/m.txt (files.md names it)",
+        "deleted: documents/other",
+        "deleted: documents/a",
+        "added: artifacts/n.csv (12 kB, 2026-09-21)",
+    ]
+
+
+def test_many_files_of_a_folder_are_one_line() -> None:
+    crowd = [entry(f"artifacts/out/{number}.png", number + 1) for number in range(MANY_OF_A_FOLDER)]
+    away = [entry(f"artifacts/gone/{each.path[-5:]}", each.size, inode=each.inode) for each in crowd]
+    assert lines(changes_between([], crowd)) == [
+        f"added: {MANY_OF_A_FOLDER} files in artifacts/out/, such as 0.png, 1.png"
+    ]
+    assert lines(changes_between(crowd, [])) == [f"deleted: {MANY_OF_A_FOLDER} files of artifacts/out/"]
+    assert lines(changes_between(crowd, away)) == [
+        f"moved: {MANY_OF_A_FOLDER} files of artifacts/out/ -> artifacts/gone/"
+    ]
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    told = within([f"line {number:>94}" for number in range(100)], 1_000)
+    assert len(told) <= 1_000
+    assert told.endswith("more changes.")
+    assert within(["one", "two"], 100) == "one\ntwo"
+
+
+def test_a_file_that_a_turn_names_is_not_new() -> None:
+    added = [entry("artifacts/report.csv"), entry("artifacts/other.csv"), entry("artifacts/app/.git/")]
+    assert [each.path for each in not_said_in(added, ["cat artifacts/report.csv", "git init .git"])] == [
+        "artifacts/other.csv"
+    ]
+
+
+def test_a_time_that_no_calendar_has_is_no_fault() -> None:
+    for moment in (2**63 - 1, -(2**63)):
+        assert lines(changes_between([], [Entry("ocr/a", 1, moment, 0, 1)]))[0].startswith("added: ocr/a (1 byte, ")
+
+
+def test_sizes_are_said_as_people_say_them() -> None:
+    sizes = [0, 1, 1023, 12_345, 1_300_000, 30 * 2**20, 5 * 2**30]
+    assert [size_in_words(size) for size in sizes] == [
+        "0 bytes",
+        "1 byte",
+        "1023 bytes",
+        "12 kB",
+        "1.2 MB",
+        "30 MB",
+        "5.0 GB",
+    ]
+
+
+def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
+    told = shown("documents/" + "n" * 300 + ".pdf")
+    assert (told[:10], told[-4:], len(told)) == ("documents/", ".pdf", MAX_SHOWN_CHARS + 1)
+
+
+# Deleting
+
+
+def test_a_file_is_deleted_through_no_link(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    put(outside, "kept.txt")
+    (workspace / "documents/out").symlink_to(outside)
+    (workspace / "documents/link").symlink_to(outside / "kept.txt")
+    for path in ("documents/out/kept.txt", "documents/link"):
+        with pytest.raises(OSError, match=r"Not a directory|Too many levels|documents/link"):
+            remove(workspace, path)
+    with pytest.raises(IsADirectoryError):
+        remove(workspace, "documents")
+    assert (outside / "kept.txt").exists()
+    put(workspace, "documents/a b/c.txt", "12345")
+    assert remove(workspace, "documents/a b/c.txt") == 5
+    assert not is_there(workspace, "documents/a b/c.txt")
