@@ -258,12 +258,13 @@ class AgentRuntime:
 
     async def _end_session(self, flush_seconds: float) -> None:
         await self._close_session()
-        await self._processor.flush_within(flush_seconds)
+        await self._processor.session_ended(flush_seconds)
 
     # --- a mission ---
 
     async def _run_mission(self, mission: StoredMission) -> None:
         turn = self._turn = Turn(mission, self._session, self._recorder, self)
+        self._processor.turn_began()
         if self._inbox.was_taken_back(mission.id):
             turn.interrupt()
         try:
@@ -380,7 +381,7 @@ class AgentRuntime:
 
     async def before_compaction(self) -> None:
         """See Listener."""
-        await self._processor.flush_within(COMPACTION_FLUSH_SECONDS)
+        await self._processor.flush_all_within(COMPACTION_FLUSH_SECONDS)
 
     def news(self) -> str | None:
         """See Listener."""
