@@ -70,6 +70,9 @@ class ObservationProcessor:
         self._one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._least_wanted = self._least = settings.least_turns
+        #: Up to this turn a flush has begun: what it leaves, in vain or by an outage, is taken up however few they are.
+        #: What came while the model was asked is no reason for a call by itself.
+        self._begun_through = 0
         self._flushes = TaskSet()
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))
         extractor = Extractor(memory, files, self._model)
@@ -99,9 +102,12 @@ class ObservationProcessor:
             self._rest.begin()
 
     async def take_up(self) -> None:
-        """Asks for a flush of what an earlier process did not curate, if it is worth a call."""
-        if await self._transcript.waiting_count() >= self._least:
-            self.request()
+        """Asks for a flush of what an earlier process left: what is worth a call, and what it had begun with."""
+        if await self._transcript.waiting_count() < self._least:
+            self._begun_through = await self._transcript.quarantine.tried_through()
+            if not self._begun_through:
+                return
+        self.request()
 
     def request(self, *, all_: bool = False) -> None:
         """Asks for a flush in the background of what is worth a call, or of all that waits; returns at once."""
@@ -207,15 +213,17 @@ class ObservationProcessor:
             # Also where this fails: no machine is held awake for what has been tried.
             self._rest.end()
             self._publish(await self._projection.settle())
-            while await self._transcript.waiting_count() >= least:
-                # What came while the model was asked is no reason for a call by itself.
-                (newest,) = await self._transcript.newest_waiting(1)
-                await self._curate_through(newest.id)
+            while turns := await self._next_batch(least):
+                await self._curate(turns)
+                self._remember(None)
 
-    async def _curate_through(self, turn_id: int) -> None:
-        while (turns := await self._transcript.waiting(self._settings.batch_turns)) and turns[0].id <= turn_id:
-            await self._curate(turns)
-            self._remember(None)
+    async def _next_batch(self, least: int) -> list[Observation]:
+        """The turns that wait longest; none where fewer than `least` wait that no flush has begun with."""
+        if await self._transcript.waiting_count() >= least:
+            (newest,) = await self._transcript.newest_waiting(1)
+            self._begun_through = newest.id
+        turns = await self._transcript.waiting(self._settings.batch_turns)
+        return turns if turns and turns[0].id <= self._begun_through else []
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:
