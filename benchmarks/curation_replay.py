@@ -87,7 +87,7 @@ class Workspace:
 
     async def curate(self) -> None:
         """Curates what waits. ReplayError, or NotRecordedError, if that cannot be done."""
-        if await self.transcript.waiting_count() and not await self.processor.flush_within(_FLUSH_SECONDS):
+        if await self.transcript.waiting_count() and not await self.processor.flush_all_within(_FLUSH_SECONDS):
             raise self.model.missing or ReplayError(self.processor.last_error or "the flush took too long")
 
     async def finds(self, question: str) -> list[tuple[int | None, str]]:
@@ -131,7 +131,9 @@ async def _open(recordings: Recordings, clock: Clock, slip: Callable[[str, str],
         settings = Settings(workspace=folder, api_key="recorded", base_url=model.url)
         projection = Projection(transcript, memory, files)
         await projection.settle()
-        processor = ObservationProcessor(settings, transcript, memory, files, projection, lambda _: None)
+        processor = ObservationProcessor(
+            *(settings, transcript, memory, files, projection, lambda _: None), is_left=lambda: True
+        )
         await stack.enter_async_context(processor.running(lambda: None))
         yield Workspace(settings, transcript, memory, files, processor, model)
 

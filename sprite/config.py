@@ -20,10 +20,14 @@ DEFAULT_CURATOR_MODEL = "claude-haiku-5-5"
 STAND_IN = "offline stand-in, not Claude"
 NO_KEY = "set ANTHROPIC_API_KEY where the sprite is started, or use `make run`, which needs none"
 DEFAULT_BATCH_TURNS = 25
+#: Fewer turns are worth no call to the curator: the next session's first prompt has them as they are. Whoever asks for
+#: a flush, and an agent that is about to lose sight of them, get them curated all the same.
+LEAST_TURNS = 5
 DEFAULT_PORT = 8765
 #: Long enough for a build or a night's download, short enough that a machine nobody looks at comes to rest.
 DEFAULT_UNATTENDED_SECONDS = 2 * 3600
 DEFAULT_SPARE_SECONDS = 600
+DEFAULT_REST_SECONDS = 600
 #: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
@@ -54,10 +58,17 @@ class Settings:
     #: How long an agent's process that was started ahead waits for its first message; 0 loads and starts
     #: nothing ahead.
     spare_seconds: int = DEFAULT_SPARE_SECONDS
+    #: After so long without a turn a conversation rests: what waits of it is curated, if it is worth a call.
+    rest_seconds: int = DEFAULT_REST_SECONDS
     #: What of the network an operator left open.
     egress: Egress = "open"
     #: The API of the VM around us, where there is one.
     vm_socket: Path = VM_SOCKET
+
+    @property
+    def least_turns(self) -> int:
+        """With so many turns waiting, a rest or a session's end is reason enough for a call to the curator."""
+        return min(LEAST_TURNS, self.batch_turns)
 
     @property
     def system(self) -> Path:
@@ -154,6 +165,7 @@ def from_environment(
         is_offline=os.environ.get("SPRITE_OFFLINE") == "1",
         unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
         spare_seconds=_whole("SPRITE_SPARE_SECONDS", DEFAULT_SPARE_SECONDS, least=0),
+        rest_seconds=_whole("SPRITE_REST_SECONDS", DEFAULT_REST_SECONDS),
         egress=_egress(),
         vm_socket=_vm_socket(),
     )

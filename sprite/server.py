@@ -93,7 +93,11 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         view = MemoryView(transcript, memory, files)
         announce = _Announcer(feed, memory, view)
         user_files = UserFiles(settings.workspace, transcript, confidences.others)
-        processor = ObservationProcessor(settings, transcript, memory, files, projection, announce, user_files)
+        processor = ObservationProcessor(
+            *(settings, transcript, memory, files, projection, announce),
+            is_left=lambda: feed.audience == 0,
+            user_files=user_files,
+        )
         actions = Actions(projection, memory, announce)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
@@ -148,10 +152,9 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         # Beside the listener: the SDKs take a second to import, and clients should not wait for that.
         await stack.enter_async_context(agent.loading(stop.set))
         await stack.enter_async_context(
-            kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.is_flushing, stop.set)
+            kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.needs_machine, stop.set)
         )
-        if await processor.leftovers():
-            processor.request()
+        await processor.take_up()
         runtime.expect_mission()
         await stack.enter_async_context(
             owned_task(runtime.run(), name="runtime", on_death=stop.set, finish=runtime.stop)

@@ -173,7 +173,7 @@ class Gateway:
         if system.action == "new_session":
             stopped = await self._runtime.new_session()
         elif system.action == "flush":
-            await self._processor.flush_within(FLUSH_SECONDS)
+            await self._processor.flush_all_within(FLUSH_SECONDS)
         elif system.action == "revoke":
             self._desk.rules.revoke(system.rule_id)
         elif system.action == "zone":
@@ -248,7 +248,7 @@ class Gateway:
                 result = RejectResult(name, *await self._view.file(name))
             case RetryRequest(turn_id):
                 self._publish(await self._projection.retry(turn_id))
-                self._processor.request()
+                self._processor.request(all_=True)
                 result = RetryResult(await self._view.quarantined())
         return result
 

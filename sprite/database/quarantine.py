@@ -100,6 +100,16 @@ class Quarantine:
         """How many turns are quarantined."""
         return int(await self._db.fetch_value("SELECT count(*) FROM observations WHERE processed = 2"))
 
+    async def tried_through(self) -> int:
+        """The last of the turns that wait though they were asked about in vain, or were set aside; 0 without one."""
+        return int(
+            await self._db.fetch_value(
+                "SELECT coalesce(max(o.id), 0) FROM observations o WHERE o.processed = 0 AND (EXISTS (SELECT 1 FROM "
+                "lost_calls l WHERE o.id BETWEEN l.first_observation_id AND l.last_observation_id) OR EXISTS (SELECT 1 "
+                "FROM curations c WHERE c.kind = 'quarantine' AND c.first_observation_id = o.id))"
+            )
+        )
+
     async def is_newest_verdict(self) -> bool:
         """Whether no batch has been curated since a turn was set aside."""
         kind = await self._db.fetch_one(

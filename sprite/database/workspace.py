@@ -92,6 +92,14 @@ SCHEMA = Schema(
         ALTER TABLE chat_messages ADD COLUMN tools_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(tools_json));
         """,
         canvas_journal.SCHEMA,
+        # Which action a schedule's mission is about, and how a mission ended: what schedules spend a day is bounded.
+        """
+        ALTER TABLE missions ADD COLUMN action_id INTEGER;
+        ALTER TABLE missions ADD COLUMN ended_at REAL;
+        ALTER TABLE missions ADD COLUMN cost_usd REAL;
+        ALTER TABLE missions ADD COLUMN error_code TEXT;
+        CREATE INDEX missions_scheduled ON missions (ended_at) WHERE origin = 'schedule';
+        """,
     ],
 )
 
@@ -110,6 +118,17 @@ class StoredMission:
     status: MissionStatus
     session_id: str | None
     origin: Origin = "person"
+    #: The action that a schedule's mission is about.
+    action_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MissionEnd:
+    """Where a mission stands: `error` are the words of the error that it ended with, and `error_code` names it."""
+
+    status: MissionStatus
+    error_code: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +142,16 @@ class TurnBegan:
 
 @dataclass(frozen=True, slots=True)
 class MissionMoved:
-    """An event's effect: a mission changed its status. Its text goes when it ends: chat has it."""
+    """An event's effect: a mission changed its status. Its text goes when it ends: chat has it.
+
+    `cost_usd` is what it cost, where that is known, and `error_code` names the error that it ended with.
+    """
 
     mission_id: str
     status: MissionStatus
     session_id: str | None = None
+    cost_usd: float | None = None
+    error_code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,17 +258,21 @@ class WorkspaceDB:
 
     # --- missions ---
 
-    async def accept_mission(self, mission_id: str, text: str, stack_id: str | None) -> bool:
-        """Puts a mission (its `text` discreet) into the inbox, with its line of chat; False if its id is known."""
+    async def accept_mission(self, mission: StoredMission, said: str | None = None) -> bool:
+        """Puts a mission (its `text` discreet) into the inbox, with its line of chat; False if its id is known.
+
+        `said` is what the line says, where that is not the mission's text.
+        """
 
         def write(tx: sqlite3.Connection) -> bool:
             cursor = tx.execute(
-                "INSERT OR IGNORE INTO missions (id, text, stack_id, status, received_at) "
-                "VALUES (?, ?, ?, 'queued', ?)",
-                (mission_id, text, stack_id, time.time()),
+                "INSERT OR IGNORE INTO missions (id, text, stack_id, status, received_at, origin, action_id) "
+                "VALUES (?, ?, ?, 'queued', ?, ?, ?)",
+                (mission.id, mission.text, mission.stack_id, time.time(), mission.origin, mission.action_id),
             )
             if cursor.rowcount == 1:
-                _apply(tx, ChatAdded("user", text, mission_id))
+                line = mission.text if said is None else said
+                _apply(tx, ChatAdded("user", line, mission.id, mission.origin))
             return cursor.rowcount == 1
 
         return await self._db.transact(write)
@@ -252,10 +280,32 @@ class WorkspaceDB:
     async def open_missions(self) -> list[StoredMission]:
         """Missions that have not ended, in order."""
         rows = await self._db.fetch_all(
-            "SELECT id, text, stack_id, status, session_id, origin FROM missions "
+            "SELECT id, text, stack_id, status, session_id, origin, action_id FROM missions "
             "WHERE status IN ('queued', 'running') ORDER BY position"
         )
         return [StoredMission(**dict(row)) for row in rows]
+
+    async def mission_end(self, mission_id: str) -> MissionEnd | None:
+        """Where a mission stands, and the error if it ended with one; None for an unknown one."""
+        row = await self._db.fetch_one(
+            "SELECT status, error_code, (SELECT text FROM chat_messages line WHERE line.mission_id = missions.id "
+            "AND role = 'error' ORDER BY line.id DESC LIMIT 1) AS error FROM missions WHERE id = ?",
+            (mission_id,),
+        )
+        return MissionEnd(**dict(row)) if row else None
+
+    async def spent_by_schedules(self, since: float) -> float:
+        """What missions of schedules that ended since a time have cost, in US dollars.
+
+        One whose cost is not known, since it was cut off, counts as one that is, on the average.
+        """
+        return float(
+            await self._db.fetch_value(
+                "SELECT coalesce(sum(coalesce(cost_usd, (SELECT avg(cost_usd) FROM missions "
+                "WHERE origin = 'schedule'))), 0.0) FROM missions WHERE origin = 'schedule' AND ended_at >= ?",
+                (since,),
+            )
+        )
 
     # --- forgetting ---
 
@@ -458,12 +508,13 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 "VALUES (?, '', 'running', ?, ?, ?)",
                 (mission_id, now, session_id, origin),
             )
-        case MissionMoved(mission_id, status, session_id):
+        case MissionMoved(mission_id, status, session_id, cost_usd, error_code):
             ended = status not in {"queued", "running"}
             tx.execute(
-                "UPDATE missions SET status = ?, session_id = coalesce(?, session_id), "
-                "text = CASE WHEN ? THEN '' ELSE text END WHERE id = ?",
-                (status, session_id, ended, mission_id),
+                "UPDATE missions SET status = ?1, session_id = coalesce(?2, session_id), "
+                "text = CASE WHEN ?3 THEN '' ELSE text END, ended_at = CASE WHEN ?3 THEN ?4 END, "
+                "cost_usd = ?5, error_code = ?6 WHERE id = ?7",
+                (status, session_id, ended, now, cost_usd, error_code, mission_id),
             )
         case ChatAdded(role, text, mission_id, origin, tools):
             tx.execute(

@@ -38,6 +38,7 @@ from sprite.memory.last_error import (
 )
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
+from sprite.memory.rest import Rest
 from sprite.tasks import TaskSet, owned_task
 from sprite.userfiles.user_files import UserFiles, is_look
 
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 300.0
-#: So many failures in a row end a flush; the next turn's end, session or start begins another.
+#: So many failures in a row end a flush; the next rest, session or start begins another.
 MAX_ATTEMPTS = 8
 
 
@@ -60,8 +61,10 @@ class ObservationProcessor:
         files: MemoryFiles,
         projection: Projection,
         on_change: Callable[[Change], None],
+        is_left: Callable[[], bool],
         user_files: UserFiles | None = None,
     ) -> None:
+        """`is_left` says whether nobody is connected."""
         self._settings = settings
         self._transcript = transcript
         self._projection = projection
@@ -70,46 +73,72 @@ class ObservationProcessor:
         self._user_files = user_files
         self._one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
+        self._least_wanted = self._least = settings.least_turns
+        #: Up to this turn a flush has begun: what it leaves, in vain or by an outage, is taken up however few they are.
+        #: What came while the model was asked is no reason for a call by itself.
+        self._begun_through = 0
         self._flushes = TaskSet()
         self._model = CuratorModel(settings, partial(log_lost_call, transcript))
         extractor = Extractor(memory, files, self._model)
         self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
+        can_sleep = settings.vm_socket.exists()
+        self._rest = Rest(settings.rest_seconds, self.request, can_sleep=can_sleep, is_left=is_left)
         #: In words, what went wrong last; None once all is well again. Known here also where the disk refuses.
         self.last_error = last_error(settings.run)
 
     @property
-    def is_flushing(self) -> bool:
-        """Whether a flush is under way."""
-        return self._one_flush.locked()
+    def needs_machine(self) -> bool:
+        """Whether the machine should stay awake: for a flush, and for the rest that one waits for."""
+        return self._one_flush.locked() or self._wanted.is_set() or self._rest.is_awaited
 
     # --- triggers ---
 
+    def turn_began(self) -> None:
+        """The conversation goes on, so it does not rest."""
+        self._rest.end()
+
     async def turn_ended(self) -> None:
-        """A turn was written: at the batch size, what waits is curated beside the agent."""
-        if await self._transcript.waiting_count() >= self._settings.batch_turns:
+        """A turn was written: at the batch size, what waits is curated beside the agent; else once it has rested."""
+        waiting = await self._transcript.waiting_count()
+        if waiting >= self._settings.batch_turns:
             self.request()
+        elif waiting >= self._least:
+            self._rest.begin()
 
-    async def leftovers(self) -> bool:
-        """Whether turns wait that an earlier process did not curate."""
-        return await self._transcript.waiting_count() > 0
+    async def take_up(self) -> None:
+        """Asks for a flush of what an earlier process left: what is worth a call, and what it had begun with."""
+        if await self._transcript.waiting_count() < self._least:
+            self._begun_through = await self._transcript.quarantine.tried_through()
+            if not self._begun_through:
+                return
+        self.request()
 
-    def request(self) -> None:
-        """Asks for a flush in the background; returns at once."""
+    def request(self, *, all_: bool = False) -> None:
+        """Asks for a flush in the background of what is worth a call, or of all that waits; returns at once."""
+        if all_:
+            self._least_wanted = 1
         self._wanted.set()
 
-    async def flush_within(self, seconds: float) -> bool:
-        """Curates what waits, in one attempt with a deadline; True if nothing waits any more.
+    async def flush_all_within(self, seconds: float) -> bool:
+        """Curates all that waits, in one attempt with a deadline; True if nothing waits any more.
 
         What the deadline or an error leaves is taken up in the background.
         """
-        flush = self._flushes.start(self._flush_once(), "flush")
+        return await self._flush_within(seconds, least=1)
+
+    async def session_ended(self, seconds: float) -> None:
+        """Curates what waits if it is worth a call, as `flush_all_within` does."""
+        await self._flush_within(seconds, least=self._least)
+
+    async def _flush_within(self, seconds: float, *, least: int) -> bool:
+        flush = self._flushes.start(self._flush_once(least), "flush")
         # Not cancelled at the deadline: the call is paid for, and its answer is still wanted.
         await asyncio.wait({flush}, timeout=seconds)
         if not flush.done():
             log.warning("curation takes longer than %.0f s and goes on in the background", seconds)
             return False
         if not flush.result():
-            self.request()
+            self.request(all_=least == 1)
             return False
         return True
 
@@ -126,6 +155,7 @@ class ObservationProcessor:
             async with owned_task(self._work(), name="curation", on_death=on_death), self._flushes:
                 yield
         finally:
+            self._rest.end()
             await self._model.close()
 
     # --- the worker ---
@@ -134,18 +164,19 @@ class ObservationProcessor:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
+            least, self._least_wanted = self._least_wanted, self._least
             try:
-                await self._flush_persistently()
+                await self._flush_persistently(least)
             except Exception:
                 # A bug must not end curation for the process's life; the turns wait for the next trigger.
                 log.exception("curation failed unexpectedly")
                 self._remember("curation failed unexpectedly; see the log")
 
-    async def _flush_persistently(self) -> None:
+    async def _flush_persistently(self, least: int) -> None:
         attempt = 0
         while attempt < MAX_ATTEMPTS:
             try:
-                await self._flush()
+                await self._flush(least)
             except VainError as error:
                 # The next call is another one, and how many there can be is bounded by what a turn may cost.
                 self._note(error)
@@ -173,25 +204,35 @@ class ObservationProcessor:
 
     # --- a flush ---
 
-    async def _flush_once(self) -> bool:
+    async def _flush_once(self, least: int) -> bool:
         try:
-            await self._flush()
+            await self._flush(least)
         except SpriteError as error:
             self._note(error)
             return False
         return True
 
-    async def _flush(self) -> None:
+    async def _flush(self, least: int) -> None:
         async with self._one_flush:
+            # Also where this fails: no machine is held awake for what has been tried.
+            self._rest.end()
             self._publish(await self._projection.settle())
-            while turns := await self._next_batch():
+            while turns := await self._next_batch(least):
                 await self._curate(turns)
                 self._remember(None)
 
-    async def _next_batch(self) -> list[Observation]:
-        """The oldest turns that wait, with (in the last batch) what changed in the person's folders."""
+    async def _next_batch(self, least: int) -> list[Observation]:
+        """The turns that wait longest, with (in the last batch) what changed in the person's folders.
+
+        None where fewer than `least` wait that no flush has begun with.
+        """
+        if await self._transcript.waiting_count() >= least:
+            (newest,) = await self._transcript.newest_waiting(1)
+            self._begun_through = newest.id
         size = self._settings.batch_turns
         turns = await self._transcript.waiting(size + 1)
+        if not turns or turns[0].id > self._begun_through:
+            return []
         if self._user_files is not None and len(turns) <= size:
             try:
                 if await self._user_files.look(turns, self._files.read("files.md")):

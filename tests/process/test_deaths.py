@@ -112,6 +112,8 @@ async def test_a_sprite_one_of_whose_tasks_dies_stores_the_turn_writes_memory_an
             program=("tests.killable", "sprite"),
             KILL_TASK=name,
             SPRITE_VM_SOCKET=str(vm.socket),
+            # So that two turns are worth a call.
+            SPRITE_BATCH_TURNS="2",
         ) as sprite,
         sprite.client() as client,
     ):

@@ -219,6 +219,7 @@ async def test_what_is_said_off_the_record_is_in_the_log_and_in_nothing_that_mem
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         hidden, _ = await chat(client, said, "I prefer tea.")
         assert "Halvorsen" in str(prompts(model, "I prefer tea.")[0].body["messages"]), "the session itself goes on"
+        await client.ask("system", {"action": "flush"})
         await client.ask("system", {"action": "new_session"})
         await chat(client, "Hello again")
         found = await client.ask("memory", {"op": "search", "query": "Halvorsen rum"})

@@ -118,7 +118,8 @@ async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and
 async def test_a_turn_that_waits_alone_costs_three_calls(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 1, 1)
     model.script.curator({**FAULTS["too large"], "match": POISON, "times": -1})
-    async with running_sprite(workspace, model.url):
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "it is set aside")
     assert calls(model) == 3
     (row,) = curations(workspace)
@@ -288,7 +289,8 @@ async def test_the_command_line_shows_what_is_set_aside_and_has_it_tried_again(
 ) -> None:
     await seed(workspace, 3, 3)
     model.script.curator({**FAULTS["refused"], "match": POISON, "times": 5})
-    async with running_sprite(workspace, model.url):
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
         _, shown, _ = await command(workspace, "status")
         assert "needs attention" in shown.splitlines()[0]
@@ -313,7 +315,8 @@ async def test_the_command_line_shows_what_is_set_aside_and_has_it_tried_again(
 async def test_without_a_sprite_the_next_one_curates_what_is_tried_again(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 2, 1)
     model.script.curator({**FAULTS["refused"], "match": POISON, "times": 5})
-    async with running_sprite(workspace, model.url):
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
     assert_only(workspace, 2, 1)
     assert (await command(workspace, "memory", "retry", "1"))[1] == (
@@ -374,7 +377,8 @@ async def test_what_the_model_said_of_a_turn_is_forgotten_with_it(model: Offline
     await seed(workspace, 2, 1)
     refusal = {"error": 400, "message": f"cannot process '{POISON}1' here", "match": POISON, "times": -1}
     model.script.curator(refusal)
-    async with running_sprite(workspace, model.url):
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "every turn is curated or set aside")
         assert POISON in (await command(workspace, "status"))[1]
     await forget(workspace, turn=1)

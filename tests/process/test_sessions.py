@@ -28,13 +28,13 @@ async def test_a_new_session_has_the_memory_of_the_old_one_and_not_its_conversat
     model: OfflineModel, workspace: Path
 ) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.", "Hello, purple elephants")
+        await chat(client, "My name is Ada Lovelace.", *("Hello, purple elephants" for _ in range(4)))
         status = await client.ask("system", {"action": "new_session"})
         assert status["payload"]["session"]["session_id"] is None
         assert status["payload"]["memory"]["waiting"] == 0
         (ended,) = transcript(workspace, "SELECT * FROM sessions")
         assert ended["ended_at"] is not None
-        assert (ended["message_count"], ended["observation_count"]) == (2, 2)
+        assert (ended["message_count"], ended["observation_count"]) == (5, 5)
         await chat(client, "Hello again")
     (request,) = prompts(model, "Hello again")
     assert "Ada Lovelace" in str(request.body["system"])
@@ -142,6 +142,7 @@ async def test_a_memory_database_that_cannot_be_used_is_set_aside_and_rebuilt(
     folder = workspace / ".os/memory"
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "My name is Ada Lovelace.")
+        await client.ask("system", {"action": "flush"})
     before = dump(folder / "memory.db")
     calls = _curator_calls(model)
     garbage = b"this is no database" * 100

@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 import msgspec
 
+from sprite.config import LEAST_TURNS
 from sprite.database.actions import Action
 from sprite.database.curations import Drift
 from sprite.database.memory import FileVersion, Learning, MemoryDB
@@ -194,14 +195,15 @@ class MemoryView:
             drift=[drifted(drift) for drift in (await self.drift()).values()],
             daily_cap_usd=daily_cap_usd,
             last_error=last_error,
-            attention=await self._attention(last_error),
+            attention=await self._attention(state.waiting, last_error),
             quarantined=state.quarantined,
         )
 
-    async def _attention(self, last_error: str | None) -> list[str]:
+    async def _attention(self, waiting: int, last_error: str | None) -> list[str]:
         words = [last_error] if last_error else []
         words += over_limits({name: self._files.read(name) for name in LINE_LIMITS})
-        oldest = await self._transcript.waiting(1)
+        # Fewer wait for as long as nothing more is said.
+        oldest = await self._transcript.waiting(1) if waiting >= LEAST_TURNS else []
         if oldest and time.time() - oldest[0].timestamp > LONGEST_WAIT_SECONDS:
             words.append(f"turn {oldest[0].id} has waited to be curated for more than a day")
         free = self._files.free_bytes()
