@@ -37,6 +37,7 @@ from sprite.database.workspace import open_workspace
 from sprite.errors import AgentError, OperatorError, ShortageError, is_shortage
 from sprite.feed import Feed
 from sprite.folders import make_folders
+from sprite.memory.actions import Actions
 from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
@@ -46,10 +47,11 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.view import MemoryView, learning_row
+from sprite.memory.recall.view import MemoryView, action_row, learning_row
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.protocol.messages import (
+    ActionUpdate,
     MemoryUpdate,
 )
 from sprite.tasks import owned_task
@@ -88,6 +90,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         view = MemoryView(transcript, memory, files)
         announce = _Announcer(feed, memory, view)
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
+        actions = Actions(projection, memory, announce)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences)
@@ -119,7 +122,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         )
         await runtime.restore()
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
+            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, actions, announce
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for
@@ -279,6 +282,9 @@ class _Announcer:
                     drift=list(await self._view.drift()),
                 )
             )
+            for action_id in change.actions:
+                if (action := await self._memory.action(action_id)) is not None:
+                    self._feed.publish(ActionUpdate(action_row(action)))
         except Exception:
             # An announcement that fails must not stop the ones after it.
             log.exception("a change of memory could not be announced")
