@@ -74,6 +74,7 @@ from sprite.protocol.messages import (
     System,
 )
 from sprite.protocol.rows import Forgotten
+from sprite.schedules.scheduler import Scheduler
 from sprite.userfiles.user_files import UserFiles
 
 #: A person who asks for a flush waits for one call to a model.
@@ -100,6 +101,7 @@ class Gateway:
         actions: Actions,
         canvas: PersonsCanvas,
         user_files: UserFiles,
+        scheduler: Scheduler,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -115,6 +117,7 @@ class Gateway:
         self._actions = actions
         self._canvas = canvas
         self._user_files = user_files
+        self._scheduler = scheduler
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -127,7 +130,7 @@ class Gateway:
             case Mission() as mission:
                 await self._mission(connection, message.id, mission)
             case Heartbeat():
-                await self._runtime.heartbeat()
+                await self._scheduler.run_due()
                 connection.send(Ack("done"), reply_to=message.id)
             case Interrupt(mission_id):
                 stopped = await self._runtime.interrupt(mission_id)
