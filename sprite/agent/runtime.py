@@ -31,7 +31,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
-from sprite.protocol.shapes import SessionState, Stopped
+from sprite.protocol.shapes import Origin, SessionState, Stopped
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -314,6 +314,12 @@ class AgentRuntime:
         if own is not None and not self._is_in_mission():
             return own.id
         return self._turn.mission.id if self._turn is not None else None
+
+    @property
+    def turn_origin(self) -> Origin:
+        """See Listener."""
+        turn = self._turn
+        return turn.mission.origin if turn is not None and turn.mission.id == self.turn_id else "agent"
 
     @property
     def background(self) -> Background:
