@@ -100,7 +100,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             is_left=lambda: feed.audience == 0,
             user_files=user_files,
         )
-        actions = Actions(projection, memory, announce)
+        actions = Actions(projection, memory, announce, discreet=confidences.others)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences)
@@ -123,6 +123,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 user_files,
                 confidences.others,
                 sight,
+                actions,
             ),
         )
         boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas, user_files)

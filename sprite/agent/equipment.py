@@ -48,9 +48,11 @@ from sprite.boundary.sandbox import Boundary, agent_command
 from sprite.config import Settings
 from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.feed import Feed
+from sprite.memory.actions import Actions
 from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.hooks import hook_matchers
 from sprite.memory.capture.recorder import TurnRecorder
+from sprite.memory.projection.action_rows import Maker
 from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.cutting import Discreet
@@ -60,6 +62,7 @@ from sprite.protocol.messages import (
     StackUpdate,
 )
 from sprite.protocol.tools import OWN_TOOLS
+from sprite.tools.actions import action_tools
 from sprite.tools.canvas import canvas_tools
 from sprite.tools.canvas_reader import canvas_reader
 from sprite.tools.memory import memory_tools
@@ -135,6 +138,7 @@ class Agent:
         user_files: UserFiles,
         discreet: Discreet,
         sight: CanvasSight,
+        actions: Actions,
     ) -> None:
         self._settings = settings
         self._workspace = workspace
@@ -148,6 +152,7 @@ class Agent:
         self._user_files = user_files
         self._discreet = discreet
         self._sight = sight
+        self._actions = actions
 
     def conversation(self, listener: Listener) -> Conversation:
         """A conversation, not yet connected; the listener is told what happens in it."""
@@ -182,6 +187,7 @@ class Agent:
                 *canvas_tools(self._workspace, publish, lambda: listener.stack_id, self._sight),
                 canvas_reader(self._workspace, self._sight),
                 *memory_tools(self._view),
+                *action_tools(self._actions, lambda: _maker(listener)),
             ],
             hooks=hooks,
             can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),
@@ -252,6 +258,11 @@ class Agent:
             return PermissionResultAllow()
 
         return ask
+
+
+def _maker(listener: Listener) -> tuple[Maker, str | None]:
+    """As whom the agent acts now: what it makes within a schedule's turn is shown as that."""
+    return ("schedule" if listener.is_scheduled else "agent"), listener.turn_id
 
 
 def _note_background(message: Message, listener: Listener) -> None:

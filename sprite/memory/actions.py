@@ -52,7 +52,7 @@ _Changed = TypeVar("_Changed", Updated, Resolved, Fired, Noted)
 
 
 class Actions:
-    """The verbs of actions. `announce` is told of every change; `clock` gives the time."""
+    """The verbs of actions. `announce` is told of each change; `clock` gives the time, `discreet` takes secrets out."""
 
     def __init__(
         self,
@@ -60,11 +60,13 @@ class Actions:
         memory: MemoryDB,
         announce: Callable[[Change], None] = lambda _change: None,
         clock: Callable[[], float] = time.time,
+        discreet: Callable[[str], str] = discreet,
     ) -> None:
         self._projection = projection
         self._memory = memory
         self._announce = announce
         self._clock = clock
+        self._discreet = discreet
 
     # --- looks ---
 
@@ -74,6 +76,10 @@ class Actions:
         if action is None:
             raise PeerError(f"There is no action {action_id}.", code="not_found")
         return action
+
+    async def listed(self, status: str | None = None) -> list[Action]:
+        """Every action, or those with a status; most urgent first."""
+        return await self._memory.actions(status)
 
     async def scheduled(self) -> list[Action]:
         """The open actions with a due time, the next one first; those whose time has come are among them."""
@@ -119,7 +125,7 @@ class Actions:
         Within a turn that a schedule began there may be no repeat, nothing sooner than in five minutes, and little at
         once (`within_schedule`).
         """
-        record = Added(by=by, content=_content(content), priority=_priority(priority), mission=mission_id)
+        record = Added(by=by, content=self._content(content), priority=_priority(priority), mission=mission_id)
         same: list[Action] = []
 
         async def decide() -> tuple[AnyRecord, int | None]:
@@ -157,7 +163,7 @@ class Actions:
             action = await self.action(action_id)
             record = Updated(action=action_id, by=by, mission=mission_id)
             if content is not None:
-                record.content = _content(content)
+                record.content = self._content(content)
             if priority is not None:
                 record.priority = _priority(priority)
             if (due, rrule, tz) != (None, None, None):
@@ -195,7 +201,7 @@ class Actions:
                 action=action_id,
                 by=by,
                 status=known,
-                note=discreet(note)[:MAX_NOTE_CHARS],
+                note=self._discreet(note)[:MAX_NOTE_CHARS],
                 once=once and action.rrule is not None and action.status == "open",
                 mission=mission_id,
             )
@@ -245,7 +251,7 @@ class Actions:
 
         async def decide() -> tuple[AnyRecord, int | None]:
             action = await self.action(action_id)
-            words = discreet(what)[:MAX_NOTE_CHARS]
+            words = self._discreet(what)[:MAX_NOTE_CHARS]
             record = Noted(action=action_id, by="sprite", what=words, status=status, due=due, mission=mission_id)
             return await self._of(action, record)
 
@@ -269,6 +275,14 @@ class Actions:
             return record, None
         record.of = Known(learning.content, learning.source_observation_id)
         return record, learning.source_observation_id
+
+    def _content(self, text: str) -> str:
+        content = self._discreet(" ".join(text.split()))
+        if not content:
+            raise PeerError("An action needs a text.")
+        if len(content) > MAX_ACTION_CHARS:
+            raise PeerError(f"An action's text has at most {MAX_ACTION_CHARS:,} characters.", code="too_long")
+        return content
 
     async def _time(
         self, due: float | str | None, rrule: str | None, tz: str | None
@@ -336,15 +350,6 @@ class Actions:
 
 class _AlreadyThereError(Exception):
     """What is to be added stands open already."""
-
-
-def _content(text: str) -> str:
-    content = discreet(" ".join(text.split()))
-    if not content:
-        raise PeerError("An action needs a text.")
-    if len(content) > MAX_ACTION_CHARS:
-        raise PeerError(f"An action's text has at most {MAX_ACTION_CHARS:,} characters.", code="too_long")
-    return content
 
 
 def _priority(value: int) -> int:

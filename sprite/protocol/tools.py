@@ -19,3 +19,8 @@ UPDATE_CARD_CALL = f"{OWN_TOOLS}update_card"
 LOOK_CALL = f"{OWN_TOOLS}look_at_files"
 DEEDS_CALL = f"{OWN_TOOLS}person_did"
 NOT_THE_AGENTS = frozenset({LOOK_CALL, DEEDS_CALL})
+
+#: What is to be done: the agent's list, what it adds to it, and what it says is done.
+LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL = (
+    f"{OWN_TOOLS}{name}" for name in ("list_actions", "schedule", "complete_action")
+)

@@ -11,7 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sprite.protocol.tools import OWN_TOOLS, READ_CANVAS_CALL, SEARCH_CALL, UPDATE_CARD_CALL
+from sprite.protocol.tools import (
+    COMPLETE_CALL,
+    LIST_CALL,
+    OWN_TOOLS,
+    READ_CANVAS_CALL,
+    SCHEDULE_CALL,
+    SEARCH_CALL,
+    UPDATE_CARD_CALL,
+)
 
 Kind = Literal["result", "document", "outside", "memory"]
 
@@ -19,7 +27,8 @@ Kind = Literal["result", "document", "outside", "memory"]
 WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
 #: What memory itself put into the conversation proves nothing: it would confirm itself for ever.
 #: So does the canvas: what stands there may once have come from a page, and a refused change says what stands there.
-_ECHO_TOOLS = frozenset({SEARCH_CALL, READ_CANVAS_CALL})
+#: And its own actions, read back: the words may be a page's that had the agent note them.
+ECHO_TOOLS = frozenset({SEARCH_CALL, READ_CANVAS_CALL, LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL})
 _WORKING = frozenset({"Bash", "BashOutput", "KillShell", "Glob", "LS", "Edit", "MultiEdit", "Write", "NotebookEdit"})
 _READING = frozenset({"Read", "NotebookRead", "Grep"})
 
@@ -46,7 +55,7 @@ _PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 def kind_of(call: Mapping[str, Any]) -> Kind:
     """Whose words the result of this call has."""
     name = str(call.get("name", ""))
-    if name in _ECHO_TOOLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
+    if name in ECHO_TOOLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
         return "memory"
     if name in _READING:
         return "document"
