@@ -39,7 +39,7 @@ def _add_operating(commands: "Commands") -> None:
 
     for name, summary, add_arguments in (
         ("deploy", "bring a sprite to what it should be, with its steps", operate.add_deploy_arguments),
-        ("status", "every sprite: state, version, last seen, spend", operate.add_status_arguments),
+        ("status", "every sprite: state, version, last seen, next due, spend", operate.add_status_arguments),
         ("users", "who may come in", operate.add_users_arguments),
     ):
         command = commands.add_parser(name, help=summary)

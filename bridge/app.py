@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -54,6 +55,8 @@ from bridge.operating import control
 from bridge.operating.operator_api import OperatorApi
 from bridge.operating.status import Overview
 from bridge.relay.relay import Relay
+from bridge.waking.due_dates import DueDates, stored
+from bridge.waking.waker import Waker
 
 #: What is shipped to VMs stands beside the bridge.
 _ROOT = Path(__file__).resolve().parent.parent
@@ -100,34 +103,32 @@ async def running(
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
-        upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
-        if settings.uses_offline_model:
-            upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
-
         tokens = await stack.enter_async_context(SpriteTokens(database))
-        models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
-        budgets.load(await ledger.spent())
-        exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
-        proxy = await stack.enter_async_context(
-            LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits(), exits=exits)
-        )
+        ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
+        proxy = await stack.enter_async_context(_model_proxy(settings, tokens, budgets, ledger))
         host = _host(settings, tokens, port)
-        relay = Relay(host)
+        due = await stack.enter_async_context(DueDates(database, on_death))
+        relay = Relay(host, [due])
+        waker = Waker(relay, due, people.may_come, on_death)
         visitors = Visitors()
         readiness = Readiness(lambda: not ledger.is_behind)
-        metrics = _measured(visitors, relay, proxy, budgets)
+        metrics = _measured(visitors, relay, proxy, budgets, waker)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
         _, notify_routes = await stack.enter_async_context(_notifications(settings, database, doorkeeper, relay))
+
+        async def revoke_sprite(name: str) -> None:
+            waker.forget(name)
+            await tokens.revoke(name)
+
         api = OperatorApi(
             people,
             visitors,
             host,
             routes,
-            Overview(people, host, relay.snapshot, ledger.spend),
-            tokens.revoke,
+            Overview(people, host, relay.snapshot, ledger.spend, partial(stored, database), waker.trouble),
+            revoke_sprite,
             lambda token: login_link(settings.public_url or url, token),
             give_way,
         )
@@ -143,6 +144,7 @@ async def running(
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
+        await stack.enter_async_context(waker)
         control_socket = stack.enter_context(control.listening_socket(settings.run))
         await stack.enter_async_context(served(api.application(), control_socket, on_death))
         stack.push_async_callback(visitors.end_all)
@@ -168,7 +170,7 @@ async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
     """What can be told of the sprites of a data folder on which no bridge runs."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database:
-            yield Overview(People(database), None, list, Ledger(database).spend)
+            yield Overview(People(database), None, list, Ledger(database).spend, partial(stored, database))
 
 
 @asynccontextmanager
@@ -218,6 +220,23 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
 
 
 @asynccontextmanager
+async def _model_proxy(
+    settings: Settings, tokens: SpriteTokens, budgets: Budgets, ledger: Ledger
+) -> AsyncIterator[LlmProxy]:
+    """What answers sprites' calls of the model, with what they spent before loaded."""
+    async with AsyncExitStack() as stack:
+        upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
+        if settings.uses_offline_model:
+            upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
+        models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
+        budgets.load(await ledger.spent())
+        exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
+        yield await stack.enter_async_context(
+            LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits(), exits=exits)
+        )
+
+
+@asynccontextmanager
 async def _notifications(
     settings: Settings, database: Database, doorkeeper: Doorkeeper, relay: Relay
 ) -> AsyncIterator[tuple[Push, list[web.RouteDef]]]:
@@ -237,7 +256,7 @@ def _access(tokens: SpriteTokens, base_url: str) -> Access:
     return access
 
 
-def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budgets) -> Metrics:
+def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budgets, waker: Waker) -> Metrics:
     """The metrics, with what each part can tell when asked."""
     metrics = Metrics()
     metrics.add_gauge("bridge_websockets", "Open pages and terminals.", "person", visitors.counts)
@@ -254,5 +273,8 @@ def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budget
         "Spent since the UTC day began.",
         "sprite",
         lambda: {seen.sprite: budgets.spent(seen.sprite).today for seen in relay.snapshot()},
+    )
+    metrics.add_counter(
+        "bridge_wakes", "Sprites woken for what is due, by how it ended.", "outcome", lambda: waker.wakes
     )
     return metrics

@@ -103,6 +103,16 @@ CREATE TABLE notify_settings (
 ) STRICT;
 """
 
+_WAKING = """
+CREATE TABLE waking (
+    sprite TEXT PRIMARY KEY,
+    next_due REAL,
+    action_id INTEGER,
+    seen_at REAL NOT NULL,
+    is_open INTEGER NOT NULL
+) STRICT;
+"""
+
 _PUSH = """
 CREATE TABLE push_key (private_der BLOB NOT NULL) STRICT;
 CREATE TABLE push_subscriptions (
@@ -118,7 +128,7 @@ CREATE INDEX push_subscriptions_session ON push_subscriptions(session_sha256);
 """
 
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
-MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _PUSH)
+MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH)
 
 
 class Database:

@@ -60,7 +60,7 @@ class Visitor:
     async def receive(self, kind: str) -> dict[str, Any]:
         """The next message of this type, as plain JSON."""
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            while (message := await self._next()) is not None:
+            while (message := await self.next()) is not None:
                 if message["type"] == kind:
                     return message
         raise AssertionError(f"the client left before it sent a {kind}")
@@ -68,10 +68,11 @@ class Visitor:
     async def left(self) -> None:
         """Returns when the client has closed the connection."""
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            while await self._next() is not None:
+            while await self.next() is not None:
                 pass
 
-    async def _next(self) -> dict[str, Any] | None:
+    async def next(self) -> dict[str, Any] | None:
+        """The next message, None at the end."""
         while (frame := self._decoder.next_frame()) is None:
             try:
                 data = await self._reader.read(1 << 16)

@@ -143,6 +143,13 @@ class People:
         """PeopleError with words unless the person may come in."""
         await self._database.read(lambda db: _require(db, name))
 
+    async def may_come(self, name: str) -> bool:
+        """Whether there is such a person, who was not revoked."""
+        return (
+            await self._name("SELECT name AS person FROM people WHERE name = ? AND revoked_at IS NULL", name)
+            is not None
+        )
+
     async def revoke(self, name: str) -> None:
         """Ends every session, link and token of a person; open connections are the caller's to end.
 
@@ -247,7 +254,7 @@ class People:
         except sqlite3.Error as error:
             log.warning("bridge.db cannot be written (%s)", error.sqlite_errorname, extra={"person": name})
 
-    async def _name(self, sql: str, *parameters: bytes | float) -> str | None:
+    async def _name(self, sql: str, *parameters: bytes | float | str) -> str | None:
         def find(db: sqlite3.Connection) -> str | None:
             row = db.execute(sql, parameters).fetchone()
             return None if row is None else str(row["person"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -16,16 +16,19 @@ from bridge.hosts.host import (
 from bridge.hosts.output import printable
 from bridge.llm.ledger import Spend
 from bridge.relay.relay import Seen
+from bridge.waking.due_dates import DueDate
 
 #: A host that does not answer must not keep the others from being shown.
 _STATE_SECONDS = 5.0
+_FAR_SECONDS = 1000 * 86400.0
 
 
 class Row(msgspec.Struct):
     """One sprite. `link` is the relay's, `clients` are pages and terminals that are open now.
 
     `last_seen_at` is when the sprite answered last (before this start of the bridge: when its person was here last), in
-    Unix seconds. US dollars are counted by UTC days and months; `unpriced` calls are in no sum.
+    Unix seconds; `next_due` is when it wants to be woken, null where nothing is due. US dollars are counted by UTC days
+    and months; `unpriced` calls are in no sum.
     """
 
     sprite: str
@@ -39,6 +42,7 @@ class Row(msgspec.Struct):
     month_usd: float
     total_usd: float
     unpriced: int
+    next_due: float | None = None
 
 
 class Overview:
@@ -50,37 +54,46 @@ class Overview:
         host: Host | None,
         seen: Callable[[], Sequence[Seen]],
         spend: Callable[[], Awaitable[list[Spend]]],
+        due: Callable[[], Awaitable[Mapping[str, DueDate]]],
+        trouble: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._people = people
         self._host = host
         self._seen = seen
         self._spend = spend
+        self._due = due
+        self._trouble = trouble
 
     async def rows(self) -> list[Row]:
         """A row for everybody who may come in, oldest first."""
         people = [person for person in await self._people.everyone() if person.revoked_at is None]
         seen = {one.sprite: one for one in self._seen()}
         spent = {one.sprite: one for one in await self._spend()}
+        due = await self._due()
         return list(
             await asyncio.gather(
-                *(self._row(person, seen.get(person.name), spent.get(person.name)) for person in people)
+                *(
+                    self._row(person, seen.get(person.name), spent.get(person.name), due.get(person.name))
+                    for person in people
+                )
             )
         )
 
-    async def _row(self, person: Person, seen: Seen | None, spent: Spend | None) -> Row:
+    async def _row(self, person: Person, seen: Seen | None, spent: Spend | None, due: DueDate | None) -> Row:
         state = await self._state(person.name)
         return Row(
             sprite=person.name,
             state=state.state,
             version=state.version or (seen.version if seen else None),
             link=seen.state if seen else None,
-            detail=state.detail or (seen.detail if seen else ""),
+            detail=state.detail or (seen.detail if seen else "") or self._trouble(person.name),
             clients=seen.clients if seen else 0,
             last_seen_at=(seen.last_seen_at if seen else None) or person.last_seen_at,
             today_usd=spent.today if spent else 0.0,
             month_usd=spent.month if spent else 0.0,
             total_usd=spent.total if spent else 0.0,
             unpriced=spent.unpriced if spent else 0,
+            next_due=due.at if due else None,
         )
 
     async def _state(self, sprite: str) -> HostState:
@@ -99,7 +112,7 @@ def drawn(rows: Sequence[Row], now: float) -> str:
     """The rows as a table of text; `now` in Unix seconds."""
     if not rows:
         return "Nobody yet: start the bridge, or add people with `python -m bridge users add NAME`."
-    head = ("sprite", "state", "version", "clients", "last seen", "today", "month", "in all")
+    head = ("sprite", "state", "version", "clients", "last seen", "next due", "today", "month", "in all")
     cells = [
         (
             row.sprite,
@@ -107,6 +120,7 @@ def drawn(rows: Sequence[Row], now: float) -> str:
             printable(row.version or "-"),
             str(row.clients),
             _ago(row.last_seen_at, now),
+            _until(row.next_due, now),
             f"${row.today_usd:.2f}",
             f"${row.month_usd:.2f}",
             f"${row.total_usd:.2f}",
@@ -123,6 +137,19 @@ def drawn(rows: Sequence[Row], now: float) -> str:
         if notes := ", ".join(filter(None, (row.detail, unpriced))):
             lines[number] += f"  ({' '.join(printable(notes).split())})"
     return "\n".join(lines)
+
+
+def _until(then: float | None, now: float) -> str:
+    if then is None:
+        return "-"
+    if then <= now:
+        return "now"
+    if then - now > _FAR_SECONDS:
+        return "in years"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if then - now >= size:
+            return f"in {(then - now) // size:.0f} {unit}"
+    return "in 1 min"
 
 
 def _ago(then: float | None, now: float) -> str:

@@ -43,6 +43,7 @@ _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
 _MAX_IN_HASTE = 32
 #: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
 _MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
+_FULL = "Too much waits for the sprite already; send this again when it is there."
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,12 @@ class PendingRequests:
     async def ask(self, payload: ClientPayload) -> ServerPayload:
         """Sends a message of the bridge's own, again after each cut, until its answer comes, which is returned.
 
-        LinkDownError where too much waits for the sprite already, or nobody will hear an answer any more.
+        Who stops waiting takes it back. LinkDownError where nobody will hear an answer any more.
         """
         wire_id = str(uuid.uuid4())
         frame = encode(payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, None, wire_id)):
-            raise LinkDownError
+            return Error("queue_full", _FULL)
         answer: asyncio.Future[ServerPayload] = asyncio.get_running_loop().create_future()
         self._own[wire_id] = answer
         try:
@@ -162,8 +163,7 @@ class PendingRequests:
             return
         frame = encode(message.payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
-            text = "Too much waits for the sprite already; send this again when it is there."
-            member.say(Error("queue_full", text), reply_to=message.id or None)
+            member.say(Error("queue_full", _FULL), reply_to=message.id or None)
             return
         with suppress(LinkDownError):
             await self._link.send(frame)

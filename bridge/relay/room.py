@@ -199,6 +199,7 @@ class Room:
 
     async def ask(self, payload: ClientPayload) -> ServerPayload:
         """Sends a message, again after each cut, until it is answered. LinkDownError where it will not be."""
+        self._act()
         return await self._requests.ask(payload)
 
     async def _reach(self, report: Report) -> Reached:

@@ -200,6 +200,11 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
         (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks", "bridge.tasks")),
         (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts", "bridge.token_bucket", "bridge.tasks")),
+        (
+            ("bridge.waking",),
+            ("bridge",),
+            ("bridge.waking", "bridge.relay", "bridge.hosts.output", "bridge.database", "bridge.tasks"),
+        ),
         (("bridge.observing",), ("bridge",), ("bridge.observing", "bridge.token_bucket")),
         (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app"), ()),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),

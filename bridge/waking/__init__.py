@@ -1,0 +1,1 @@
+"""Waking sprites for what is due, while nobody looks at them."""

@@ -1,0 +1,173 @@
+"""When each sprite wants to be awake next, as it said last: in memory, and in the table `waking`.
+
+A change is written at once, and what a sprite says every moment is gathered, so that it costs a few writes a second.
+What is lost of it when the bridge is killed the sprite says again, since a sprite with which a connection was open then
+is looked at after the start (`is_open`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import sqlite3
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from bridge.tasks import owned_task
+from sprite.protocol.messages import ScheduleUpdate, StateSync, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from bridge.database import Database
+    from sprite.protocol.frames import ServerMessage
+    from sprite.protocol.messages import NextDue
+
+log = logging.getLogger(__name__)
+
+#: Between two writes, however much is said; and while the disk refuses.
+_PAUSE_SECONDS, _RETRY_SECONDS = 0.25, 1.0
+_LARGEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DueDate:
+    """A sprite's next moment in Unix seconds, None where nothing is due, and when it said so.
+
+    `is_open`: the bridge was, or is, connected to it, and has not seen it come to rest.
+    """
+
+    at: float | None
+    action_id: int | None
+    seen_at: float
+    is_open: bool
+
+
+class DueDates:
+    """`async with DueDates(database, on_death) as due:`; an Observer of the relay's. Every change sets `changed`."""
+
+    def __init__(self, database: Database, on_death: Callable[[], None]) -> None:
+        self._database = database
+        self._on_death = on_death
+        self._dates: dict[str, DueDate] = {}
+        self._unwritten: dict[str, DueDate] = {}
+        self._noted = asyncio.Event()
+        self._stack = AsyncExitStack()
+        self._is_failing = self._is_writing = False
+        #: Sprites with which a connection was open when the bridge ended, however it ended.
+        self.left_open: frozenset[str] = frozenset()
+        self.changed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._dates = await stored(self._database)
+        self.left_open = frozenset(sprite for sprite, date in self._dates.items() if date.is_open)
+        await self._stack.enter_async_context(owned_task(self._write_on(), name="due dates", on_death=self._on_death))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._stack.aclose()
+        finally:
+            await self._write()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is not on disk yet."""
+        return bool(self._unwritten) or self._is_writing
+
+    def dates(self) -> Mapping[str, DueDate]:
+        """By sprite."""
+        return self._dates
+
+    def of(self, sprite: str) -> float | None:
+        """A sprite's next moment in Unix seconds; None where nothing is due, or nothing is known."""
+        date = self._dates.get(sprite)
+        return None if date is None else date.at
+
+    # --- what the relay tells ---
+
+    def opened(self, sprite: str) -> None:
+        """See Observer."""
+        self._keep(sprite, replace(self._date(sprite), is_open=True))
+
+    def closed(self, sprite: str, *, at_rest: bool) -> None:
+        """See Observer. What was still at work is looked at after the next start."""
+        self._keep(sprite, replace(self._date(sprite), is_open=not at_rest))
+
+    def arrived(self, sprite: str) -> None:
+        """See Observer."""
+
+    def left(self, sprite: str) -> None:
+        """See Observer."""
+
+    def heard(self, sprite: str, message: ServerMessage) -> None:
+        """See Observer."""
+        if isinstance(message.payload, StateSync | Status | ScheduleUpdate):
+            at, action_id = _believed(message.payload.next_due)
+            date = self._date(sprite)
+            if (date.at, date.action_id) != (at, action_id):
+                self._keep(sprite, replace(date, at=at, action_id=action_id, seen_at=time.time()))
+
+    def _date(self, sprite: str) -> DueDate:
+        return self._dates.get(sprite) or DueDate(None, None, time.time(), is_open=False)
+
+    def _keep(self, sprite: str, date: DueDate) -> None:
+        if date != self._dates.get(sprite):
+            self._dates[sprite] = self._unwritten[sprite] = date
+            self._noted.set()
+            self.changed.set()
+
+    # --- on disk ---
+
+    async def _write_on(self) -> None:
+        while True:
+            await self._noted.wait()
+            self._noted.clear()
+            await self._write()
+            if self._unwritten:
+                self._noted.set()
+            await asyncio.sleep(_RETRY_SECONDS if self._is_failing else _PAUSE_SECONDS)
+
+    async def _write(self) -> None:
+        dates, self._unwritten = self._unwritten, {}
+        if not dates:
+            return
+        rows = [(sprite, date.at, date.action_id, date.seen_at, int(date.is_open)) for sprite, date in dates.items()]
+        self._is_writing = True
+        try:
+            await self._database.write(
+                lambda tx: tx.executemany("INSERT OR REPLACE INTO waking VALUES (?, ?, ?, ?, ?)", rows)
+            )
+            self._is_failing = False
+        except sqlite3.Error as error:
+            self._unwritten = dates | self._unwritten
+            if not self._is_failing:
+                self._is_failing = True
+                log.warning("due dates cannot be written (%s)", error.sqlite_errorname, extra={"count": len(rows)})
+        except BaseException:
+            self._unwritten = dates | self._unwritten
+            raise
+        finally:
+            self._is_writing = False
+
+
+async def stored(database: Database) -> dict[str, DueDate]:
+    """What is on disk, by sprite."""
+    rows = await database.read(lambda db: db.execute("SELECT * FROM waking ORDER BY sprite").fetchall())
+    return {
+        row["sprite"]: DueDate(row["next_due"], row["action_id"], row["seen_at"], is_open=bool(row["is_open"]))
+        for row in rows
+    }
+
+
+def _believed(due: NextDue | None) -> tuple[float | None, int | None]:
+    """The moment and the action, where these can be kept; a sprite may say anything."""
+    if due is None or not math.isfinite(due.at):
+        return None, None
+    return due.at, due.action_id if 0 <= due.action_id <= _LARGEST_ID else None

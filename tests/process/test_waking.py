@@ -1,0 +1,223 @@
+"""The bridge wakes sprites at the time they asked for: once, late rather than never, few at a time, no liar often."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bridge.database import open_database
+from bridge.operating.status import Row, drawn
+from bridge.waking.due_dates import DueDates, stored
+from sprite.protocol.events import Complete, Started
+from sprite.protocol.frames import ServerMessage
+from sprite.protocol.messages import NextDue, ScheduleUpdate
+from tests.bridge_harness import running_bridge
+from tests.inspection import eventually
+from tests.waking_stage import QUICK, died, night
+
+if TYPE_CHECKING:
+    from tests.waking_stage import Night
+
+
+def said(next_due: NextDue | None) -> ServerMessage:
+    return ServerMessage(type="schedule_update", id="", payload=ScheduleUpdate(next_due), timestamp=0)
+
+
+async def looked(stage: Night, sprite: str, times: int = 1) -> None:
+    await eventually(lambda: stage.sleepers.heartbeats[sprite] >= times, f"{sprite} was not asked to look")
+
+
+async def test_a_sprite_is_woken_when_its_time_comes_looks_and_is_let_sleep(tmp_path: Path) -> None:
+    async with night(tmp_path, "ada") as stage:
+        await looked(stage, "ada")
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
+        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine cannot sleep")
+        assert stage.sleepers.heartbeats["ada"] == 1
+    async with open_database(tmp_path / "bridge.db") as database:
+        (date,) = (await stored(database)).values()
+    assert (date.at, date.action_id, date.is_open) == (None, None, False)
+
+
+async def test_nobody_is_woken_before_their_time_and_a_clock_that_jumps_is_noticed(tmp_path: Path) -> None:
+    now = 1000.0
+    async with night(tmp_path, "ada", at=50_000.0, clock=lambda: now) as stage:
+        # Somebody else's time comes meanwhile.
+        stage.due.heard("bob", said(NextDue(1, 999.0)))
+        await looked(stage, "bob")
+        assert not stage.dorm.reached_names["ada"]
+        now = 60_000.0
+        await looked(stage, "ada")
+
+
+async def test_a_sprite_is_held_until_what_it_began_has_ended(tmp_path: Path) -> None:
+    async with night(tmp_path, "ada") as stage:
+        stage.sleepers.busy.add("ada")
+        await looked(stage, "ada")
+        await eventually(lambda: stage.sleepers.asked["ada"] > 3, "it is not asked how it is")
+        assert not stage.waker.wakes
+        assert "ada" in stage.sleepers.links
+        stage.sleepers.busy.clear()
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
+        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine cannot sleep")
+        assert stage.sleepers.heartbeats["ada"] == 1
+
+
+async def test_a_sprite_whose_turn_runs_is_connected_until_the_turn_has_ended_even_if_it_says_it_is_not_busy(
+    tmp_path: Path,
+) -> None:
+    async with night(tmp_path, "ada") as stage:
+        stage.sleepers.says_at_look = Started("m1", origin="schedule")
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
+        link = stage.sleepers.links["ada"]
+        await link.send(Complete("m1", text="", usage=None, cost_usd=None, duration_ms=1), seq=2)
+        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine cannot sleep")
+
+
+async def test_a_link_that_breaks_in_the_middle_is_mended_and_the_sprite_asked_again(tmp_path: Path) -> None:
+    async with night(tmp_path, "ada") as stage:
+        stage.sleepers.cuts = 3
+        await looked(stage, "ada", times=4)
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
+
+
+async def test_a_sprite_that_cannot_be_reached_is_tried_ever_less_often_and_status_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bridge")
+    async with night(tmp_path, "ada") as stage:
+        stage.dorm.is_down = True
+        await eventually(lambda: stage.waker.wakes["unreachable"] >= 3, "it is not tried again")
+        assert stage.waker.trouble("ada") == "could not be woken: Its machine does not start."
+        assert sum("could not be woken" in record.message for record in caplog.records) == 1
+        stage.dorm.is_down = False
+        await looked(stage, "ada")
+        await eventually(lambda: stage.waker.trouble("ada") == "", "the trouble is over")
+
+
+async def test_a_date_that_stays_in_the_past_does_not_keep_a_machine_awake(tmp_path: Path) -> None:
+    """A budget that is used up, or a clock that is behind: the sprite says the same as before."""
+    patient = replace(QUICK, longest_pause=10_000.0, apart=0.01)
+    async with night(tmp_path, "ada", pace=patient) as stage:
+        stage.sleepers.after_look = lambda _: None
+        # Twice as long after each: 0.02 s, 0.04 s, ... the tenth would be after ten seconds, the twentieth in hours.
+        await looked(stage, "ada", times=3)
+        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine cannot sleep")
+        vain = stage.waker.wakes["looked"]
+        # Another date is news: it does not wait until the pause for the old one is over.
+        stage.sleepers.next_due["ada"] = NextDue(8, 2.0)
+        stage.due.heard("ada", said(NextDue(8, 2.0)))
+        await looked(stage, "ada", times=vain + 1)
+
+
+async def test_a_liar_is_not_woken_more_often_than_any_other(tmp_path: Path) -> None:
+    """Every second something new is due, a million times, in the year 9999, or never was."""
+    slow = replace(QUICK, apart=10_000.0)
+    async with night(tmp_path, "mallory", pace=slow) as stage:
+        stage.sleepers.after_look = lambda _: None
+        await looked(stage, "mallory")
+        await eventually(lambda: stage.waker.wakes["looked"] == 1, "the wake did not end")
+        for number in range(20_000):
+            stage.due.heard("mallory", said(NextDue(number, float(number))))
+        for at in (-5.0, 0.0, 253402300800.0, float("inf"), float("nan"), -float("inf")):
+            stage.due.heard("mallory", said(NextDue(2**70, at)))
+        stage.due.heard("mallory", said(NextDue(-1, time.time())))
+        stage.due.heard("ada", said(NextDue(1, 1.0)))
+        await looked(stage, "ada")
+        assert stage.sleepers.heartbeats["mallory"] == 1
+        await eventually(lambda: not stage.due.is_behind, "nothing is written")
+        assert (await stored(stage.database))["mallory"].action_id is None
+
+
+async def test_what_is_said_every_moment_is_few_writes(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "bridge.db") as database:
+        before = await database.read(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
+        async with DueDates(database, died) as due:
+            for number in range(100_000):
+                due.heard("mallory", said(NextDue(number, float(number))))
+                if number % 1000 == 0:
+                    await asyncio.sleep(0)
+            await eventually(lambda: not due.is_behind, "nothing is written")
+            after = await database.read(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
+        assert 0 < after - before < 50
+        assert (await stored(database))["mallory"].at == 99_999.0
+
+
+async def test_many_that_are_due_at_nine_are_brought_up_a_few_at_a_time_and_all_run(tmp_path: Path) -> None:
+    names = [f"sprite-{number}" for number in range(12)]
+    async with night(tmp_path, *names, pace=replace(QUICK, at_once=3)) as stage:
+        # What they do takes long, and keeps nobody from being brought up.
+        stage.sleepers.busy.update(names)
+        for name in names:
+            await looked(stage, name)
+        assert stage.dorm.most_at_once <= 3
+        stage.sleepers.busy.clear()
+        await eventually(lambda: stage.waker.wakes["looked"] == 12, "not all came to an end")
+
+
+async def test_a_person_who_was_revoked_is_not_woken_for_and_one_who_is_revoked_is_let_go(tmp_path: Path) -> None:
+    revoked = {"bob"}
+    async with night(tmp_path, "ada", "bob", may_wake=lambda name: name not in revoked) as stage:
+        stage.sleepers.busy.add("ada")
+        await looked(stage, "ada")
+        assert not stage.dorm.reached_names["bob"]
+        revoked.add("ada")
+        stage.waker.forget("ada")
+        await eventually(lambda: "ada" not in stage.sleepers.links, "its machine is held")
+
+
+async def test_what_a_sprite_says_is_on_disk_before_the_bridge_can_be_killed_long_after(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "bridge.db") as database, DueDates(database, died) as due:
+        due.opened("ada")
+        due.heard("ada", said(NextDue(3, 1e9)))
+        await eventually(lambda: not due.is_behind, "nothing is written")
+        # What a new bridge would find after a kill.
+        (date,) = (await stored(database)).values()
+        assert (date.at, date.action_id, date.is_open) == (1e9, 3, True)
+
+
+async def test_a_bridge_that_was_killed_looks_at_once_at_the_sprites_it_was_connected_to(tmp_path: Path) -> None:
+    """What they said in the moment of the kill is lost, so they are asked again; also where nobody opens a page."""
+    data = tmp_path / "data"
+    async with running_bridge(data) as bridge, bridge.page(await bridge.login()) as page:
+        await page.link("ready")
+        await eventually(lambda: kept(data) == [("local", None, 1)], "it is not kept that the sprite runs")
+        bridge.process.kill()
+        await bridge.process.wait()
+    async with running_bridge(data) as bridge:
+
+        async def metrics() -> str:
+            async with bridge.http() as session, session.get("/metrics") as response:
+                return await response.text()
+
+        await eventually(lambda: kept(data) == [("local", None, 0)], "the sprite is not looked at, or not let go")
+        assert 'bridge_wakes_total{outcome="looked"} 1.0' in await metrics()
+        (local,) = json.loads((await bridge.run("status", "--json"))[1])
+        assert local["next_due"] is None
+
+
+def kept(data: Path) -> list[tuple[str, float | None, int]]:
+    with closing(sqlite3.connect(data / "bridge.db")) as database:
+        return database.execute("SELECT sprite, next_due, is_open FROM waking").fetchall()
+
+
+def test_status_says_when_each_sprite_is_due() -> None:
+    row = Row("ada", "cold", None, None, "", 0, None, 0.0, 0.0, 0.0, 0)
+    for due, words in (
+        (None, " -  "),
+        (50.0, "now"),
+        (130.0, "in 1 min"),
+        (100 + 7200.0, "in 2 h"),
+        (100 + 3 * 86400.0, "in 3 d"),
+        (1e300, "in years"),
+    ):
+        row.next_due = due
+        assert words in drawn([row], now=100.0).splitlines()[1]
