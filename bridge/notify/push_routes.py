@@ -19,7 +19,7 @@ from bridge.notify.subscriptions import Subscription, SubscriptionError
 from bridge.observing.request_keys import PERSON
 from bridge.relay.link import LinkDownError
 from bridge.token_bucket import TokenBucket
-from sprite.protocol.messages import Error, Permission
+from sprite.protocol.messages import Ack, Error, Permission
 
 if TYPE_CHECKING:
     from bridge.door.login import Caller, Doorkeeper
@@ -146,11 +146,12 @@ class PushRoutes:
         except (TimeoutError, LinkDownError):
             words = "Your sprite could not be reached. Open the page, and answer there."
             return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
-        if isinstance(answer, Error):
-            if answer.code == "not_found":
-                words = "It was answered elsewhere, or nobody answered in time."
-                return messages.page(request, 409, "This question is not open any more", words, code="closed")
-            return messages.page(request, 503, "Your answer did not arrive", answer.message, code=answer.code)
+        if isinstance(answer, Error) and answer.code == "not_found":
+            words = "It was answered elsewhere, or nobody answered in time."
+            return messages.page(request, 409, "This question is not open any more", words, code="closed")
+        if not isinstance(answer, Ack):
+            words = answer.message if isinstance(answer, Error) else "The sprite's answer makes no sense."
+            return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
         log.info("a question was answered from a notification", extra={"person": caller.person})
         response = web.Response(status=204)
         await self._doorkeeper.renew(response, caller)

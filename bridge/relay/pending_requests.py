@@ -48,6 +48,7 @@ _MAX_REQUESTS, _MAX_REQUESTS_EACH = 28, 16
 _MAX_IN_HASTE = 32
 #: Chunks of a member's upload that are under way; the next ones wait in the client's socket.
 _MAX_CHUNKS, _UPLOAD_SECONDS = 4, 60.0
+_FULL = "Too much waits for the sprite already; send this again when it is there."
 
 
 @dataclass(frozen=True, slots=True)
