@@ -24,7 +24,7 @@ _INDEX = "index.html"
 _SERVED = frozenset({".html", ".css", ".js", ".svg", ".png", ".ico", ".json", ".webmanifest"})
 _COMPRESSED = frozenset({".html", ".css", ".js", ".svg", ".json", ".webmanifest"})
 #: Everything comes from us, no markup becomes script, and lit-html's is the only Trusted Types policy.
-#: What is framed is a preview of a file, which has no origin.
+#: What is framed is a PDF, in the browser's own viewer.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'none'; frame-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; "
