@@ -33,7 +33,8 @@ _IMAGES = {
     ".bmp": "image/bmp",
 }
 _DRAWING = ".svg"
-_PDF = ".pdf"
+#: Browsers show one in a viewer of their own, which heeds no sandbox and shows the file no page of ours; so it is one.
+_PDF, _PDF_BEGINS, _PDF_WITHIN = ".pdf", b"%PDF-", 1024
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -99,7 +100,7 @@ def _as_preview(request: web.Request, file: _File) -> _Shown | None:
     suffix = PurePosixPath(file.name).suffix.lower()
     if suffix in _IMAGES:
         return _Shown(_IMAGES[suffix], headers=headers)
-    if suffix == _PDF:
+    if suffix == _PDF and _PDF_BEGINS in file.first[:_PDF_WITHIN]:
         return _Shown("application/pdf", headers=headers)
     if suffix == _DRAWING and request.headers.get("Sec-Fetch-Dest") == "image":
         # Browsers run nothing of a drawing that is a picture of a page; anywhere else it is a text.

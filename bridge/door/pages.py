@@ -30,7 +30,7 @@ _KEPT = frozenset({".css", ".js", ".svg"})
 _SERVED = frozenset({".html", ".css", ".js", ".svg", ".png", ".ico", ".json", ".webmanifest"})
 _COMPRESSED = frozenset({".html", ".css", ".js", ".svg", ".json", ".webmanifest"})
 #: Everything comes from us, no markup becomes script. Of the two Trusted Types policies one is lit-html's, and one lets
-#: the service worker's address through. What is framed is a preview of a file, which has no origin.
+#: the service worker's address through. What is framed is a PDF, in the browser's own viewer.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'none'; frame-src 'self'; manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; "

@@ -149,6 +149,12 @@ function loadStyle(name) {
   });
 }
 
+// A file that is named somewhere on the page is looked at where one is.
+addEventListener('sprite:preview', async (event) => {
+  const path = String(/** @type {CustomEvent} */ (event).detail);
+  (await import('./shell/preview.js')).showPreview(page, { path, size: null });
+});
+
 commands.add({
   id: 'palette',
   title: 'Open the command palette',

@@ -209,6 +209,7 @@ async def test_no_path_leads_out_of_the_persons_folders(bridge: BridgeProcess, c
         ("from-excel.csv", "a;b".encode("utf-16"), "text/plain; charset=utf-16"),
         ("photo.JPG", b"<script>alert(1)</script>", "image/jpeg"),
         ("scan.pdf", b"%PDF-1.4", "application/pdf"),
+        ("not-a.pdf", b"<script>alert(1)</script>", "text/plain; charset=utf-8"),
     ],
 )
 @pytest.mark.parametrize("folder", ["documents", "artifacts", "ocr", "extractions"])

@@ -6,7 +6,7 @@
 import { h } from '../dom.js';
 import { renderMarkdown } from '../markdown.js';
 import { cellText } from './figures.js';
-import { downloadAddress, fileName } from './files.js';
+import { downloadAddress, fileName, kindOf, previewAddress } from './files.js';
 
 /** @import { Block, BlockData } from '../types/page.js' */
 
@@ -153,7 +153,30 @@ function file({ path, title, excerpt }) {
     link,
     h('span', { class: 'file-path mono' }, address === null ? `${where} (on the sprite's own disk)` : where),
     said && h('p', { class: 'file-excerpt' }, said),
+    address !== null && look(where, name),
   );
+}
+
+/**
+ * A way to look at a file where it is named; a picture is seen at once.
+ * @param {string} path
+ * @param {string} name
+ */
+function look(path, name) {
+  const button = h('button', { type: 'button', class: 'button small file-look', 'aria-label': `Preview ${name}` });
+  button.addEventListener('click', () =>
+    button.dispatchEvent(new CustomEvent('sprite:preview', { bubbles: true, detail: path })),
+  );
+  const words = h('span', null, 'Preview');
+  if (kindOf(path) !== 'image') {
+    button.append(words);
+    return button;
+  }
+  const picture = h('img', { class: 'file-thumb', loading: 'lazy', alt: '', src: previewAddress(path) ?? '' });
+  // Moved, deleted or damaged: what the dialog says of it is more than a broken picture does.
+  picture.addEventListener('error', () => picture.replaceWith(words));
+  button.append(picture);
+  return button;
 }
 
 /** @type {Record<string, (data: BlockData) => HTMLElement>} */

@@ -1,4 +1,4 @@
-/** Which files of the workspace a page may download, and under which address. Pure. */
+/** Which files of the workspace a page may download and show, under which address and as what. Pure. */
 
 const SHARED = /(?:^|\/)((?:documents|artifacts|ocr|extractions)\/.+)$/u;
 
@@ -18,6 +18,33 @@ export function downloadAddress(path) {
     return null; // half a surrogate pair, which is in no file's name
   }
 }
+
+/**
+ * The address at which a file can be looked at.
+ * @param {string} path
+ */
+export function previewAddress(path) {
+  const address = downloadAddress(path);
+  return address === null ? null : `${address}?preview`;
+}
+
+const PICTURE = /\.(?:png|jpe?g|gif|webp|avif|bmp|svg)$/iu;
+
+/**
+ * As what a file is shown, by its name; what is neither a picture nor a PDF may be a text.
+ * @param {string} path
+ * @returns {'image' | 'pdf' | 'text'}
+ */
+export function kindOf(path) {
+  if (PICTURE.test(path)) return 'image';
+  return /\.pdf$/iu.test(path) ? 'pdf' : 'text';
+}
+
+/**
+ * A name with a sign for each character that nobody can see, or that would turn the order of the others around.
+ * @param {string} name
+ */
+export const visible = (name) => name.replaceAll(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}]/gu, '\u{fffd}');
 
 /**
  * The last part of a path: what people call the file.

@@ -80,6 +80,13 @@ export function createClient({ connection }) {
      * @param {number} id
      */
     retry: async (id) => (await ask({ op: 'retry', turn_id: id })).quarantined,
+    /** The newest files of the person's folders, and how many more there are. */
+    userFiles: () => ask({ op: 'user_files' }),
+    /**
+     * Deletes one of them for good. Code `not_found`: it is gone already.
+     * @param {string} path
+     */
+    deleteUserFile: (path) => ask({ op: 'delete_user_file', path }),
     health: async () => (await ask({ op: 'health' })).health,
     /**
      * Hits in the order the agent gets them.

@@ -9,12 +9,19 @@ import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 /** @import { MemoryState } from '../types/page.js' */
 
 /** The views in their order, as people call them. */
-export const TABS = { files: 'Files', learnings: 'Learned', timeline: 'Timeline', actions: 'To do', health: 'Health' };
+export const TABS = {
+  files: 'Files',
+  learnings: 'Learned',
+  timeline: 'Timeline',
+  actions: 'To do',
+  documents: 'Documents',
+  health: 'Health',
+};
 /** @type {Record<string, 1 | -1>} */
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 
 /** @type {Tab[]} */
-export const ORDER = ['files', 'learnings', 'timeline', 'actions', 'health'];
+export const ORDER = ['files', 'learnings', 'timeline', 'actions', 'documents', 'health'];
 
 /** @typedef {keyof typeof TABS} Tab */
 /**

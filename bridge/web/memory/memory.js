@@ -1,4 +1,4 @@
-// The memory panel: a search and five views; it says when something was learned.
+// The memory panel: a search and six views; it says when something was learned.
 //
 // Everything here is made with lit templates: lists and forms that are drawn anew as a whole from what memory answered.
 
@@ -18,6 +18,7 @@ import { Learnings } from './learnings.js';
 import { Search } from './search.js';
 import { Timeline } from './timeline.js';
 import { showTurn } from './turn.js';
+import { UserFiles } from './user_files.js';
 
 /** @import { CurationRow, ForgetTarget, MemoryActs, MemoryClient, MemoryUpdate, Page } from '../types/page.js' */
 /** @import { Tab } from './head.js' */
@@ -90,6 +91,7 @@ class Memory {
       learnings: new Learnings(page, this.#client, acts),
       timeline: new Timeline(page, this.#client, acts),
       actions: new Actions(page, this.#client, acts),
+      documents: new UserFiles(page, this.#client, acts),
       health: new Health(page, this.#client, acts),
     };
     this.#head = new Head({
@@ -119,9 +121,11 @@ class Memory {
     store.listen('agent_event', (event) => {
       if (!ENDED.has(event.event)) return;
       this.#views.timeline.invalidate(LOGGED_MS);
+      this.#views.documents.invalidate(LOGGED_MS);
       this.#views.health.invalidate(LOGGED_MS);
       if (this.#query !== '') this.#search.invalidate(LOGGED_MS);
     });
+    store.listen('ack', ({ path }) => path && this.#views.documents.invalidate());
     // Told anew, after a forget or a long absence: what is shown here may be what is gone.
     store.listen('state_sync', () => {
       for (const view of Object.values(this.#views)) view.forgetRows();
