@@ -14,6 +14,7 @@ import { applyTheme, cycleTheme } from './shell/theme.js';
 import { createToasts } from './shell/toasts.js';
 import { mountTopBar } from './shell/top_bar.js';
 import { createStore } from './store.js';
+import { createZone } from './zone.js';
 
 /** @import { Announce, Page, PanelName } from './types/page.js' */
 /** @import { mountMemory } from './memory/memory.js' */
@@ -31,7 +32,8 @@ const tabsOf = (name) => /** @type {HTMLElement[]} */ ([...document.querySelecto
 applyTheme();
 const store = createStore();
 const connection = createConnection(store);
-const outbox = createOutbox(store, connection);
+const zone = createZone(store, connection);
+const outbox = createOutbox(store, connection, () => zone.spoke());
 const commands = createCommands();
 const palette = createPalette(commands);
 const install = createInstall();
@@ -92,6 +94,10 @@ const page = {
   searchMemory: async (query = '') => {
     layout.open('memory');
     (await loadMemory()).search(query);
+  },
+  openActions: async () => {
+    layout.open('memory');
+    (await loadMemory()).openActions();
   },
   openCard: (id) => {
     layout.open('canvas');

@@ -80,6 +80,36 @@ export function when(at) {
   return date.getFullYear() === now.getFullYear() ? `${day.format(date)} ${time.format(date)}` : dayOfYear.format(date);
 }
 
+const weekday = new Intl.DateTimeFormat('en', { weekday: 'short' });
+/** @type {Record<number, string>} */
+const NEAR_DAYS = { '-1': 'yesterday', 0: 'today', 1: 'tomorrow' };
+
+/**
+ * Unix seconds, past or to come, as `today 14:03`, `tomorrow 09:00`, `Tue 09:00` within a week, `3 Nov 14:03`.
+ * @param {number} at
+ * @param {number} [now]
+ */
+export function moment(at, now = Date.now() / 1000) {
+  const date = new Date(at * 1000);
+  const today = new Date(now * 1000);
+  const days = Math.round((midnightOf(date) - midnightOf(today)) / 86_400_000);
+  const named = NEAR_DAYS[days] ?? (Math.abs(days) < 7 ? weekday.format(date) : null);
+  const isThisYear = date.getFullYear() === today.getFullYear();
+  return `${named ?? (isThisYear ? day : dayOfYear).format(date)} ${time.format(date)}`;
+}
+
+/**
+ * `09:00` as people here write it.
+ * @param {string} wall
+ */
+export function clockTime(wall) {
+  const [hour = 0, minute = 0] = wall.split(':').map(Number);
+  return time.format(new Date(2000, 0, 1, hour, minute));
+}
+
+/** @param {Date} date */
+const midnightOf = (date) => new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime();
+
 /**
  * Unix seconds for a `datetime` attribute.
  * @param {number} at

@@ -18,8 +18,9 @@ const LEFT_BEHIND = 'This was written in a window that was closed before it coul
 /**
  * @param {Store} store
  * @param {Connection} connection
+ * @param {() => void} [onSend]  a person's message is about to go out
  */
-export function createOutbox(store, connection) {
+export function createOutbox(store, connection, onSend = () => {}) {
   /** @type {OutboxItem[]} */
   const items = [];
   /** @type {Set<string>} */
@@ -67,6 +68,7 @@ export function createOutbox(store, connection) {
   async function transmit(item) {
     if (inFlight.has(item.id) || !connection.ready) return;
     inFlight.add(item.id);
+    onSend();
     try {
       const payload = item.stackId ? { text: item.text, stack_id: item.stackId } : { text: item.text };
       const ack = await connection.ask('mission', payload, { id: item.id, timeout: ANSWER_MS });

@@ -5,7 +5,7 @@
 
 import { Conversation, ENDED } from './chat/conversation.js';
 
-/** @import { Card, Heard, HeardType, Link, MessageOf, Stack, State, Topic } from './types/page.js' */
+/** @import { Card, Heard, HeardType, Link, MessageOf, NextDue, Stack, State, Topic } from './types/page.js' */
 
 /** Before the sprite has named its own. */
 const LIMITS = { frame_bytes: 1048576, mission_chars: 200_000, upload_chunk_bytes: 524_288, upload_bytes: 104_857_600 };
@@ -22,6 +22,8 @@ export function createStore() {
     session: { session_id: null, started_at: null, turns: 0, running_mission_id: null, queued: 0, background: [] },
     status: null,
     model: null,
+    nextDue: null,
+    tz: 'UTC',
     stacks: [],
     cards: new Map(),
     memory: null,
@@ -57,6 +59,13 @@ export function createStore() {
     if (scheduled) tell();
   });
 
+  /** @param {{ next_due?: NextDue | null, tz?: string }} said */
+  function planned({ next_due: next = null, tz = 'UTC' }) {
+    state.nextDue = next;
+    state.tz = tz;
+    touch('nextDue');
+  }
+
   /** @type {{ [T in HeardType]?: (payload: Heard[T], message: MessageOf<T>) => void }} */
   const handlers = {
     auth_ok(payload) {
@@ -72,6 +81,7 @@ export function createStore() {
       state.session = payload.session;
       state.memory = payload.memory;
       state.model = payload.model ?? null;
+      planned(payload);
       state.loaded = true;
       conversation.sync(payload);
       state.permissions = conversation.openPermissions();
@@ -149,7 +159,12 @@ export function createStore() {
       state.session = payload.session;
       state.memory = payload.memory;
       state.model = payload.model ?? state.model;
+      planned(payload);
       touch('status', 'session', 'memory');
+    },
+    schedule_update({ next_due: next }) {
+      state.nextDue = next;
+      touch('nextDue');
     },
   };
 

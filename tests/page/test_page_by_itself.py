@@ -304,3 +304,32 @@ async def test_a_question_of_a_background_agent_is_answered_after_the_turns_end_
         await expect(own.get_by_role("heading", name="Sprite, by itself")).to_be_visible()
         await expect(own).to_have_attribute("data-status", "complete")
         assert (stack.workspace / "late").exists()
+
+
+async def test_what_a_schedule_began_is_a_line_of_its_own_live_and_after_a_reload(stack: PageStack) -> None:
+    wire = Wire()
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        text = "Water the ficus\nand tell me how it looks"
+        wire.say("chat_said", mission_id="s1", role="user", text=text, at=time.time(), origin="schedule")
+        wire.event("started", "s1", origin="schedule")
+        turn = page.locator(".thread-list .exchange[data-mission=s1]")
+        await expect(turn.locator("summary")).to_contain_text("By schedule: Water the ficus")
+        await expect(turn.get_by_text("and tell me how it looks")).to_be_hidden()
+        await turn.locator("summary").click()
+        await expect(turn.get_by_text("and tell me how it looks")).to_be_visible()
+        wire.event("error", "s1", code="model", message="The model is out.", retryable=True)
+        await expect(turn).to_contain_text("The model is out.")
+        # The schedule tries again; a person would say it as their own.
+        await expect(turn.get_by_role("button", name="Try again")).to_have_count(0)
+
+        said = {"id": 1, "role": "user", "text": "Water the ficus", "at": time.time(), "mission_id": "s2"}
+        answer = {**said, "id": 2, "role": "assistant", "text": "Done."}
+        wire.sync = {"chat": [{**row, "origin": "schedule", "tools": []} for row in (said, answer)], "session": IDLE}
+        await page.reload()
+        await ready(page)
+        kept = page.locator(".thread-list .exchange[data-mission=s2]")
+        await expect(kept.locator(".by-schedule")).to_have_text("By schedule: Water the ficus")
+        await expect(kept).to_contain_text("Done.")
+        assert await violations(page) == []
+        await shoot(page, "by-schedule")

@@ -27,9 +27,9 @@ export class Conversation {
     return this.#exchanges.findLast((entry) => entry.status === 'running');
   }
 
-  /** The message that was said last and still waits for its turn. */
+  /** The message that a person said last and that still waits for its turn. */
   get lastQueued() {
-    return this.#exchanges.findLast((entry) => entry.status === 'queued');
+    return this.#exchanges.findLast((entry) => entry.status === 'queued' && entry.origin === 'person');
   }
 
   /**
@@ -71,10 +71,10 @@ export class Conversation {
   }
 
   /**
-   * A person's message was taken, on this page or another.
-   * @param {Pick<ChatSaid, 'mission_id' | 'text' | 'at'>} said
+   * A message was taken: a person's, on this page or another, or a schedule's.
+   * @param {Pick<ChatSaid, 'mission_id' | 'text' | 'at' | 'origin'>} said
    */
-  said({ mission_id: missionId, text, at }) {
+  said({ mission_id: missionId, text, at, origin = 'person' }) {
     const known = this.#byMission.get(missionId);
     if (known) {
       known.text ??= text;
@@ -82,7 +82,7 @@ export class Conversation {
       return known;
     }
     const runs = this.running !== undefined;
-    return this.#add({ missionId, text, at, status: runs ? 'queued' : 'sent' });
+    return this.#add({ missionId, text, at, origin, status: runs ? 'queued' : 'sent' });
   }
 
   /** @param {string} missionId */

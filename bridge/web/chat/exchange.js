@@ -12,6 +12,8 @@ import { ToolRow } from './tool_row.js';
 
 /** A longer message of the person's is folded. */
 const FOLD_CHARS = 1400;
+/** Of what a schedule began, so much fits a line. */
+const LINE_CHARS = 160;
 /** Who is heard; a schedule and the agent itself begin without a message. */
 const SPEAKERS = { person: 'Sprite', agent: 'Sprite, by itself', schedule: 'Sprite, as scheduled' };
 const STATES = { queued: 'Waits for its turn', sent: 'Sent' };
@@ -52,7 +54,8 @@ export class ExchangeView {
     this.element.dataset.status = entry.status;
     if (entry.missionId) this.element.dataset.mission = entry.missionId;
     this.#speaker.textContent = SPEAKERS[entry.origin];
-    this.#speaker.className = entry.origin === 'person' ? 'visually-hidden' : 'by-itself';
+    const isSaid = entry.origin === 'person' || entry.text !== null;
+    this.#speaker.className = isSaid ? 'visually-hidden' : 'by-itself';
     this.#drawSaid(entry);
     this.#drawParts(entry);
     this.#drawFoot(entry);
@@ -61,11 +64,15 @@ export class ExchangeView {
 
   /** @param {Exchange} entry */
   #drawSaid(entry) {
-    const shown = `${entry.text}|${entry.status in STATES ? entry.status : ''}`;
+    const shown = `${entry.origin}|${entry.text}|${entry.status in STATES ? entry.status : ''}`;
     if (this.#text === shown) return;
     this.#text = shown;
     this.#said.hidden = entry.text === null;
     if (entry.text === null) return;
+    if (entry.origin === 'schedule') {
+      this.#said.replaceChildren(bySchedule(entry.text), ...this.#queueTools(entry));
+      return;
+    }
     const text = h('div', { class: 'bubble-text' }, entry.text);
     const bubble = h('div', { class: 'bubble' }, text);
     if (entry.text.length > FOLD_CHARS) {
@@ -113,11 +120,17 @@ export class ExchangeView {
         'div',
         { class: 'queue-tools row' },
         h('span', { class: 'chip' }, iconElement('clock', true), STATES.queued),
-        h(
-          'button',
-          { class: 'button quiet small', type: 'button', dataset: { act: 'edit' }, onclick: () => void takeBack(true) },
-          'Edit',
-        ),
+        entry.origin === 'person' &&
+          h(
+            'button',
+            {
+              class: 'button quiet small',
+              type: 'button',
+              dataset: { act: 'edit' },
+              onclick: () => void takeBack(true),
+            },
+            'Edit',
+          ),
         h('button', { class: 'button quiet small', type: 'button', onclick: () => void takeBack(false) }, 'Remove'),
       ),
     ];
@@ -187,7 +200,8 @@ export class ExchangeView {
    */
   #again(entry, label) {
     const { text } = entry;
-    if (!text) return null;
+    // What a schedule began, the schedule begins again.
+    if (!text || entry.origin !== 'person') return null;
     // Sent as it is it would fail again.
     if (entry.error?.retryable === false)
       return h(
@@ -233,6 +247,22 @@ export class ExchangeView {
       figures.join(' · '),
     );
   }
+}
+
+/**
+ * What a schedule began is no message of the person's: a line, that opens where there is more to read.
+ * @param {string} text
+ */
+function bySchedule(text) {
+  const [first = '', ...more] = text.trim().split('\n');
+  const line = [iconElement('clock', true), h('span', { class: 'grow' }, `By schedule: ${first}`)];
+  if (more.length === 0 && first.length <= LINE_CHARS) return h('p', { class: 'notice by-schedule' }, ...line);
+  return h(
+    'details',
+    { class: 'notice by-schedule' },
+    h('summary', null, ...line, iconElement('chevron', true)),
+    h('p', { class: 'bubble-text' }, text),
+  );
 }
 
 /**

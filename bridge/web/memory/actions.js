@@ -1,14 +1,19 @@
-// What the agent has noted to be done: complete it, dismiss it, or take it up again.
+// What is to be done: due first, then by weight; added, changed, completed, dismissed, and taken up again.
 
-import { ago, iso, plural } from '../format.js';
+import { ago, iso, plural, when } from '../format.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
+import { ActionForm } from './action_form.js';
+import { dueWords, inOrder, repeatWords } from './dues.js';
+import { MAKERS } from './labels.js';
 import { nothingYet, View } from './view.js';
 
 /** @import { ActionRow, MemoryActs, MemoryClient, Page } from '../types/page.js' */
 
 /** @type {Record<string, string>} */
-const DONE = { done: 'Done', dismissed: 'Dismissed' };
+const DONE = { done: 'Done', dismissed: 'Dismissed', failed: 'Did not work' };
+/** What is due in minutes says so in time. */
+const TICK_MS = 20_000;
 
 export class Actions extends View {
   /** @type {MemoryActs} */
@@ -17,6 +22,12 @@ export class Actions extends View {
   #all = [];
   /** @type {Set<number>} */
   #busy = new Set();
+  /** @type {ActionForm | null} */
+  #adding = null;
+  /** @type {Map<number, ActionForm>} */
+  #changing = new Map();
+  /** @type {number | undefined} */
+  #clock;
 
   /**
    * @param {Page} page
@@ -30,6 +41,67 @@ export class Actions extends View {
 
   async load() {
     this.#all = await this.client.actions();
+  }
+
+  /** @param {ActionRow} action  as it now is, whoever changed it */
+  changed(action) {
+    if (!this.loaded) return;
+    this.#all = [...this.#all.filter(({ id }) => id !== action.id), action];
+    this.draw();
+  }
+
+  show() {
+    super.show();
+    this.#clock = setInterval(() => this.draw(), TICK_MS);
+  }
+
+  hide() {
+    super.hide();
+    clearInterval(this.#clock);
+  }
+
+  // --- what a person does ---
+
+  /** Opens the form of a new one. */
+  add() {
+    this.#adding ??= new ActionForm(
+      null,
+      async (draft) => {
+        this.#all = await this.client.addAction(draft);
+        this.page.announce(`Added: ${draft.content}`);
+      },
+      () => {
+        this.#adding = null;
+        this.#drawAndFocus('.add-action');
+      },
+    );
+    this.draw();
+    this.#adding.focus();
+  }
+
+  /** @param {ActionRow} action */
+  #change(action) {
+    const form = new ActionForm(
+      action,
+      async (draft) => {
+        if (Object.keys(draft).length > 0) this.#all = await this.client.updateAction(action.id, draft);
+      },
+      () => {
+        this.#changing.delete(action.id);
+        this.#drawAndFocus(`[data-change="${action.id}"]`);
+      },
+    );
+    this.#changing.set(action.id, form);
+    this.draw();
+    form.focus();
+  }
+
+  /** @param {string} selector */
+  #drawAndFocus(selector) {
+    this.draw();
+    /** @type {HTMLElement | null} */
+    const button = this.element.querySelector(selector);
+    button?.focus();
   }
 
   /**
@@ -49,99 +121,153 @@ export class Actions extends View {
     this.draw();
   }
 
+  // --- drawing ---
+
   template() {
-    const open = this.#all.filter((action) => action.status === 'open');
-    const closed = this.#all.filter((action) => action.status !== 'open');
+    const open = inOrder(this.#all.filter((action) => action.status === 'open'));
+    const failed = this.#all.filter((action) => action.status === 'failed').toReversed();
+    const closed = this.#all.filter((action) => !['open', 'failed'].includes(action.status)).toReversed();
     return html`
+      ${
+        this.#adding !== null
+          ? this.#adding.element
+          : html`<p class="actions-head">
+              <button type="button" class="button small add-action" @click=${() => this.add()}>Add something to do</button>
+            </p>`
+      }
+      ${failed.length === 0 ? nothing : html`<ul class="plain actions">${this.#rows(failed, (action) => this.#failed(action))}</ul>`}
       ${
         open.length === 0
           ? nothingYet(
-              closed.length === 0 ? 'Nothing noted yet' : 'All done',
-              'Say “remind me to …” in a conversation, and it stands here until it is done. ' +
-                'The agent sees what is open at the start of each session.',
-              { label: 'Note something', run: () => this.#acts.draft('Remind me to ') },
+              this.#all.length === 0 ? 'Nothing noted yet' : 'All done',
+              'Say “remind me on Tuesday at 9 to …” in a conversation, and Sprite does so, also while this page is ' +
+                'closed. What has no date stands here until it is done.',
+              { label: 'Say it', run: () => this.#acts.draft('Remind me on Tuesday at 9 to ') },
             )
-          : html`<ul class="plain actions">
-              ${repeat(
-                open,
-                (action) => action.id,
-                (action) => this.#open(action),
-              )}
-            </ul>`
+          : html`<ul class="plain actions">${this.#rows(open, (action) => this.#open(action))}</ul>`
       }
       ${
         closed.length === 0
           ? nothing
           : html`<details class="closed-actions">
               <summary>${plural(closed.length, 'thing')} done or dismissed</summary>
-              <ul class="plain actions">
-                ${repeat(
-                  closed,
-                  (action) => action.id,
-                  (action) => this.#closed(action),
-                )}
-              </ul>
+              <ul class="plain actions">${this.#rows(closed, (action) => this.#closed(action))}</ul>
             </details>`
       }
     `;
   }
 
+  /**
+   * @param {ActionRow[]} actions
+   * @param {(action: ActionRow) => unknown} row
+   */
+  #rows(actions, row) {
+    return repeat(
+      actions,
+      (action) => action.id,
+      (action) => {
+        const form = this.#changing.get(action.id);
+        return html`<li class="action" data-status=${action.status}>${form ? form.element : row(action)}</li>`;
+      },
+    );
+  }
+
   /** @param {ActionRow} action */
   #open(action) {
-    const busy = this.#busy.has(action.id);
-    return html`<li class="action">
-      <div class="grow">${this.#words(action)}</div>
-      <button
-        type="button"
-        class="button small"
-        ?disabled=${busy}
-        aria-label="Complete: ${action.content}"
-        @click=${() => this.#resolve(action, 'done')}
-      >
-        Complete
-      </button>
+    return html`<div class="grow">${this.#words(action)}</div>
+      ${this.#button(action, 'done', 'Complete')}
       <button
         type="button"
         class="button quiet small"
-        ?disabled=${busy}
-        aria-label="Dismiss: ${action.content}"
-        @click=${() => this.#resolve(action, 'dismissed')}
+        data-change=${action.id}
+        aria-label="Change: ${action.content}"
+        @click=${() => this.#change(action)}
       >
-        Dismiss
+        Change
       </button>
-    </li>`;
+      ${this.#button(action, 'dismissed', 'Dismiss', 'quiet')}`;
+  }
+
+  /** @param {ActionRow} action */
+  #failed(action) {
+    return html`<div class="grow">
+        <p><span class="badge bad">${DONE.failed}</span> ${action.content}</p>
+        <p class="small-text">${action.history?.at(-1)?.what ?? ''}</p>
+        ${this.#facts(action)}
+      </div>
+      ${this.#button(action, 'open', 'Open again')} ${this.#button(action, 'dismissed', 'Dismiss', 'quiet')}`;
   }
 
   /** @param {ActionRow} action */
   #closed(action) {
-    return html`<li class="action">
-      <div class="grow gone">${this.#words(action)}</div>
+    return html`<div class="grow gone">${this.#words(action)}</div>
       <span class="badge ${action.status === 'done' ? 'ok' : ''}">${DONE[action.status] ?? action.status}</span>
-      <button
-        type="button"
-        class="button quiet small"
-        ?disabled=${this.#busy.has(action.id)}
-        aria-label="Reopen: ${action.content}"
-        @click=${() => this.#resolve(action, 'open')}
-      >
-        Reopen
-      </button>
-    </li>`;
+      ${this.#button(action, 'open', 'Reopen', 'quiet')}`;
+  }
+
+  /**
+   * @param {ActionRow} action
+   * @param {string} status
+   * @param {string} words
+   * @param {string} [look]
+   */
+  #button(action, status, words, look = '') {
+    return html`<button
+      type="button"
+      class="button ${look} small"
+      ?disabled=${this.#busy.has(action.id)}
+      aria-label="${words}: ${action.content}"
+      @click=${() => this.#resolve(action, status)}
+    >
+      ${words}
+    </button>`;
   }
 
   /** @param {ActionRow} action */
   #words(action) {
-    const source = action.source_learning_id;
     return html`<p>${action.content}</p>
-      <p class="small-text muted">
-        <time datetime=${iso(action.created_at)}>${ago(action.created_at)}</time>${
+      ${this.#facts(action)}`;
+  }
+
+  /** @param {ActionRow} action */
+  #facts(action) {
+    const { id, due, source_learning_id: source, origin = 'curator', created_at: at } = action;
+    const isOpen = action.status === 'open';
+    const late = isOpen && typeof due === 'number' && due < Date.now() / 1000;
+    const often = isOpen || action.status === 'failed' ? repeatWords(action) : null;
+    return html`<p class="action-facts small-text muted">
+        ${
+          typeof due === 'number' && isOpen
+            ? html`<time class="due" data-late=${late} datetime=${iso(due)}>${dueWords({ due, tz: action.tz })}</time>`
+            : nothing
+        }
+        ${often === null ? nothing : html`<span>${often}</span>`} ${isOpen && action.priority > 0 ? html`<span class="badge">High</span>` : nothing}
+        <span>${MAKERS[origin] ?? origin}, <time datetime=${iso(at)}>${ago(at)}</time></span>
+        ${
           source === null
             ? nothing
-            : html` ·
-                <button type="button" class="link" @click=${() => this.#acts.openLearning(source)}>
-                  where it comes from
-                </button>`
+            : html`<button type="button" class="link" @click=${() => this.#acts.openLearning(source)}>
+                where it comes from
+              </button>`
         }
-      </p>`;
+      </p>
+      ${history(id, action.history ?? [])}`;
   }
 }
+
+/**
+ * @param {number} id
+ * @param {NonNullable<ActionRow['history']>} changes
+ */
+const history = (id, changes) =>
+  changes.length < 2
+    ? nothing
+    : html`<details class="action-history small-text">
+        <summary>What happened to it</summary>
+        <ol class="plain" aria-label="History of ${id}">
+          ${changes.map(
+            ({ at, by, what }) =>
+              html`<li><time class="muted tabular" datetime=${iso(at)}>${when(at)}</time> ${what}, ${MAKERS[by] ?? by}</li>`,
+          )}
+        </ol>
+      </details>`;

@@ -1,6 +1,6 @@
 // What memory is asked, each question by name. Every one rejects with a Problem whose message is for people.
 
-/** @import { AskOptions, ForgetTarget, Page, Sent } from '../types/page.js' */
+/** @import { ActionDraft, AskOptions, ForgetTarget, Page, Sent } from '../types/page.js' */
 
 /** Rows of one page of a list. */
 export const PAGE = 50;
@@ -70,6 +70,17 @@ export function createClient({ connection }) {
     /** @param {number} id */
     turn: async (id) => (await ask({ op: 'turn', id })).turn,
     actions: async () => (await ask({ op: 'actions' })).actions,
+    /**
+     * Every action, with the new one.
+     * @param {ActionDraft} draft
+     */
+    addAction: async ({ content = '', ...draft }) => (await ask({ op: 'add_action', content, ...draft })).actions,
+    /**
+     * Every action, with the one as it now is.
+     * @param {number} id
+     * @param {ActionDraft} draft  what is to change
+     */
+    updateAction: async (id, draft) => (await ask({ op: 'update_action', id, ...draft })).actions,
     /**
      * @param {number} id
      * @param {string} status

@@ -1,6 +1,6 @@
 // How memory is doing and what it costs.
 
-import { ago, money, number, plural, when } from '../format.js';
+import { ago, moment, money, number, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { DriftNotice, hasDrift } from './drift.js';
 import { LOADING, View } from './view.js';
@@ -97,7 +97,7 @@ export class Health extends View {
         <h3 tabindex="-1">What there is</h3>
         <dl class="figures">
           ${figure('Sessions', number(health.sessions))} ${figure('Turns', number(health.turns))}
-          ${figure('Learnings', number(health.learnings))} ${figure('To do', number(health.open_actions))}
+          ${figure('Learnings', number(health.learnings))} ${figure('To do', number(health.open_actions), next(this.page.store.state.nextDue))}
           ${figure('Waiting', number(health.waiting), 'turns not looked through yet')}
           ${figure('Unproven', number(health.unverified), 'learnings without evidence')}
         </dl>
@@ -193,6 +193,9 @@ function attention({ attention: all, last_error: error }) {
 /** @param {Types.Health} health */
 const readAndWritten = ({ tokens_read: read, tokens_written: written }) =>
   `${number(read)} read, ${number(written)} written`;
+
+/** @param {Types.NextDue | null} due */
+const next = (due) => (due === null ? null : `next ${moment(due.at)}`);
 
 /** @param {Types.Health} health */
 const cap = ({ daily_cap_usd: most }) => (most ? `of ${money(most)} a day` : null);

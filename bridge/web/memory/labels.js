@@ -28,6 +28,18 @@ export const ORIGINS = {
   none: 'no evidence found',
 };
 
+/**
+ * Who made or changed an action.
+ * @type {Record<string, string>}
+ */
+export const MAKERS = {
+  person: 'by you',
+  agent: 'by Sprite',
+  curator: 'noted from a conversation',
+  schedule: 'by Sprite, at work on a schedule',
+  sprite: 'by the schedule',
+};
+
 /** @type {Record<string, string>} */
 export const FILES = {
   'soul.md': 'Who the agent is',

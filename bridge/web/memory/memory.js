@@ -46,6 +46,7 @@ export function mountMemory(root, page) {
     openLearning: (id) => memory.openLearning(id),
     /** @param {string} query */
     search: (query) => memory.search(query),
+    openActions: () => memory.openActions(),
   };
 }
 
@@ -118,6 +119,10 @@ class Memory {
     const { store } = this.#page;
     store.subscribe(['memory', 'link', 'loaded'], () => this.#drawHead());
     store.listen('memory_update', (update) => this.#changed(update));
+    store.listen('action_update', ({ action }) => {
+      this.#views.actions.changed(action);
+      this.#views.health.invalidate();
+    });
     store.listen('agent_event', (event) => {
       if (!ENDED.has(event.event)) return;
       this.#views.timeline.invalidate(LOGGED_MS);
@@ -186,6 +191,10 @@ class Memory {
   async openLearning(id) {
     this.#choose('learnings');
     await this.#views.learnings.open(id);
+  }
+
+  openActions() {
+    this.#choose('actions');
   }
 
   /** @param {CurationRow} curation */
@@ -309,6 +318,16 @@ class Memory {
       commands.add({ id: `memory.${tab}`, title: `Memory: ${TABS[tab]}`, group: 'Memory', run });
     }
     commands.provide('Memory', (query) => this.#hitsLike(query));
+    commands.add({
+      id: 'memory.add-action',
+      title: 'Add something to do…',
+      group: 'Memory',
+      run: () => {
+        this.#page.openPanel('memory');
+        this.#choose('actions');
+        this.#views.actions.add();
+      },
+    });
     commands.add({
       id: 'memory.flush',
       title: 'Learn from what waits now',

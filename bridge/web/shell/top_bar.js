@@ -1,12 +1,13 @@
 // The bar at the top: where the agent stands, a new session, everything else by the palette.
 
-import { plural } from '../format.js';
+import { moment, plural } from '../format.js';
 import { icon } from '../icons.js';
-import { html, render } from '../vendor/lit-html/lit-html.js';
+import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
 import { caps } from './commands.js';
 
 /** @import { Link, Page } from '../types/page.js' */
 
+const TICK_MS = 30_000;
 /** @type {Record<Link['state'], [kind: string, words: string]>} */
 const WORDS = {
   ready: ['ok', 'Connected'],
@@ -27,13 +28,24 @@ export function mountTopBar({ state, actions }, page, chat) {
   const { store } = page;
 
   function draw() {
-    const { link, session, loaded } = store.state;
+    const { link, session, loaded, nextDue } = store.state;
     const isAsleep = link.state === 'ready' && link.detail;
     const [kind, words] = isAsleep ? ['ok', 'Asleep'] : (WORDS[link.state] ?? WORDS.connecting);
     const turns = loaded && session.turns ? `Session of ${plural(session.turns, 'turn')}` : loaded ? 'New session' : '';
     render(
       html`<span class="link-dot" data-kind=${kind} title=${link.detail || words}></span
-        ><span class="link-words">${words}</span> <span class="session-words muted">${turns}</span>`,
+        ><span class="link-words">${words}</span> <span class="session-words muted">${turns}</span>${
+          nextDue === null
+            ? nothing
+            : html`<button
+                type="button"
+                class="link next-due"
+                title="What is to be done"
+                @click=${() => void page.openActions()}
+              >
+                ${nextDue.at * 1000 < Date.now() ? 'Due now' : `Next: ${moment(nextDue.at)}`}
+              </button>`
+        }`,
       state,
     );
   }
@@ -55,8 +67,10 @@ export function mountTopBar({ state, actions }, page, chat) {
       </button>`,
     actions,
   );
-  store.subscribe(['link', 'session', 'loaded'], draw);
+  store.subscribe(['link', 'session', 'loaded', 'nextDue'], draw);
   draw();
+  // What is due next is told by the day it is: tomorrow becomes today.
+  setInterval(() => store.state.nextDue !== null && draw(), TICK_MS);
 
   page.commands.add({
     id: 'sign-out',

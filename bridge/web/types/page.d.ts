@@ -3,6 +3,7 @@
 import type { TemplateResult } from 'lit-html';
 import type {
   Ack,
+  AddActionRequest,
   Block,
   Card,
   ChatMessage,
@@ -13,6 +14,7 @@ import type {
   LinkState,
   MemoryState,
   Messages,
+  NextDue,
   PermissionRequest,
   PermissionResolved,
   SessionState,
@@ -77,6 +79,10 @@ export interface State {
   session: SessionState;
   status: Status | null;
   model: string | null;
+  /** What fires next; null where nothing does. */
+  nextDue: NextDue | null;
+  /** The person's zone, as the sprite has it. */
+  tz: string;
   stacks: Stack[];
   cards: Map<string, Card>;
   memory: MemoryState | null;
@@ -84,7 +90,7 @@ export interface State {
   permissions: PermissionPart[];
 }
 
-export type Topic = Exclude<keyof State, 'limits' | 'model'> | 'outbox';
+export type Topic = Exclude<keyof State, 'limits' | 'model' | 'tz'> | 'outbox';
 
 // --- the conversation ---
 
@@ -190,6 +196,8 @@ export type BlockData = Block['data'];
 
 export type MemoryClient = ReturnType<typeof import('../memory/client.js').createClient>;
 export type MemoryFile = Pick<FileResult, 'name' | 'content' | 'version' | 'drift' | 'drifted'>;
+/** What a person says of an action; an empty text takes a due time or a repeat away. */
+export type ActionDraft = Partial<Pick<AddActionRequest, 'content' | 'due' | 'rrule' | 'tz'>> & { priority?: number };
 /** One of these. */
 export type ForgetTarget = Pick<ForgetRequest, 'text' | 'turn' | 'session' | 'learning'>;
 
@@ -314,6 +322,8 @@ export interface Page {
   openFile(name: string): Promise<void>;
   openLearning(id: number): Promise<void>;
   searchMemory(query?: string): Promise<void>;
+  /** Shows what is to be done. */
+  openActions(): Promise<void>;
   openCard(id: string): void;
   openMission(id: string): Promise<boolean>;
   /** Shows the question that waits for an answer, or says that there is none. */

@@ -1,0 +1,147 @@
+"""What is to be done, on the page: added, changed, refused at its field, the same on every page; in a real browser."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Locator, Page, expect
+
+from tests.inspection import memory
+from tests.page_harness import PATIENCE_MS, PageStack, ask, needs_chromium, page_stack, shoot, violations
+
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=PATIENCE_MS)
+
+HERE = "Europe/Berlin"
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}},
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
+    async with page_stack(tmp_path_factory.mktemp("actions"), "--permissions", "bypass") as found:
+        yield found
+        assert found.complaints == []
+
+
+async def to_do(page: Page) -> Locator:
+    """Opens the list; the panel."""
+    await page.get_by_role("tab", name="Memory").locator("visible=true").click()
+    panel = page.get_by_role("region", name="Memory")
+    await panel.get_by_role("tab", name="To do").click()
+    return panel
+
+
+def action(stack: PageStack, words: str) -> dict[str, Any]:
+    (found,) = memory(stack.workspace, "SELECT * FROM pending_actions WHERE content = ?", (words,))
+    return found
+
+
+async def test_an_action_is_added_refused_at_its_field_changed_and_seen_on_every_page(stack: PageStack) -> None:
+    async with (
+        stack.page(timezone_id=HERE, locale="en-GB") as page,
+        stack.page(timezone_id="Asia/Tokyo", locale="en-GB") as second,
+    ):
+        panel, other = await to_do(page), await to_do(second)
+        await expect(panel).to_contain_text("remind me on Tuesday at 9 to")
+        await panel.get_by_role("button", name="Add something to do").click()
+        form = panel.get_by_role("form", name="Something to do")
+        await form.get_by_role("button", name="Add").click()
+        await expect(form.get_by_role("alert")).to_have_text("Say what is to be done.")
+        await form.get_by_label("What").fill("Water the ficus")
+        await form.get_by_label("Day").fill("2020-01-01")
+        await form.get_by_role("button", name="Add").click()
+        await expect(form.get_by_role("alert")).to_contain_text("has passed already")
+        await expect(form.get_by_label("Day")).to_be_focused()
+        assert await violations(page) == []
+        tomorrow = await page.evaluate("() => new Date(Date.now() + 86400000).toLocaleDateString('sv')")
+        await form.get_by_label("Day").fill(tomorrow)
+        await form.get_by_label("Time").fill("08:00")
+        await form.get_by_label("Repeat").select_option("custom")
+        await form.get_by_label("Rule").fill("FREQ=MINUTELY")
+        await form.get_by_role("button", name="Add").click()
+        await expect(form.get_by_role("alert")).to_contain_text("at most every 5 minutes")
+        await expect(form.get_by_label("What")).to_have_value("Water the ficus")
+        await form.get_by_label("Repeat").select_option("weekdays")
+        await form.get_by_role("button", name="Add").click()
+        row = panel.get_by_role("listitem").filter(has_text="Water the ficus")
+        await expect(row).to_contain_text("tomorrow 08:00")
+        await expect(row).to_contain_text("every weekday at 08:00")
+        await expect(row).to_contain_text("by you")
+        await expect(page.get_by_role("button", name="Next: tomorrow 08:00")).to_be_visible()
+        await expect(other.get_by_role("listitem").filter(has_text="Water the ficus")).to_contain_text(
+            f"08:00 in {HERE}"
+        )
+        assert action(stack, "Water the ficus")["tz"] == HERE
+
+        await row.get_by_role("button", name="Change: Water the ficus").click()
+        change = panel.get_by_role("form", name="Change: Water the ficus")
+        await expect(change.get_by_label("Time")).to_have_value("08:00")
+        await expect(change.get_by_label("Repeat")).to_have_value("weekdays")
+        await change.get_by_label("What").fill("Water the ficus and the fern")
+        await change.get_by_label("Priority").select_option("High")
+        await change.get_by_role("button", name="Save").click()
+        row = panel.get_by_role("listitem").filter(has_text="Water the ficus and the fern")
+        await expect(row).to_contain_text("High")
+        await row.get_by_text("What happened to it").click()
+        await expect(row.get_by_role("list", name="History")).to_contain_text("by you")
+        await expect(other.get_by_role("listitem").filter(has_text="and the fern")).to_be_visible()
+        kept = action(stack, "Water the ficus and the fern")
+        assert (kept["rrule"], kept["tz"], kept["priority"]) == ("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", HERE, 1)
+
+
+async def test_the_list_is_by_its_times_and_weight_and_says_what_did_not_work(stack: PageStack) -> None:
+    async with stack.bridge.page(stack.cookie, resume={}) as client:
+        soon = time.time() + 3 * 86_400
+        for more in (
+            {"content": "Some day: the attic", "priority": -1},
+            {"content": "Call Zoltan", "due": soon, "tz": "Asia/Tokyo"},
+            {"content": "Sort the photos", "priority": 5},
+            {"content": "Send the report", "due": soon + 86_400, "rrule": "FREQ=MONTHLY;BYDAY=1MO"},
+        ):
+            answer = await client.ask("memory", {"op": "add_action", **more})
+            assert answer["type"] == "memory_result", answer
+        failed = next(each for each in answer["payload"]["actions"] if each["content"] == "Sort the photos")
+        await client.ask("memory", {"op": "resolve_action", "id": failed["id"], "status": "failed"})
+        for name, look in LOOKS.items():
+            async with stack.page(timezone_id=HERE, locale="en-GB", **look) as page:
+                panel = await to_do(page)
+                rows = panel.locator(".action")
+                await expect(rows.first).to_contain_text("Did not work")
+                words = await rows.all_inner_texts()
+                wanted = ["Sort the photos", "Water the ficus", "Call Zoltan", "Send the report", "Some day: the attic"]
+                assert [next(word for word in wanted if word in row) for row in words] == wanted
+                assert "in Asia/Tokyo" in words[2]
+                assert "every month on the first Monday" in words[3]
+                await panel.get_by_role("button", name="Add something to do").click()
+                assert await violations(page) == []
+                await shoot(page, f"actions-{name}")
+        await client.ask("memory", {"op": "resolve_action", "id": failed["id"], "status": "open"})
+
+
+async def test_a_browser_says_its_zone_once_and_two_of_them_do_not_take_turns(stack: PageStack) -> None:
+    async with stack.bridge.page(stack.cookie, resume={}) as client:
+
+        async def known() -> str:
+            return str((await client.ask("system", {"action": "status"}))["payload"]["tz"])
+
+        async with stack.page(timezone_id=HERE) as page:
+            await ask(page, "Hello from here")
+            assert await known() == HERE
+            # Another one that is merely open says nothing; the first message from there does.
+            async with stack.page(timezone_id="Asia/Tokyo") as elsewhere:
+                await to_do(elsewhere)
+                assert await known() == HERE
+                await ask(elsewhere, "Hello from Tokyo")
+                assert await known() == "Asia/Tokyo"
+                await ask(page, "Hello once more")
+                await page.reload()
+                await to_do(page)
+                assert await known() == "Asia/Tokyo"
