@@ -67,8 +67,9 @@ class Pushed:
 class PushService:
     """`async with PushService(public_key) as service:`; answers with 201 but for what `answers` has first."""
 
-    def __init__(self, public_key: str = "") -> None:
+    def __init__(self, public_key: str = "", clock: Callable[[], float] = time.time) -> None:
         self.public_key = public_key
+        self._clock = clock
         self.answers: list[Answer] = []
         #: Browsers to which no message is ever answered.
         self.hanging: set[str] = set()
@@ -132,7 +133,7 @@ class PushService:
             return None
         claims: dict[str, Any] = json.loads(padded(signed.split(".")[1]))
         is_ours = scheme == "vapid" and parts["k"] == self.public_key and claims["aud"] == self.origin
-        return claims if is_ours and time.time() < claims["exp"] <= time.time() + _DAY else None
+        return claims if is_ours and self._clock() < claims["exp"] <= self._clock() + _DAY else None
 
 
 def answering(status: int, **headers: str) -> Answer:

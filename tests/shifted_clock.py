@@ -13,6 +13,9 @@ import pytest
 
 _LIBRARIES = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
+#: The library does not start within the agent's sandbox, and what the agent runs needs no clock of ours.
+_NOT_HANDED_ON = "import os\nos.environ.pop('LD_PRELOAD', None)\n"
+
 
 def needs_faketime() -> pytest.MarkDecorator:
     """Skips where libfaketime is missing, but fails where it has to be there (REQUIRE_BROWSER=1, as in CI)."""
@@ -22,10 +25,13 @@ def needs_faketime() -> pytest.MarkDecorator:
 
 
 class ShiftedClock:
-    """A clock that is ahead of this machine's by `ahead` seconds, in every process with its `environment`."""
+    """A clock that is ahead of this machine's by `ahead` seconds, in every Python process started with its `environment`."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "clock"
+        self._hooks = folder / "hooks"
+        self._hooks.mkdir()
+        (self._hooks / "sitecustomize.py").write_text(_NOT_HANDED_ON)
         self.ahead = 0.0
         self.set_ahead(0.0)
 
@@ -37,7 +43,7 @@ class ShiftedClock:
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_DONT_RESET": "1",
+            "PYTHONPATH": str(self._hooks),
         }
 
     def now(self) -> float:
