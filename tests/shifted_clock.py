@@ -25,7 +25,7 @@ def needs_faketime() -> pytest.MarkDecorator:
 
 
 class ShiftedClock:
-    """A clock that is ahead of this machine's by `ahead` seconds, in every Python process started with its `environment`."""
+    """A clock `ahead` of this machine's by so many seconds, in every Python process started with its `environment`."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "clock"

@@ -21,6 +21,7 @@ from sprite.memory.projection.action_rows import (
     LARGEST_PRIORITY,
     MAX_ACTION_CHARS,
     MAX_NOTE_CHARS,
+    MOST_SCHEDULED,
     Added,
     AnyRecord,
     Fired,
@@ -40,11 +41,9 @@ from sprite.protocol.messages import NextDue
 from sprite.schedules.due import parse_due
 from sprite.schedules.recurrence import LEAST_GAP_SECONDS, first_after, next_after, parse_rule
 from sprite.schedules.words import moment_words
-from sprite.schedules.zones import known_zone
+from sprite.schedules.zones import DEFAULT_ZONE, known_zone
 
-#: So many open actions have a due time at once, whoever made them.
-MOST_SCHEDULED = 50
-#: So many of them may be made within turns that schedules began: what fires by itself cannot multiply.
+#: So many open actions with a due time may be made within turns that schedules began: what fires by itself cannot multiply.
 MOST_BY_SCHEDULES = 5
 #: A due time may lie so far back: what was just typed has not passed.
 GRACE_SECONDS = 60.0
@@ -91,15 +90,15 @@ class Actions:
         return next((NextDue(action.id, action.due) for action in scheduled if action.due is not None), None)
 
     async def zone(self) -> str:
-        """The person's time zone, an IANA name."""
-        return await self._memory.zone()
+        """The person's time zone, an IANA name; UTC until it is known."""
+        return await self._memory.zone() or DEFAULT_ZONE
 
     # --- changes by people and the agent ---
 
     async def set_zone(self, tz: str) -> None:
         """The person's time zone from now on. PeerError (`unknown_zone`)."""
         known_zone(tz)
-        if tz != await self.zone():
+        if tz != await self._memory.zone():
 
             async def decide() -> tuple[AnyRecord, int | None]:
                 return Zoned(tz), None
@@ -367,4 +366,4 @@ def _status(status: str) -> Status:
 def _next(action: Action, after: float) -> float | None:
     if action.rrule is None or action.first_due is None:
         return None
-    return next_after(action.rrule, action.first_due, action.tz or "UTC", after)
+    return next_after(action.rrule, action.first_due, action.tz or DEFAULT_ZONE, after)

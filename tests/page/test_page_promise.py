@@ -22,7 +22,7 @@ from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, running_bridge
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
-from tests.harness import Message, observations
+from tests.harness import PATIENCE, Message, observations
 from tests.inspection import eventually
 from tests.page_harness import PageStack, ask, chromium, needs_chromium, shoot
 from tests.push_service import PushService
@@ -86,11 +86,9 @@ class World:
     async def sleeps(self) -> None:
         """With nothing to do, nothing holds the VM."""
 
-        async def doze() -> None:
-            while not await self.machine.doze("cold"):
+        async with asyncio.timeout(PATIENCE):
+            while not await self.machine.doze("cold"):  # noqa: ASYNC110 - what it waits for is in another process
                 await asyncio.sleep(0.1)
-
-        await asyncio.wait_for(doze(), 60)
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""The agent's list of actions, as the real CLI calls its tools: nobody is asked, the log has it, everyone hears."""
+"""The agent's list of actions, as the real CLI calls its tools: nobody is asked, and the log has it first."""
 
 from __future__ import annotations
 

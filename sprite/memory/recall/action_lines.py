@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sprite.database.actions import Action
 from sprite.memory.recall.framing import on_one_line
-from sprite.schedules.words import moment_words, repeat_words, span_words
+from sprite.schedules.words import moment_words, repeat_words
 from sprite.schedules.zones import DEFAULT_ZONE
 
 #: Later than this is overdue; a time that just came is being fired.
@@ -38,9 +38,8 @@ def _when(action: Action, now: float, tz: str) -> str:
     own = action.tz or DEFAULT_ZONE
     if action.rrule and own != tz:
         when += f" = {moment_words(action.due, own)}"
-    late = now - action.due
-    is_overdue = action.status == "open" and late >= OVERDUE_SECONDS
-    return f"{when}, OVERDUE by {span_words(late)}" if is_overdue else when
+    is_overdue = action.status == "open" and now - action.due >= OVERDUE_SECONDS
+    return f"{when}, OVERDUE" if is_overdue else when
 
 
 def _repeat(action: Action) -> str:
