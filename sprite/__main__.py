@@ -110,6 +110,13 @@ async def _memory(settings: Settings, arguments: argparse.Namespace) -> int:
     return await commands[arguments.memory_command](settings, arguments)
 
 
+async def _actions(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.commands import actions
+
+    commands = {"list": actions.list_actions, "add": actions.add, "done": actions.close, "dismiss": actions.close}
+    return await commands[arguments.actions_command](settings, arguments)
+
+
 async def _rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
     from sprite.commands.rebuild import rebuild
 
@@ -173,6 +180,12 @@ def _parser() -> argparse.ArgumentParser:
     memory = commands.add_parser("memory", help="look into memory")
     _add_memory_commands(memory.add_subparsers(required=True, metavar="COMMAND", dest="memory_command"), here, printed)
     memory.set_defaults(command=_memory)
+
+    actions = commands.add_parser("actions", help="what is to be done, and when")
+    _add_action_commands(
+        actions.add_subparsers(required=True, metavar="COMMAND", dest="actions_command"), here, printed
+    )
+    actions.set_defaults(command=_actions)
 
     rebuild = commands.add_parser(
         "rebuild", parents=[here, printed], help="make memory.db and the curated files anew from the log"
@@ -281,6 +294,41 @@ def _add_memory_commands(
     forget.add_argument(
         "--yes", action="store_true", help="do not ask; needed without a terminal, and where many turns match"
     )
+
+
+def _add_action_commands(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    here: argparse.ArgumentParser,
+    printed: argparse.ArgumentParser,
+) -> None:
+    parents = [here, printed]
+    listing = commands.add_parser("list", parents=parents, help="the open actions, the next due first")
+    listing.add_argument("--all", action="store_true", help="also those that are done, dismissed or failed")
+
+    add = commands.add_parser(
+        "add",
+        parents=parents,
+        help="add one; at its time the agent does it, or reminds of it",
+        epilog="Example: actions add Draw my open actions --every 'weekday at 8' --tz Europe/Berlin",
+    )
+    add.add_argument("text", nargs="+", help="what is to be done")
+    add.add_argument(
+        "--due",
+        metavar="WHEN",
+        help="2026-12-01 (means 09:00), '2026-12-01 14:30', 'tomorrow 9:00', 'in 20 minutes'; on your clock",
+    )
+    add.add_argument(
+        "--every",
+        metavar="REPEAT",
+        help="day, weekday, 'monday and friday', '2 weeks', 'weekday at 8', or an RFC 5545 rule (FREQ=...); at most "
+        "every 5 minutes",
+    )
+    add.add_argument("--tz", metavar="ZONE", help="your time zone, like Europe/Berlin (default: as your page said it)")
+    add.add_argument("--priority", type=_number, default=0, metavar="N", help="higher comes first (default: 0)")
+
+    for name, words in (("done", "say that it is done"), ("dismiss", "say that it need not be done")):
+        closing = commands.add_parser(name, parents=parents, help=f"{words}; one that repeats ends with that")
+        closing.add_argument("id", type=_number, help="its number, as `list` shows it")
 
 
 if __name__ == "__main__":

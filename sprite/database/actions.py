@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sprite.schedules.zones import DEFAULT_ZONE
-
 #: An action that no learning stands behind has its log row's number above this: it means the same action after every
 #: rebuild and every re-extraction, and no learning ever has it.
 MADE_IDS = 1_000_000
@@ -143,9 +141,10 @@ class ProjectedActions:
             history = [history[0], *history[-HISTORY_KEPT + 1 :]]
         self.change(action_id, history_json=json.dumps(history, ensure_ascii=False))
 
-    def zone(self) -> str:
-        """The person's time zone at this point of the log."""
-        return str(self._tx.execute("SELECT tz FROM projection").fetchone()[0] or DEFAULT_ZONE)
+    def zone(self) -> str | None:
+        """The person's time zone at this point of the log; None until it is known."""
+        value: str | None = self._tx.execute("SELECT tz FROM projection").fetchone()[0]
+        return value
 
     def set_zone(self, tz: str) -> None:
         """The person's time zone from here on."""

@@ -215,6 +215,11 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
             ),
         ),
         (("bridge.token_bucket",), ("bridge", "sprite"), ()),
+        (
+            tuple(f"sprite.schedules.{name}" for name in ("due", "every", "recurrence", "words", "zones")),
+            ("sprite",),
+            ("sprite.schedules", "sprite.errors"),
+        ),
     ],
     ids=lambda value: value[0] if value else "-",
 )

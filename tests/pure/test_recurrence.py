@@ -10,10 +10,13 @@ import pytest
 
 from sprite.errors import PeerError
 from sprite.schedules.due import parse_due
+from sprite.schedules.every import rule_of
 from sprite.schedules.recurrence import first_after, missed, next_after, parse_rule
+from sprite.schedules.words import due_words, repeat_words, span_words
 from sprite.schedules.zones import known_zone, local, moment
 
 BERLIN = "Europe/Berlin"
+SECOND_MONDAY = "FREQ=MONTHLY;BYDAY=MO;BYSETPOS=2"
 
 
 def at(text: str, tz: str = BERLIN) -> float:
@@ -186,3 +189,39 @@ def test_a_repeat_without_a_beginning_begins_in_the_morning_of_its_day() -> None
 
 def test_a_moment_on_the_wall_is_one_moment() -> None:
     assert moment(datetime(2026, 12, 1, 9), BERLIN) == at("2026-12-01 09:00")  # noqa: DTZ001 - a wall's clock
+
+
+@pytest.mark.parametrize(
+    ("typed", "rule", "words"),
+    [
+        ("day", "FREQ=DAILY", "every day"),
+        ("every weekday at 8", "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=0", "every weekday at 08:00"),
+        ("Mondays, fridays at 9", "FREQ=WEEKLY;BYDAY=MO,FR;BYHOUR=9;BYMINUTE=0", "every Monday and Friday at 09:00"),
+        ("2 weeks", "FREQ=WEEKLY;INTERVAL=2", "every 2 weeks"),
+        ("30 minutes", "FREQ=MINUTELY;INTERVAL=30", "every 30 minutes"),
+        ("FREQ=MONTHLY;BYMONTHDAY=1,-1", "FREQ=MONTHLY;BYMONTHDAY=1,-1", "every month on day 1 from the end and 1"),
+        ("FREQ=MONTHLY;BYDAY=-1FR", "FREQ=MONTHLY;BYDAY=-1FR", "every month on the last Friday"),
+        ("FREQ=YEARLY;BYMONTH=2;COUNT=1", "FREQ=YEARLY;BYMONTH=2;COUNT=1", "every year in February (1 time)"),
+        ("FREQ=DAILY;UNTIL=20261231", "FREQ=DAILY;UNTIL=20261231", "every day until 2026-12-31"),
+        (SECOND_MONDAY, SECOND_MONDAY, f"by the rule {SECOND_MONDAY}"),
+    ],
+)
+def test_a_repeat_is_typed_and_told_in_words(typed: str, rule: str, words: str) -> None:
+    assert rule_of(typed) == rule
+    assert repeat_words(rule) == words
+
+
+@pytest.mark.parametrize("typed", ["", "sometimes", "every", "monday or so", "weekday at 99", "2 minutes", "FREQ=BURN"])
+def test_a_repeat_that_cannot_be_meant_is_refused(typed: str) -> None:
+    with pytest.raises(PeerError):
+        rule_of(typed)
+
+
+def test_a_due_time_is_told_on_the_persons_clock() -> None:
+    due = at("2026-12-01 09:00")
+    assert due_words(due, "FREQ=WEEKLY;BYDAY=TU", BERLIN) == "Tue 2026-12-01 09:00 Europe/Berlin, then every Tuesday"
+    assert due_words(due, None, "UTC") == "Tue 2026-12-01 08:00 UTC"
+    assert due_words(None, None, None) == ""
+    assert [span_words(seconds) for seconds in (5, 60, 7300, 90_000)] == [
+        *("less than a minute", "1 minute", "2 hours", "1 day"),
+    ]

@@ -24,6 +24,7 @@ from sprite.memory.curation.answer import (
     parse_response,
 )
 from sprite.memory.files import CURATED, template
+from sprite.memory.forgetting.actions import ActionScrubber
 from sprite.memory.forgetting.scrub import (
     Scrubber,
     map_strings,
@@ -77,6 +78,7 @@ class Plan:
     observations: dict[int, Observation] = field(default_factory=dict)
     curations: dict[int, str] = field(default_factory=dict)
     missions: set[str] = field(default_factory=set)
+    emptied_missions: set[str] = field(default_factory=set)
     cards: set[str] = field(default_factory=set)
     learnings: int = 0
     lines: int = 0
@@ -105,6 +107,7 @@ class Plan:
         )
         if turn.mission_id:
             self.missions.add(turn.mission_id)
+            self.emptied_missions.add(turn.mission_id)
         self.cards |= _cards_drawn(turn)
 
 
@@ -117,8 +120,8 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB) -> Pl
         made = await _plan_learning(target.learning or 0, transcript, memory)
     else:
         made = await _plan_turns(by, await _turns_of(target, transcript), transcript)
-    await _add_curations(made, transcript)
-    made.learnings = await _count_learnings(made, memory)
+    await _add_curations(made, transcript, memory)
+    made.learnings = len(await _gone_learnings(made, memory))
     if not made.observations and not made.curations:
         raise PeerError("Nothing in memory matches that.", code="not_found")
     return made
@@ -254,13 +257,17 @@ def _take_sentences(made: Plan, turn: Observation, *, whole: bool) -> None:
 # --- curations ---
 
 
-async def _add_curations(made: Plan, transcript: TranscriptDB) -> None:
+async def _add_curations(made: Plan, transcript: TranscriptDB, memory: MemoryDB) -> None:
     """What was learned of it, in every answer and every edit since."""
     if made.by != "text":
         await _tell_apart(made, transcript)
     typed = {line.strip() async for lines in _typed(transcript) for line in lines}
+    actions = ActionScrubber(made.scrubber, made.emptied_missions, await _gone_learnings(made, memory))
     async for curation in _all_curations(transcript):
-        response = _scrubbed(curation, made.scrubber, typed)
+        if curation.kind == "action":
+            response = actions.row(curation.id, curation.response)
+        else:
+            response = _scrubbed(curation, made.scrubber, typed)
         if response != curation.response:
             made.curations[curation.id] = response
             made.lines += _line_count(curation.response) - _line_count(response)
@@ -337,9 +344,14 @@ def _line_count(text: str) -> int:
     return sum(bool(line.strip()) and FORGOTTEN not in line for line in text.split("\n"))
 
 
-async def _count_learnings(made: Plan, memory: MemoryDB) -> int:
+async def _gone_learnings(made: Plan, memory: MemoryDB) -> dict[int, str]:
+    """What the learnings that go say, by their numbers."""
     taken = made.scrubber.takes_learning
-    return sum([taken(row.content, row.evidence, row.source_observation_id) async for row in _all_learnings(memory)])
+    return {
+        row.id: row.content
+        async for row in _all_learnings(memory)
+        if taken(row.content, row.evidence, row.source_observation_id)
+    }
 
 
 # --- everything, some at a time ---

@@ -14,6 +14,7 @@ from sprite.memory.projection.action_fold import alikeness
 from sprite.memory.projection.action_rows import MOST_SCHEDULED
 from sprite.schedules.due import parse_due
 from sprite.schedules.recurrence import first_after, next_after, parse_rule
+from sprite.schedules.zones import DEFAULT_ZONE
 
 #: A time that passed while its turn waited to be curated still fires, late. One from long ago, in conversations that
 #: were imported, does not.
@@ -47,7 +48,7 @@ def time_of(asked: AskedTime, actions: ProjectedActions) -> tuple[When, str | No
     if asked.due is None and asked.rrule is None:
         return When(), None
     try:
-        when = _read(asked, actions.zone())
+        when = _read(asked, actions.zone() or DEFAULT_ZONE)
     except PeerError as error:
         return When(), str(error)
     if when.due is None:

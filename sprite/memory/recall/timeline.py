@@ -15,7 +15,7 @@ from sprite.protocol.rows import CurationRow, LoggedTurn, MadeVersion, Rejected,
 
 #: A list shows how a turn begins; the turn itself has the rest.
 EXCERPT_CHARS = 400
-#: What a list says of an edit, a forget or a quarantine: never what was written or forgotten.
+#: What a list says of an edit, a forget, a quarantine or an action: never what was written or forgotten.
 _TOLD = (
     "name",
     "source",
@@ -33,6 +33,7 @@ _TOLD = (
     "cards",
     "reason",
     "retry",
+    *("op", "action", "once", "due", "rrule", "tz", "next", "late_by", "priority"),
 )
 
 

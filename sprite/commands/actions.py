@@ -1,0 +1,103 @@
+"""`actions list|add|done|dismiss`: what is to be done, seen and changed by a person at a terminal.
+
+Beside a running sprite it goes through it, so that everybody hears of it at once; without one, into the log directly.
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+
+import msgspec
+
+from sprite.commands.output import one_line, say, say_json
+from sprite.commands.owner import ask_running, owned
+from sprite.commands.stores import open_stores
+from sprite.config import Settings
+from sprite.errors import WorkspaceLockedError
+from sprite.memory.actions import Actions
+from sprite.memory.recall.view import action_row
+from sprite.protocol.memory import (
+    AddActionRequest,
+    AddActionResult,
+    ResolveActionRequest,
+    ResolveActionResult,
+)
+from sprite.protocol.rows import ActionRow
+from sprite.schedules.every import rule_of
+from sprite.schedules.words import due_words
+
+_CLOSED = {"done": "done", "dismiss": "dismissed"}
+
+
+async def list_actions(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Prints the actions, the next due first; the open ones unless `--all` is given."""
+    async with open_stores(settings) as stores:
+        actions = await stores.view.actions()
+    shown = [action for action in actions if arguments.all or action.status == "open"]
+    shown.sort(key=lambda action: (action.due is None, action.due or 0.0))
+    if arguments.json:
+        say_json(msgspec.to_builtins(shown))
+        return 0
+    for action in shown:
+        say(_line(action))
+    if not shown:
+        say("Nothing is open. Add something: python -m sprite actions add 'Water the ficus' --due 'tomorrow 09:00'")
+    return 0
+
+
+async def add(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Adds an action, and says what was understood."""
+    request = AddActionRequest(
+        content=" ".join(arguments.text),
+        due=arguments.due,
+        rrule=None if arguments.every is None else rule_of(arguments.every),
+        tz=arguments.tz,
+        priority=arguments.priority,
+    )
+    try:
+        async with owned(settings) as own:
+            made = action_row(
+                await Actions(own.projection, own.memory).add(
+                    request.content,
+                    by="person",
+                    due=request.due,
+                    rrule=request.rrule,
+                    tz=request.tz,
+                    priority=request.priority,
+                )
+            )
+    except WorkspaceLockedError:
+        made = (await ask_running(settings, request, AddActionResult)).action
+    return _tell(made, arguments)
+
+
+async def close(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Marks an action as done, or dismisses it; one that repeats ends with that."""
+    status = _CLOSED[arguments.actions_command]
+    try:
+        async with owned(settings) as own:
+            actions = Actions(own.projection, own.memory)
+            closed = action_row(await actions.resolve(arguments.id, status, by="person"))
+    except WorkspaceLockedError:
+        listed = (await ask_running(settings, ResolveActionRequest(arguments.id, status), ResolveActionResult)).actions
+        closed = next(action for action in listed if action.id == arguments.id)
+    return _tell(closed, arguments)
+
+
+def _tell(action: ActionRow, arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        say_json(msgspec.to_builtins(action))
+    else:
+        say(_line(action))
+    return 0
+
+
+def _line(action: ActionRow) -> str:
+    when = due_words(action.due, action.rrule, action.tz)
+    if not when and action.fired_at is not None:
+        when = f"last {datetime.fromtimestamp(action.fired_at, UTC):%Y-%m-%d %H:%M} UTC"
+    marks = [when, f"priority {action.priority}" if action.priority else "", f"by {action.origin}"]
+    if action.status != "open":
+        marks.append(action.status)
+    return f"{action.id:<8} {one_line(action.content)}  ({'; '.join(mark for mark in marks if mark)})"

@@ -1,0 +1,46 @@
+"""`python -m sprite actions`: without a running sprite, and beside one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bridge.offline.model import OfflineModel
+from tests.command_line import command
+from tests.harness import running_sprite
+
+
+async def printed(workspace: Path, *arguments: str) -> Any:
+    code, out, err = await command(workspace, "actions", *arguments, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+async def test_actions_are_added_listed_and_closed_without_a_sprite_and_beside_one(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    async with OfflineModel() as model, running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        asked = ["Water", "the", "ficus", "--due", "2099-12-01", "--every", "weekday at 8", "--tz", "Europe/Berlin"]
+        beside = await printed(workspace, "add", *asked)
+        assert (beside["content"], beside["tz"], beside["origin"]) == ("Water the ficus", "Europe/Berlin", "person")
+        assert beside["rrule"] == "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=0"
+        told = await client.until(lambda m: m["type"] == "action_update")
+        assert told["payload"]["action"] == beside
+        assert (await printed(workspace, "done", str(beside["id"])))["status"] == "done"
+    alone = await printed(workspace, "add", "Call Bo", "--priority", "2")
+    assert await printed(workspace, "list") == [alone]
+    assert [action["status"] for action in await printed(workspace, "list", "--all")] == ["done", "open"]
+    _, told_in_words, _ = await command(workspace, "actions", "list")
+    assert "Call Bo  (priority 2; by person)" in told_in_words
+    assert (await printed(workspace, "dismiss", str(alone["id"])))["status"] == "dismissed"
+    for wrong, words in (
+        (["add", "x", "--due", "2020-01-01"], "has passed already"),
+        (["add", "x", "--every", "sometimes"], "is no repeat"),
+        (["add", "x", "--tz", "Mars/Olympus"], "no time zone"),
+        (["done", "4711"], "There is no action 4711"),
+    ):
+        code, _, err = await command(workspace, "actions", *wrong)
+        assert code != 0
+        assert words in err
+        assert "Traceback" not in err

@@ -1,0 +1,105 @@
+"""Forgetting takes an action away with the turn or the words it came of: text, history and rows; the others stay."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sprite.config import Settings
+from sprite.database.workspace import open_workspace
+from sprite.memory.forgetting.forget import Forgetter
+from sprite.memory.forgetting.plan import Target
+from sprite.protocol.rows import Forgotten
+from tests.harness import dump
+from tests.memory_stores import Stores, open_stores, rebuilt
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> Path:
+    path = tmp_path / ".os/memory"
+    path.mkdir(parents=True)
+    (tmp_path / ".os/run").mkdir()
+    return path
+
+
+@pytest.fixture
+async def stores(folder: Path) -> AsyncIterator[Stores]:
+    async with open_stores(folder) as opened:
+        yield opened
+
+
+async def forget_in(stores: Stores, **target: Any) -> Forgotten:
+    settings = Settings(stores.folder.parent.parent)
+    async with open_workspace(settings.system / "workspace.db") as seen:
+        forgetter = Forgetter(settings, stores.transcript, stores.memory, seen, stores.projection)
+        return await forgetter.forget(Target(**target), sure=True)
+
+
+def holds(folder: Path, word: str) -> list[str]:
+    """Every file that has the word in its bytes."""
+    wanted = word.encode()
+    return [path.name for path in folder.rglob("*") if path.is_file() and wanted in path.read_bytes()]
+
+
+async def eventful(stores: Stores) -> tuple[int, int]:
+    """A turn in which the agent made two actions that were changed since, and one by a person beside; their numbers."""
+    actions = stores.actions
+    await stores.turn("Please book the zeppelin for Quimby", "Done.", mission_id="m1")
+    made = await actions.add("Book the zeppelin for Quimby", by="agent", due="2099-12-01", mission_id="m1")
+    await actions.update(made.id, by="person", content="Book the zeppelin for Quimby, window seat")
+    await actions.fired(made.id, due=made.due or 0, mission_id="m2")
+    await actions.noted(made.id, "asked Quimby about the zeppelin", status="failed")
+    other = await actions.add("Water the ficus", by="person", due="2099-12-01", rrule="FREQ=DAILY")
+    await actions.resolve(other.id, "done", by="agent", once=True, note="watered")
+    return made.id, other.id
+
+
+@pytest.mark.parametrize("target", [{"turn": 1}, {"text": "zeppelin"}], ids=str)
+async def test_an_action_goes_with_the_turn_or_the_words_it_came_of(
+    folder: Path, stores: Stores, target: dict[str, Any]
+) -> None:
+    made, other = await eventful(stores)
+    kept = await stores.actions.action(other)
+    await forget_in(stores, **target)
+    left = await stores.memory.actions()
+    assert left == [kept]
+    assert all(action.id != made for action in left)
+    assert holds(folder.parent, "zeppelin") == []
+    assert await stores.reports() == []
+
+
+async def test_what_is_left_is_the_same_after_a_rebuild(folder: Path) -> None:
+    async with open_stores(folder) as stores:
+        await eventful(stores)
+        await forget_in(stores, turn=1)
+    before = dump(folder / "memory.db")
+    assert len(before["pending_actions"]) == 1
+    assert await rebuilt(folder, without_files=False) == before
+
+
+async def test_a_learned_action_that_is_forgotten_leaves_no_row_that_could_mean_another(stores: Stores) -> None:
+    await stores.learn(
+        'ACTION [t] Call Bo about the zeppelin. | "call Bo about the zeppelin"', "Please call Bo about the zeppelin"
+    )
+    await stores.learn(
+        'ACTION [t] Call Bo about the bicycle. | "call Bo about the bicycle"', "Please call Bo about the bicycle"
+    )
+    await stores.actions.update(1, by="person", priority=5)
+    await stores.actions.resolve(1, "dismissed", by="agent", note="the zeppelin is gone")
+    await forget_in(stores, learning=1)
+    (left,) = await stores.memory.actions()
+    assert (left.id, left.content, left.status, left.priority) == (2, "Call bo about the bicycle.", "open", 0)
+    assert holds(stores.folder, "zeppelin") == []
+    assert await stores.reports() == []
+
+
+async def test_what_a_person_wrote_down_goes_only_for_its_very_words(stores: Stores) -> None:
+    await stores.turn("Please book the zeppelin for Quimby", "Done.", mission_id="m1")
+    await stores.actions.add("Book a zeppelin", by="person")
+    await forget_in(stores, turn=1)
+    assert [action.content for action in await stores.memory.actions()] == ["Book a zeppelin"]
+    await forget_in(stores, text="a zeppelin")
+    assert await stores.memory.actions() == []
