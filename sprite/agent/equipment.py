@@ -61,6 +61,7 @@ from sprite.protocol.messages import (
     CanvasUpdate,
     StackUpdate,
 )
+from sprite.protocol.shapes import Origin
 from sprite.protocol.tools import OWN_TOOLS
 from sprite.tools.actions import action_tools
 from sprite.tools.canvas import canvas_tools
@@ -78,8 +79,8 @@ class Listener(Protocol):
         ...
 
     @property
-    def is_scheduled(self) -> bool:
-        """Whether a schedule began the turn, or the one whose work in the background it goes on with."""
+    def turn_origin(self) -> Origin:
+        """Who began the turn that the agent is in, or the one whose work in the background it goes on with."""
         ...
 
     @property
@@ -250,7 +251,7 @@ class Agent:
                 await self._desk.ask(
                     *(begun_by or listener.turn_id, call),
                     of_background=begun_by is not None,
-                    is_unattended=listener.is_scheduled,
+                    is_unattended=listener.turn_origin == "schedule",
                 )
             except DeniedError as denied:
                 return PermissionResultDeny(message=str(denied))
@@ -262,7 +263,7 @@ class Agent:
 
 def _maker(listener: Listener) -> tuple[Maker, str | None]:
     """As whom the agent acts now: what it makes within a schedule's turn is shown as that."""
-    return ("schedule" if listener.is_scheduled else "agent"), listener.turn_id
+    return ("schedule" if listener.turn_origin == "schedule" else "agent"), listener.turn_id
 
 
 def _note_background(message: Message, listener: Listener) -> None:

@@ -43,7 +43,7 @@ from sprite.schedules.recurrence import LEAST_GAP_SECONDS, first_after, next_aft
 from sprite.schedules.words import moment_words
 from sprite.schedules.zones import DEFAULT_ZONE, known_zone
 
-#: So many open actions with a due time may be made within turns that schedules began: what fires by itself cannot multiply.
+#: So many open actions with a time may be made within turns that schedules began: what fires by itself cannot multiply.
 MOST_BY_SCHEDULES = 5
 #: A due time may lie so far back: what was just typed has not passed.
 GRACE_SECONDS = 60.0
