@@ -54,6 +54,8 @@ from sprite.protocol.messages import (
     ActionUpdate,
     MemoryUpdate,
 )
+from sprite.schedules.allowance import Allowance
+from sprite.schedules.scheduler import Scheduler
 from sprite.tasks import owned_task
 
 if TYPE_CHECKING:
@@ -123,8 +125,13 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings.spare_seconds,
         )
         await runtime.restore()
+        scheduler = Scheduler(
+            *(actions, transcript.curations, workspace, feed, runtime, Allowance(settings, workspace))
+        )
+        announce.when_actions_change(scheduler.changed)
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, actions, announce
+            *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
+            *(actions, scheduler, announce),
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for
@@ -141,11 +148,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(
             kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.needs_machine, stop.set)
         )
-        await processor.take_up()
-        runtime.expect_mission()
-        await stack.enter_async_context(
-            owned_task(runtime.run(), name="runtime", on_death=stop.set, finish=runtime.stop)
-        )
+        await stack.enter_async_context(_at_work(processor, runtime, scheduler, stop.set))
         await stop.wait()
         log.info("stopping: the turn is stored and memory is flushed")
         # No new clients; those connected still hear how it ends.
@@ -244,12 +247,19 @@ class _Announcer:
         self._feed = feed
         self._memory = memory
         self._view = view
+        self._tell_of_actions: Callable[[], None] = lambda: None
         #: None asks the task to end.
         self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
 
     def __call__(self, change: Change) -> None:
         """Takes a change; returns at once."""
         self._changes.put_nowait(change)
+        if change.actions:
+            self._tell_of_actions()
+
+    def when_actions_change(self, tell: Callable[[], None]) -> None:
+        """Whom to tell, at once, of changes of actions."""
+        self._tell_of_actions = tell
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
@@ -289,6 +299,22 @@ class _Announcer:
         except Exception:
             # An announcement that fails must not stop the ones after it.
             log.exception("a change of memory could not be announced")
+
+
+@asynccontextmanager
+async def _at_work(
+    processor: ObservationProcessor, runtime: AgentRuntime, scheduler: Scheduler, on_death: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Curates what was left, runs missions, and fires what is due, while the block runs."""
+    await processor.take_up()
+    runtime.expect_mission()
+    # Before the queue runs: what somebody closed while the sprite was away is taken back first.
+    await scheduler.try_look()
+    async with (
+        owned_task(runtime.run(), name="runtime", on_death=on_death, finish=runtime.stop),
+        owned_task(scheduler.run(), name="scheduler", on_death=on_death, finish=scheduler.stop),
+    ):
+        yield
 
 
 @asynccontextmanager

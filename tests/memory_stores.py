@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,6 +68,10 @@ class Stores:
     @property
     def actions(self) -> Actions:
         return Actions(self.projection, self.memory)
+
+    def actions_at(self, clock: Callable[[], float]) -> Actions:
+        """The same, at another time."""
+        return Actions(self.projection, self.memory, clock=clock)
 
     async def learnings(self) -> list[Learning]:
         return await self.memory.learnings(limit=10_000)

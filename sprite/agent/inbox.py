@@ -45,11 +45,6 @@ class Inbox:
         """The missions that wait, in order, also those that were taken back."""
         return [item.id for item in self._items if isinstance(item, StoredMission)]
 
-    def scheduled(self) -> list[StoredMission]:
-        """The missions of schedules that wait and will run, in order."""
-        missions = [item for item in self._items if isinstance(item, StoredMission) and item.origin == "schedule"]
-        return [mission for mission in missions if mission.id not in self._taken_back]
-
     def queued(self) -> list[str]:
         """The missions that wait and will run, in order."""
         return [mission_id for mission_id in self.missions() if mission_id not in self._taken_back]

@@ -132,7 +132,7 @@ class AgentRuntime:
         self._inbox.put(StoredMission(mission_id, text, stack_id, "queued", None))
         return before
 
-    async def submit_scheduled(self, mission_id: str, action_id: int, text: str, said: str) -> bool:
+    async def submit_scheduled(self, mission_id: str, action_id: int, due: float, *, text: str, said: str) -> bool:
         """Takes a schedule's mission, durably, with a line of chat that says `said`; False if its id is known already.
 
         PeerError where nothing more may wait.
@@ -140,16 +140,12 @@ class AgentRuntime:
         self._inbox.check_room()
         # Where the words of an action come from, secrets are out of them already; this holds for any text.
         text, said = self._confidences.others(text), self._confidences.others(said)
-        mission = StoredMission(mission_id, text, None, "queued", None, "schedule", action_id)
+        mission = StoredMission(mission_id, text, None, "queued", None, "schedule", action_id, due)
         if not await self._workspace.accept_mission(mission, said):
             return False
         self._feed.publish(ChatSaid(mission_id, "user", said[:CHAT_TEXT_CHARS], time.time(), "schedule"))
         self._inbox.put(mission)
         return True
-
-    def scheduled(self) -> list[StoredMission]:
-        """The missions of schedules that wait, in order, without those that were taken back."""
-        return self._inbox.scheduled()
 
     def take_back(self, mission_id: str) -> bool:
         """Takes back a mission that waits: it ends as interrupted when its turn comes. False if it does not wait."""

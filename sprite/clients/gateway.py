@@ -86,6 +86,7 @@ from sprite.protocol.messages import (
 )
 from sprite.protocol.rows import Forgotten
 from sprite.protocol.shapes import Card, Point, Size
+from sprite.schedules.scheduler import Scheduler
 
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
@@ -108,6 +109,7 @@ class Gateway:
         uploads: Uploads,
         forgetter: Forgetter,
         actions: Actions,
+        scheduler: Scheduler,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -121,6 +123,7 @@ class Gateway:
         self._uploads = uploads
         self._forgetter = forgetter
         self._actions = actions
+        self._scheduler = scheduler
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -133,7 +136,7 @@ class Gateway:
             case Mission() as mission:
                 await self._mission(connection, message.id, mission)
             case Heartbeat():
-                await self._runtime.heartbeat()
+                await self._scheduler.run_due()
                 connection.send(Ack("done"), reply_to=message.id)
             case Interrupt(mission_id):
                 stopped = await self._runtime.interrupt(mission_id)

@@ -123,6 +123,15 @@ class Curations:
         curation = NewCuration(kind="action", response=response, first_observation_id=turn, last_observation_id=turn)
         return await self._db.transact(lambda tx: append(tx, curation))
 
+    async def has_note_of(self, mission_id: str) -> bool:
+        """Whether an action's history says how a schedule's mission ended."""
+        found = await self._db.fetch_value(
+            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'action' AND json_valid(response) "
+            "AND json_extract(response, '$.op') = 'noted' AND json_extract(response, '$.mission') = ?)",
+            (mission_id,),
+        )
+        return bool(found)
+
     async def open_drift(self) -> dict[str, Drift]:
         """The drift of each file that no person has accepted or rejected yet."""
         rows = await self._db.fetch_all(

@@ -91,10 +91,14 @@ SCHEMA = Schema(
         # Which action a schedule's mission is about, and how a mission ended: what schedules spend a day is bounded.
         """
         ALTER TABLE missions ADD COLUMN action_id INTEGER;
+        ALTER TABLE missions ADD COLUMN due REAL;
+        -- Whether the action's history says how it ended.
+        ALTER TABLE missions ADD COLUMN told INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE missions ADD COLUMN ended_at REAL;
         ALTER TABLE missions ADD COLUMN cost_usd REAL;
         ALTER TABLE missions ADD COLUMN error_code TEXT;
         CREATE INDEX missions_scheduled ON missions (ended_at) WHERE origin = 'schedule';
+        CREATE INDEX missions_of_actions ON missions (action_id, position) WHERE origin = 'schedule';
         """,
     ],
 )
@@ -114,14 +118,19 @@ class StoredMission:
     status: MissionStatus
     session_id: str | None
     origin: Origin = "person"
-    #: The action that a schedule's mission is about.
+    #: The action that a schedule's mission is about, and the due time that it is for.
     action_id: int | None = None
+    due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class MissionEnd:
-    """Where a mission stands: `error` are the words of the error that it ended with, and `error_code` names it."""
+class ScheduledMission:
+    """A schedule's mission as it stands; `error` are the words of the error it ended with, `error_code` names that."""
 
+    id: str
+    action_id: int
+    due: float
+    received_at: float
     status: MissionStatus
     error_code: str | None
     error: str | None
@@ -254,9 +263,12 @@ class WorkspaceDB:
 
         def write(tx: sqlite3.Connection) -> bool:
             cursor = tx.execute(
-                "INSERT OR IGNORE INTO missions (id, text, stack_id, status, received_at, origin, action_id) "
-                "VALUES (?, ?, ?, 'queued', ?, ?, ?)",
-                (mission.id, mission.text, mission.stack_id, time.time(), mission.origin, mission.action_id),
+                "INSERT OR IGNORE INTO missions (id, text, stack_id, status, received_at, origin, action_id, due) "
+                "VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7)",
+                (
+                    *(mission.id, mission.text, mission.stack_id, time.time()),
+                    *(mission.origin, mission.action_id, mission.due),
+                ),
             )
             if cursor.rowcount == 1:
                 line = mission.text if said is None else said
@@ -268,19 +280,34 @@ class WorkspaceDB:
     async def open_missions(self) -> list[StoredMission]:
         """Missions that have not ended, in order."""
         rows = await self._db.fetch_all(
-            "SELECT id, text, stack_id, status, session_id, origin, action_id FROM missions "
+            "SELECT id, text, stack_id, status, session_id, origin, action_id, due FROM missions "
             "WHERE status IN ('queued', 'running') ORDER BY position"
         )
         return [StoredMission(**dict(row)) for row in rows]
 
-    async def mission_end(self, mission_id: str) -> MissionEnd | None:
-        """Where a mission stands, and the error if it ended with one; None for an unknown one."""
-        row = await self._db.fetch_one(
-            "SELECT status, error_code, (SELECT text FROM chat_messages line WHERE line.mission_id = missions.id "
-            "AND role = 'error' ORDER BY line.id DESC LIMIT 1) AS error FROM missions WHERE id = ?",
-            (mission_id,),
+    # --- missions of schedules ---
+
+    async def scheduled_missions(self) -> list[ScheduledMission]:
+        """The missions of schedules that wait, run, or have ended without their action being told, in order."""
+        rows = await self._db.fetch_all(
+            "SELECT id, action_id, due, received_at, status, error_code, (SELECT text FROM chat_messages line "
+            "WHERE line.mission_id = missions.id AND role = 'error' ORDER BY line.id DESC LIMIT 1) AS error "
+            "FROM missions WHERE origin = 'schedule' AND told = 0 ORDER BY position"
         )
-        return MissionEnd(**dict(row)) if row else None
+        return [ScheduledMission(**dict(row)) for row in rows]
+
+    async def mark_told(self, mission_id: str) -> None:
+        """The action knows how its mission ended."""
+        await self._db.execute("UPDATE missions SET told = 1 WHERE id = ?", (mission_id,))
+
+    async def failures_of(self, action_id: int, limit: int) -> list[str | None]:
+        """The error codes of an action's newest missions, newest first; None for one that ended otherwise."""
+        rows = await self._db.fetch_all(
+            "SELECT error_code FROM missions WHERE origin = 'schedule' AND action_id = ? "
+            "ORDER BY position DESC LIMIT ?",
+            (action_id, limit),
+        )
+        return [row[0] for row in rows]
 
     async def spent_by_schedules(self, since: float) -> float:
         """What missions of schedules that ended since a time have cost, in US dollars.

@@ -38,12 +38,14 @@ from sprite.memory.words import said
 from sprite.privacy.redaction import discreet
 from sprite.protocol.messages import NextDue
 from sprite.schedules.due import parse_due
-from sprite.schedules.recurrence import first_after, next_after, parse_rule
+from sprite.schedules.recurrence import LEAST_GAP_SECONDS, first_after, next_after, parse_rule
 from sprite.schedules.words import moment_words
 from sprite.schedules.zones import known_zone
 
 #: So many open actions have a due time at once, whoever made them.
 MOST_SCHEDULED = 50
+#: So many of them may be made within turns that schedules began: what fires by itself cannot multiply.
+MOST_BY_SCHEDULES = 5
 #: A due time may lie so far back: what was just typed has not passed.
 GRACE_SECONDS = 60.0
 _Changed = TypeVar("_Changed", Updated, Resolved, Fired, Noted)
@@ -114,6 +116,8 @@ class Actions:
         `due` as in `parse_due`; with a repeat alone it is first due when the rule says. PeerError where the text is
         empty or too long (`bad_request`), the time has passed (`past`) or is none (`bad_due`), the zone or the repeat
         makes no sense (`unknown_zone`, `bad_repeat`, `too_often`, `never`), or too many are due (`too_many`).
+        Within a turn that a schedule began there may be no repeat, nothing sooner than in five minutes, and little at
+        once (`within_schedule`).
         """
         record = Added(by=by, content=_content(content), priority=_priority(priority), mission=mission_id)
         same: list[Action] = []
@@ -125,6 +129,8 @@ class Actions:
                 raise _AlreadyThereError
             if record.due is not None:
                 await self._check_room()
+                if by == "schedule":
+                    await self._check_own(record.due, record.rrule)
             return record, None
 
         try:
@@ -158,6 +164,8 @@ class Actions:
                 record.due, record.rrule, record.tz = await self._new_time(action, due, rrule, tz)
                 if record.due is not None and action.status == "open" and action.due is None:
                     await self._check_room()
+                if record.due is not None and by == "schedule":
+                    await self._check_own(record.due, record.rrule)
             return await self._of(action, record)
 
         await self._log(decide)
@@ -312,6 +320,18 @@ class Actions:
             raise PeerError(
                 f"{MOST_SCHEDULED} open actions have a due time already: finish or dismiss one first.", code="too_many"
             )
+
+    async def _check_own(self, due: float, rrule: str | None) -> None:
+        """What a schedule's turn may set up by itself: a few single times, each some minutes off."""
+        reason = ""
+        if rrule:
+            reason = "it cannot repeat: offer it to the person, who can set it up"
+        elif due < self._clock() + LEAST_GAP_SECONDS:
+            reason = f"it is due in {LEAST_GAP_SECONDS // 60} minutes at the soonest"
+        elif sum(action.origin == "schedule" for action in await self._memory.scheduled()) >= MOST_BY_SCHEDULES:
+            reason = f"{MOST_BY_SCHEDULES} such actions are open already"
+        if reason:
+            raise PeerError(f"In a turn that a schedule began: {reason}.", code="within_schedule")
 
 
 class _AlreadyThereError(Exception):

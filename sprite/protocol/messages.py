@@ -69,7 +69,7 @@ class Mission(Payload):
 
 
 class Heartbeat(Payload):
-    """Answered in its turn, after the missions before it."""
+    """Looks at what is due; answered when that has ended, and so have the missions before it."""
 
 
 class Interrupt(Payload):

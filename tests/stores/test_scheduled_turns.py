@@ -18,7 +18,7 @@ WISH = "I prefer tea to coffee, always."
 
 
 def mission(number: int, action: int | None = 7) -> StoredMission:
-    return StoredMission(f"m-{number}", "Water the plants", None, "queued", None, "schedule", action)
+    return StoredMission(f"m-{number}", "Water the plants", None, "queued", None, "schedule", action, 100.0)
 
 
 async def test_what_a_schedule_asked_for_is_kept_beside_the_turn_and_is_nobodys_word(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_a_schedules_mission_is_taken_once_and_comes_back_as_one(tmp_path:
         assert not await workspace.accept_mission(mission(1), "again")
         (stored,) = await workspace.open_missions()
         (line,) = await workspace.chat(10)
-    assert (stored.origin, stored.action_id, stored.text) == ("schedule", 7, "Water the plants")
+    assert (stored.origin, stored.action_id, stored.due, stored.text) == ("schedule", 7, 100.0, "Water the plants")
     assert (line.text, line.origin, line.role) == ("Water the plants, due at 9", "schedule", "user")
 
 
@@ -79,9 +79,10 @@ async def test_how_a_mission_ended_outlives_the_process(tmp_path: Path) -> None:
         await workspace.accept_mission(mission(1))
         event = Failed("m-1", "budget_used_up", "Nothing is left for today.", retryable=False)
         await workspace.record([], rows("m-1", "error", "", event, origin="schedule", cost_usd=0.2))
-        end = await workspace.mission_end("m-1")
-        assert await workspace.mission_end("unknown") is None
-    assert end is not None
+        (end,) = await workspace.scheduled_missions()
+        assert await workspace.failures_of(7, 5) == ["budget_used_up"]
+        await workspace.mark_told("m-1")
+        assert await workspace.scheduled_missions() == []
     assert (end.status, end.error_code, end.error) == ("error", "budget_used_up", "Nothing is left for today.")
 
 

@@ -101,7 +101,7 @@ export interface Mission {
   stack_id?: string | null;
 }
 /**
- * Answered in its turn, after the missions before it.
+ * Looks at what is due; answered when that has ended, and so have the missions before it.
  */
 export interface Heartbeat {}
 /**
