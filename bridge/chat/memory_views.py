@@ -57,7 +57,7 @@ def memory_file(name: str, content: str) -> RenderableType:
 def learnings(rows: list[LearningRow]) -> RenderableType:
     """Draws what was learned last, newest first."""
     if not rows:
-        return Text("Nothing learned yet: that happens every few turns, at /new, and with /flush.", style="dim")
+        return Text("Nothing learned yet: that happens once a few turns have rested, and with /flush.", style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for style in ("dim", "magenta", ""):
         drawn.add_column(style=style, no_wrap=style != "")
