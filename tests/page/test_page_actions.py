@@ -153,7 +153,7 @@ async def test_what_is_due_fires_into_the_chat_and_is_done_on_the_list(stack: Pa
         line = page.locator(".by-schedule", has_text="By schedule: Say hello to the fern")
         await expect(line).to_be_visible()
         panel = await to_do(page)
-        await panel.locator(".closed-actions summary").click()
+        await panel.locator(".closed-actions > summary").click()
         done = panel.locator(".closed-actions .action", has_text="Say hello to the fern")
         await expect(done.locator(".badge")).to_have_text("Done")
         await page.reload()

@@ -198,9 +198,10 @@ export class Actions extends View {
 
   /** @param {ActionRow} action */
   #failed(action) {
+    const why = action.history?.at(-1)?.what ?? '';
     return html`<div class="grow">
         <p><span class="badge bad">${DONE.failed}</span> ${action.content}</p>
-        <p class="small-text">${action.history?.at(-1)?.what ?? ''}</p>
+        ${why === '' || why === action.status ? nothing : html`<p class="small-text">${why}</p>`}
         ${this.#facts(action)}
       </div>
       ${this.#button(action, 'open', 'Open again')} ${this.#button(action, 'dismissed', 'Dismiss', 'quiet')}`;
