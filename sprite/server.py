@@ -94,7 +94,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         processor = ObservationProcessor(
             *(settings, transcript, memory, files, projection, announce), is_left=lambda: feed.audience == 0
         )
-        actions = Actions(projection, memory, announce)
+        actions = Actions(projection, memory, announce, discreet=confidences.others)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences)
@@ -114,6 +114,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
                 desk,
                 confidences.others,
+                actions,
             ),
         )
         boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress)

@@ -47,9 +47,11 @@ from sprite.boundary.sandbox import Boundary, agent_command
 from sprite.config import Settings
 from sprite.database.workspace import Effect, WorkspaceDB
 from sprite.feed import Feed
+from sprite.memory.actions import Actions
 from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.hooks import hook_matchers
 from sprite.memory.capture.recorder import TurnRecorder
+from sprite.memory.projection.action_rows import Maker
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.cutting import Discreet
 from sprite.protocol.events import AnyAgentEvent
@@ -57,7 +59,9 @@ from sprite.protocol.messages import (
     CanvasUpdate,
     StackUpdate,
 )
+from sprite.protocol.shapes import Origin
 from sprite.protocol.tools import OWN_TOOLS
+from sprite.tools.actions import action_tools
 from sprite.tools.canvas import canvas_tools
 from sprite.tools.memory import memory_tools
 
@@ -71,8 +75,8 @@ class Listener(Protocol):
         ...
 
     @property
-    def is_scheduled(self) -> bool:
-        """Whether a schedule began the turn, or the one whose work in the background it goes on with."""
+    def turn_origin(self) -> Origin:
+        """Who began the turn that the agent is in, or the one whose work in the background it goes on with."""
         ...
 
     @property
@@ -129,6 +133,7 @@ class Agent:
         watch: AgentWatch,
         desk: PermissionDesk,
         discreet: Discreet,
+        actions: Actions,
     ) -> None:
         self._settings = settings
         self._workspace = workspace
@@ -140,6 +145,7 @@ class Agent:
         self._guard = Guard(settings, sandboxed=boundary.holds)
         self._desk = desk
         self._discreet = discreet
+        self._actions = actions
 
     def conversation(self, listener: Listener) -> Conversation:
         """A conversation, not yet connected; the listener is told what happens in it."""
@@ -169,7 +175,11 @@ class Agent:
         folders = CallFolders()
         hooks["PreToolUse"] = [guarding(self._guard, self._watch.begins, folders), *hooks.get("PreToolUse", [])]
         equipment = Equipment(
-            tools=[*canvas_tools(self._workspace, publish, lambda: listener.stack_id), *memory_tools(self._view)],
+            tools=[
+                *canvas_tools(self._workspace, publish, lambda: listener.stack_id),
+                *memory_tools(self._view),
+                *action_tools(self._actions, lambda: _maker(listener)),
+            ],
             hooks=hooks,
             can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),
             cli_path=agent_command(self._settings) if self._boundary.holds else None,
@@ -227,7 +237,7 @@ class Agent:
                 await self._desk.ask(
                     *(begun_by or listener.turn_id, call),
                     of_background=begun_by is not None,
-                    is_unattended=listener.is_scheduled,
+                    is_unattended=listener.turn_origin == "schedule",
                 )
             except DeniedError as denied:
                 return PermissionResultDeny(message=str(denied))
@@ -235,6 +245,11 @@ class Agent:
             return PermissionResultAllow()
 
         return ask
+
+
+def _maker(listener: Listener) -> tuple[Maker, str | None]:
+    """As whom the agent acts now: what it makes within a schedule's turn is shown as that."""
+    return ("schedule" if listener.turn_origin == "schedule" else "agent"), listener.turn_id
 
 
 def _note_background(message: Message, listener: Listener) -> None:

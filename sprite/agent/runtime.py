@@ -31,7 +31,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
-from sprite.protocol.shapes import SessionState, Stopped
+from sprite.protocol.shapes import Origin, SessionState, Stopped
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -70,7 +70,7 @@ class AgentRuntime:
         self._inbox = Inbox()
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
-        #: Whether a schedule began the newest mission: what its background work begins is the schedule's, too.
+        #: Whether a schedule began the newest mission.
         self._last_is_scheduled = False
         self._when_scheduled_ends: Callable[[], None] | None = None
         self._spare = Spare(self._inbox, session, self, spare_seconds, make_way=self._end_rested)
@@ -352,9 +352,13 @@ class AgentRuntime:
         return self._turn.mission.id if self._turn is not None else None
 
     @property
-    def is_scheduled(self) -> bool:
+    def turn_origin(self) -> Origin:
         """See Listener."""
-        return self._last_is_scheduled
+        turn = self._turn
+        if turn is not None and turn.mission.id == self.turn_id:
+            return turn.mission.origin
+        # What a schedule's mission left at work begins turns that are the schedule's, too.
+        return "schedule" if self._last_is_scheduled else "agent"
 
     @property
     def background(self) -> Background:

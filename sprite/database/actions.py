@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sprite.schedules.zones import DEFAULT_ZONE
+
 #: An action that no learning stands behind has its log row's number above this: it means the same action after every
 #: rebuild and every re-extraction, and no learning ever has it.
 MADE_IDS = 1_000_000
@@ -22,12 +24,20 @@ ACTION_COLUMNS = (
     "first_due, mission_id"
 )
 
-#: Columns of an action that only the fold needs; the last migration of memory.db.
+#: Columns of an action that only the fold needs, and the person's zone, null until it is known; the last migration of
+#: memory.db. What older versions projected had no histories: it is made anew from the log.
 MADE_ACTIONS = """
 ALTER TABLE pending_actions ADD COLUMN first_due REAL;
 ALTER TABLE pending_actions ADD COLUMN mission_id TEXT;
 CREATE INDEX pending_actions_mission ON pending_actions (mission_id) WHERE mission_id IS NOT NULL;
-ALTER TABLE projection ADD COLUMN tz TEXT NOT NULL DEFAULT 'UTC';
+ALTER TABLE projection ADD COLUMN tz TEXT;
+INSERT INTO learnings_fts (learnings_fts) VALUES ('delete-all');
+DELETE FROM pending_actions;
+DELETE FROM file_versions;
+DELETE FROM reports;
+UPDATE learnings SET superseded_by = NULL;
+DELETE FROM learnings;
+UPDATE projection SET cursor = 0, numbered = 0;
 """
 
 
@@ -135,7 +145,7 @@ class ProjectedActions:
 
     def zone(self) -> str:
         """The person's time zone at this point of the log."""
-        return str(self._tx.execute("SELECT tz FROM projection").fetchone()[0])
+        return str(self._tx.execute("SELECT tz FROM projection").fetchone()[0] or DEFAULT_ZONE)
 
     def set_zone(self, tz: str) -> None:
         """The person's time zone from here on."""

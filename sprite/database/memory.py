@@ -228,7 +228,7 @@ class MemoryDB:
                 tx.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
             tx.execute("UPDATE learnings SET superseded_by = NULL")
             tx.execute("DELETE FROM learnings")
-            tx.execute("UPDATE projection SET cursor = 0, numbered = 0, tz = 'UTC'")
+            tx.execute("UPDATE projection SET cursor = 0, numbered = 0, tz = NULL")
 
         await self._db.transact(write)
 
@@ -344,9 +344,10 @@ class MemoryDB:
         )
         return [Action(**dict(row)) for row in rows]
 
-    async def zone(self) -> str:
-        """The person's time zone, an IANA name; UTC until it is known."""
-        return str(await self._db.fetch_value("SELECT tz FROM projection"))
+    async def zone(self) -> str | None:
+        """The person's time zone, an IANA name; None until it is known."""
+        value: str | None = await self._db.fetch_value("SELECT tz FROM projection")
+        return value
 
     # --- files ---
 

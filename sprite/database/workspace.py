@@ -292,7 +292,7 @@ class WorkspaceDB:
         rows = await self._db.fetch_all(
             "SELECT id, action_id, due, received_at, status, error_code, (SELECT text FROM chat_messages line "
             "WHERE line.mission_id = missions.id AND role = 'error' ORDER BY line.id DESC LIMIT 1) AS error "
-            "FROM missions WHERE origin = 'schedule' AND told = 0 ORDER BY position"
+            "FROM missions WHERE origin = 'schedule' AND action_id IS NOT NULL AND told = 0 ORDER BY position"
         )
         return [ScheduledMission(**dict(row)) for row in rows]
 

@@ -21,6 +21,7 @@ from sprite.memory.projection.action_rows import (
     LARGEST_PRIORITY,
     MAX_ACTION_CHARS,
     MAX_NOTE_CHARS,
+    MOST_SCHEDULED,
     Added,
     AnyRecord,
     Fired,
@@ -40,11 +41,9 @@ from sprite.protocol.messages import NextDue
 from sprite.schedules.due import parse_due
 from sprite.schedules.recurrence import LEAST_GAP_SECONDS, first_after, next_after, parse_rule
 from sprite.schedules.words import moment_words
-from sprite.schedules.zones import known_zone
+from sprite.schedules.zones import DEFAULT_ZONE, known_zone
 
-#: So many open actions have a due time at once, whoever made them.
-MOST_SCHEDULED = 50
-#: So many of them may be made within turns that schedules began: what fires by itself cannot multiply.
+#: So many open actions with a time may be made within turns that schedules began: what fires by itself cannot multiply.
 MOST_BY_SCHEDULES = 5
 #: A due time may lie so far back: what was just typed has not passed.
 GRACE_SECONDS = 60.0
@@ -52,7 +51,7 @@ _Changed = TypeVar("_Changed", Updated, Resolved, Fired, Noted)
 
 
 class Actions:
-    """The verbs of actions. `announce` is told of every change; `clock` gives the time."""
+    """The verbs of actions. `announce` is told of each change; `clock` gives the time, `discreet` takes secrets out."""
 
     def __init__(
         self,
@@ -60,11 +59,13 @@ class Actions:
         memory: MemoryDB,
         announce: Callable[[Change], None] = lambda _change: None,
         clock: Callable[[], float] = time.time,
+        discreet: Callable[[str], str] = discreet,
     ) -> None:
         self._projection = projection
         self._memory = memory
         self._announce = announce
         self._clock = clock
+        self._discreet = discreet
 
     # --- looks ---
 
@@ -74,6 +75,10 @@ class Actions:
         if action is None:
             raise PeerError(f"There is no action {action_id}.", code="not_found")
         return action
+
+    async def listed(self, status: str | None = None) -> list[Action]:
+        """Every action, or those with a status; most urgent first."""
+        return await self._memory.actions(status)
 
     async def scheduled(self) -> list[Action]:
         """The open actions with a due time, the next one first; those whose time has come are among them."""
@@ -85,15 +90,15 @@ class Actions:
         return next((NextDue(action.id, action.due) for action in scheduled if action.due is not None), None)
 
     async def zone(self) -> str:
-        """The person's time zone, an IANA name."""
-        return await self._memory.zone()
+        """The person's time zone, an IANA name; UTC until it is known."""
+        return await self._memory.zone() or DEFAULT_ZONE
 
     # --- changes by people and the agent ---
 
     async def set_zone(self, tz: str) -> None:
         """The person's time zone from now on. PeerError (`unknown_zone`)."""
         known_zone(tz)
-        if tz != await self.zone():
+        if tz != await self._memory.zone():
 
             async def decide() -> tuple[AnyRecord, int | None]:
                 return Zoned(tz), None
@@ -119,7 +124,7 @@ class Actions:
         Within a turn that a schedule began there may be no repeat, nothing sooner than in five minutes, and little at
         once (`within_schedule`).
         """
-        record = Added(by=by, content=_content(content), priority=_priority(priority), mission=mission_id)
+        record = Added(by=by, content=self._content(content), priority=_priority(priority), mission=mission_id)
         same: list[Action] = []
 
         async def decide() -> tuple[AnyRecord, int | None]:
@@ -157,7 +162,7 @@ class Actions:
             action = await self.action(action_id)
             record = Updated(action=action_id, by=by, mission=mission_id)
             if content is not None:
-                record.content = _content(content)
+                record.content = self._content(content)
             if priority is not None:
                 record.priority = _priority(priority)
             if (due, rrule, tz) != (None, None, None):
@@ -195,7 +200,7 @@ class Actions:
                 action=action_id,
                 by=by,
                 status=known,
-                note=discreet(note)[:MAX_NOTE_CHARS],
+                note=self._discreet(note)[:MAX_NOTE_CHARS],
                 once=once and action.rrule is not None and action.status == "open",
                 mission=mission_id,
             )
@@ -245,7 +250,7 @@ class Actions:
 
         async def decide() -> tuple[AnyRecord, int | None]:
             action = await self.action(action_id)
-            words = discreet(what)[:MAX_NOTE_CHARS]
+            words = self._discreet(what)[:MAX_NOTE_CHARS]
             record = Noted(action=action_id, by="sprite", what=words, status=status, due=due, mission=mission_id)
             return await self._of(action, record)
 
@@ -269,6 +274,14 @@ class Actions:
             return record, None
         record.of = Known(learning.content, learning.source_observation_id)
         return record, learning.source_observation_id
+
+    def _content(self, text: str) -> str:
+        content = self._discreet(" ".join(text.split()))
+        if not content:
+            raise PeerError("An action needs a text.")
+        if len(content) > MAX_ACTION_CHARS:
+            raise PeerError(f"An action's text has at most {MAX_ACTION_CHARS:,} characters.", code="too_long")
+        return content
 
     async def _time(
         self, due: float | str | None, rrule: str | None, tz: str | None
@@ -338,15 +351,6 @@ class _AlreadyThereError(Exception):
     """What is to be added stands open already."""
 
 
-def _content(text: str) -> str:
-    content = discreet(" ".join(text.split()))
-    if not content:
-        raise PeerError("An action needs a text.")
-    if len(content) > MAX_ACTION_CHARS:
-        raise PeerError(f"An action's text has at most {MAX_ACTION_CHARS:,} characters.", code="too_long")
-    return content
-
-
 def _priority(value: int) -> int:
     if not -LARGEST_PRIORITY <= value <= LARGEST_PRIORITY:
         raise PeerError(f"A priority goes from -{LARGEST_PRIORITY} to {LARGEST_PRIORITY}.")
@@ -362,4 +366,4 @@ def _status(status: str) -> Status:
 def _next(action: Action, after: float) -> float | None:
     if action.rrule is None or action.first_due is None:
         return None
-    return next_after(action.rrule, action.first_due, action.tz or "UTC", after)
+    return next_after(action.rrule, action.first_due, action.tz or DEFAULT_ZONE, after)

@@ -9,3 +9,8 @@ OWN_TOOLS = f"mcp__{TOOL_SERVER}__"
 #: The agent's only memory tool, by itself and as the agent calls it.
 SEARCH_TOOL = "search_memory"
 SEARCH_CALL = f"{OWN_TOOLS}{SEARCH_TOOL}"
+
+#: What is to be done: the agent's list, what it adds to it, and what it says is done.
+LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL = (
+    f"{OWN_TOOLS}{name}" for name in ("list_actions", "schedule", "complete_action")
+)

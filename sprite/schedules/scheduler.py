@@ -20,7 +20,8 @@ from sprite.database.curations import Curations
 from sprite.database.workspace import ScheduledMission, WorkspaceDB
 from sprite.errors import PeerError, SpriteError
 from sprite.feed import Feed
-from sprite.memory.actions import MOST_SCHEDULED, Actions
+from sprite.memory.actions import Actions
+from sprite.memory.projection.action_rows import MOST_SCHEDULED
 from sprite.protocol.messages import NextDue, ScheduleUpdate
 from sprite.schedules.allowance import Allowance
 from sprite.schedules.endings import TRIED_AGAIN_SECONDS, verdict

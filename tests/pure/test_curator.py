@@ -399,7 +399,7 @@ def test_the_examples_in_the_instructions_are_in_the_format_the_parser_reads() -
     responses = [parse_response(answer) for answer in answers]
     assert [len(response.learnings) for response in responses] == [4]
     assert [{name: len(edits) for name, edits in response.edits.items()} for response in responses] == [
-        {"user.md": 1, "context.md": 4}
+        {"user.md": 1, "context.md": 3}
     ]
     assert all(not response.unparsed for response in responses)
     for response in responses:

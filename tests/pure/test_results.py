@@ -21,6 +21,8 @@ from sprite.memory.projection.results import kind_of
         ("mcp__mail__read", "outside"),
         ("", "outside"),
         ("mcp__sprite__search_memory", "memory"),
+        ("mcp__sprite__list_actions", "memory"),
+        ("mcp__sprite__schedule", "memory"),
     ],
 )
 def test_a_tool_is_known_by_its_name_and_an_unknown_one_is_outside(name: str, kind: str) -> None:

@@ -14,7 +14,8 @@ import pytest
 from sprite.database.actions import HISTORY_KEPT, MADE_IDS, Action
 from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
-from sprite.memory.actions import MOST_SCHEDULED, Actions
+from sprite.memory.actions import Actions
+from sprite.memory.projection.action_rows import MOST_SCHEDULED
 from tests.harness import dump
 from tests.memory_stores import Stores, open_stores, rebuilt
 

@@ -13,7 +13,7 @@ import pytest
 
 from sprite.memory.curation.answer_edits import Edited
 from sprite.memory.projection.batch_fold import BatchFold
-from sprite.memory.projection.rules import FIRST_PROMPT, SECOND_PROMPT, TODAYS, rules_of
+from sprite.memory.projection.rules import FIRST_PROMPT, FOURTH_PROMPT, SECOND_PROMPT, TODAYS, rules_of
 from tests.memory_stores import Stores, call, open_stores
 
 TODAY = "0" * 64
@@ -48,6 +48,17 @@ def test_rules_change_with_the_prompt_and_an_unknown_one_has_todays() -> None:
     assert not rules_of(FIRST_PROMPT).unwraps_headers
     assert rules_of(SECOND_PROMPT).unwraps_headers
     assert not rules_of(SECOND_PROMPT).reads_quotes_by_words
+
+
+async def test_only_todays_answers_say_when_an_action_is_due(stores: Stores) -> None:
+    answer = 'ACTION [t] due 2099-12-01: Call Bo. | "call Bo"'
+    await learn(stores, FOURTH_PROMPT, answer, "Please call Bo on the 1st")
+    await learn(stores, TODAY, answer, "Please call Bo on the 1st")
+    old, new = await stores.memory.actions()
+    assert (old.content, old.due) == ("due 2099-12-01: Call Bo.", None)
+    assert (new.content, new.tz) == ("Call Bo.", "UTC")
+    assert new.due is not None
+    assert [row.content for row in await stores.learnings()] == [old.content, "Call Bo. (due 2099-12-01)"]
 
 
 # Quotes

@@ -3,6 +3,7 @@
     NONE
     TYPE [tN] content | "verbatim quote"
     TYPE [tN] supersedes LN, LM: content | "verbatim quote"
+    ACTION [tN] due 2026-12-01T09:00 every FREQ=WEEKLY;BYDAY=MO: content | "verbatim quote"
     USER_MD_EDIT:
     DELETE 5 | why
     REPLACE 8 | - the new line
@@ -64,6 +65,13 @@ _SUPERSEDES = re.compile(
     rf"(?:[ \t]{{0,4}}(?:,|;|&|and)[ \t]{{0,4}}{_LEARNING_ID.pattern}){{0,64}}\)?",
     re.IGNORECASE | re.ASCII,
 )
+# When an action is due, and how it repeats. What is written otherwise stays part of the content.
+_DUE = re.compile(
+    r"[ \t]*\(?due[ \t:]{0,4}([0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"(?:(?:T|[ \t]{1,4})[0-9]{2}:[0-9]{2}(?::[0-9]{2})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?)(?![0-9])\)?,?",
+    re.IGNORECASE | re.ASCII,
+)
+_EVERY = re.compile(r"[ \t]*\(?every[ \t:]{0,4}(?:RRULE:)?(FREQ=[A-Z0-9=;,+-]{1,300})\)?,?", re.IGNORECASE | re.ASCII)
 _COLON = re.compile(r"[ \t]*:")
 _QUOTE_START = re.compile(r"\|[ \t]{0,4}[\"“]")
 
@@ -72,7 +80,8 @@ _QUOTE_START = re.compile(r"\|[ \t]{0,4}[\"“]")
 class ParsedLearning:
     """One line of the answer: `type` is one of LEARNING_TYPES, `content` one line of at most MAX_CONTENT_CHARS.
 
-    `turn_id`, `quote` and `supersedes` are what the model claims; none of it is checked here.
+    `turn_id`, `quote` and `supersedes` are what the model claims; none of it is checked here, and neither are an
+    ACTION's `due` (a day or a moment) and `rrule`.
     """
 
     type: str
@@ -80,6 +89,8 @@ class ParsedLearning:
     turn_id: int | None
     quote: str | None
     supersedes: tuple[int, ...]
+    due: str | None = None
+    rrule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +120,12 @@ def plain_text(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def parse_response(text: str, *, as_first_read: bool = False) -> CuratorResponse:
+def parse_response(text: str, *, as_first_read: bool = False, reads_due: bool = True) -> CuratorResponse:
     """Reads an answer of the curator. Never raises.
 
     `as_first_read`: by the rules under which answers to the first prompt became memory, so that an old log gives what
-    it gave: a fence around one header and its content was taken for a part of that content.
+    it gave: a fence around one header and its content was taken for a part of that content. `reads_due`: an ACTION's
+    due time and repeat are read, which the first prompts did not offer.
     """
     lines = plain_text(text).split("\n")
     if not as_first_read:
@@ -133,7 +145,7 @@ def parse_response(text: str, *, as_first_read: bool = False) -> CuratorResponse
             wrapped = not wrapped
         elif is_placeholder(line):
             said_none = True
-        elif (learning := read_learning(line)) is not None:
+        elif (learning := read_learning(line, reads_due=reads_due)) is not None:
             learnings.append(learning)
         else:
             unparsed.append(line)
@@ -148,7 +160,7 @@ def parse_response(text: str, *, as_first_read: bool = False) -> CuratorResponse
     )
 
 
-def read_learning(line: str) -> ParsedLearning | None:
+def read_learning(line: str, *, reads_due: bool = True) -> ParsedLearning | None:
     """A learning, as one line before the files says it; None for anything else."""
     head = _TYPE.match(line)
     if head is None:
@@ -157,8 +169,23 @@ def read_learning(line: str) -> ParsedLearning | None:
     if head["mark"]:
         # `**FACT** x`, `**FACT:** x`, `**FACT [t3]:** x` and `**FACT: x**`: the closing mark can stand anywhere.
         rest = rest.replace(head["mark"], "", 1)
+    at, turn_id, supersedes, due, rrule = _read_marks(rest, dated=reads_due and head["type"].upper() == "ACTION")
+    if at == 0:
+        return None  # prose, like "Action is needed"
+    content, quote = _split_quote(rest[at:])
+    content = " ".join(content.split())
+    if not content or is_placeholder(content):
+        return None
+    kind = head["type"].upper().replace(" ", "_")
+    return ParsedLearning(kind, _cut(content, MAX_CONTENT_CHARS), turn_id, quote, supersedes, due, rrule)
+
+
+def _read_marks(rest: str, *, dated: bool) -> tuple[int, int | None, tuple[int, ...], str | None, str | None]:
+    """(where the content begins, turn, superseded ids, due time, repeat); the last two only where it is `dated`."""
     turn_id: int | None = None
     supersedes: tuple[int, ...] = ()
+    due: str | None = None
+    rrule: str | None = None
     at = 0
     while True:  # colon, citation and ids come in any order: `FACT: [t3] x` is as common as `FACT [t3]: x`
         if found := _COLON.match(rest, at):
@@ -167,17 +194,14 @@ def read_learning(line: str) -> ParsedLearning | None:
             turn_id = int(found[1])
         elif not supersedes and (found := _SUPERSEDES.match(rest, at)):
             supersedes = tuple(dict.fromkeys(int(number) for number in _LEARNING_ID.findall(found[0])))
+        elif dated and due is None and (found := _DUE.match(rest, at)):
+            due = " ".join(found[1].split())
+        elif dated and rrule is None and (found := _EVERY.match(rest, at)):
+            rrule = found[1].upper()
         else:
             break
         at = found.end()
-    if at == 0:
-        return None  # prose, like "Action is needed"
-    content, quote = _split_quote(rest[at:])
-    content = " ".join(content.split())
-    if not content or is_placeholder(content):
-        return None
-    kind = head["type"].upper().replace(" ", "_")
-    return ParsedLearning(kind, _cut(content, MAX_CONTENT_CHARS), turn_id, quote, supersedes)
+    return at, turn_id, supersedes, due, rrule
 
 
 def _split_quote(text: str) -> tuple[str, str | None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from sprite.database.actions import Action
 from sprite.database.curations import NewCuration
 from sprite.database.lost_calls import LostCall
 from sprite.database.memory import Learning, MemoryDB
@@ -122,9 +123,10 @@ class Extractor:
         """What the curator would be shown, and the turns that are in it; `files` as they are by default."""
         if files is None:
             files = self._shown_files()
-        learnings = await self._open_learnings(turns, files["user.md"])
+        tz = await self._memory.zone()
+        learnings = await self._open_learnings(turns, files["user.md"], tz)
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
-        seen = [_as_seen(turn) for turn in turns]
+        seen = [_as_seen(turn, tz) for turn in turns]
         budget = PROMPT_BUDGET_TOKENS
         number = fit(
             seen, files=files, limits=LINE_LIMITS, open_learnings=learnings, refused=refused, budget_tokens=budget
@@ -144,7 +146,7 @@ class Extractor:
         # A person may have written more than fits. The lines that are shown have the numbers that they have on disk.
         return {name: within_limits(name, self._files.read(name))[0] for name in CURATED}
 
-    async def _open_learnings(self, turns: Sequence[Observation], user: str) -> list[OpenLearning]:
+    async def _open_learnings(self, turns: Sequence[Observation], user: str, tz: str | None) -> list[OpenLearning]:
         """What is open, wanted or corrected, the sessions' digests, what user.md rests on, what turns are near to."""
         if not turns:
             return []
@@ -159,7 +161,11 @@ class Extractor:
                     if left < 0:
                         break
                     shown[learning.id] = learning
-        return [_as_open(learning) for _, learning in sorted(shown.items())]
+        actions = await self._memory.actions("open")
+        timed = {action.source_learning_id: action for action in actions}
+        learned = [_as_open(learning, timed.get(number), tz) for number, learning in sorted(shown.items())]
+        # What the person or the agent wrote down themselves has no learning; it is not to be learned once more.
+        return [*learned, *(_written(action, tz) for action in actions if action.source_learning_id is None)]
 
     async def _behind(self, user: str) -> list[Learning]:
         """The learnings that lines of user.md rest on."""
@@ -187,7 +193,7 @@ def _words_of(turn: Observation) -> str:
     return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
 
 
-def _as_open(learning: Learning) -> OpenLearning:
+def _as_open(learning: Learning, action: Action | None, tz: str | None) -> OpenLearning:
     return OpenLearning(
         id=learning.id,
         type=learning.type,
@@ -195,10 +201,28 @@ def _as_open(learning: Learning) -> OpenLearning:
         turn_id=learning.source_observation_id,
         origin=learning.origin,
         at=learning.created_at,
+        due=None if action is None else action.due,
+        rrule=None if action is None else action.rrule,
+        tz=tz,
     )
 
 
-def _as_seen(turn: Observation) -> CuratorTurn:
+def _written(action: Action, tz: str | None) -> OpenLearning:
+    """An open action that the person or the agent wrote down, as a learning that the curator can name."""
+    return OpenLearning(
+        id=action.id,
+        type="ACTION",
+        content=action.content,
+        turn_id=None,
+        origin="user" if action.origin == "person" else "assistant",
+        at=action.created_at,
+        due=action.due,
+        rrule=action.rrule,
+        tz=tz,
+    )
+
+
+def _as_seen(turn: Observation, tz: str | None) -> CuratorTurn:
     return CuratorTurn(
         id=turn.id,
         at=turn.timestamp,
@@ -208,4 +232,5 @@ def _as_seen(turn: Observation) -> CuratorTurn:
         user_message=turn.user_message,
         tool_calls=turn.tool_calls,
         agent_response=turn.agent_response,
+        tz=tz,
     )

@@ -56,6 +56,13 @@ def fold_action(tx: Projected, curation: Curation) -> list[int]:
     return [action.id]
 
 
+def pass_over(tx: Projected, at: float) -> None:
+    """What another extraction learned anew does not fire for times before it took over: they were seen to then."""
+    for action in tx.actions.open():
+        if not action.is_made and action.due is not None and action.due <= at:
+            tx.actions.change(action.id, due=_next(action, at))
+
+
 def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
     """The action that a row means: by its number where that is still the same one, else by what it was known by."""
     action = tx.actions.get(number)

@@ -19,6 +19,8 @@ from sprite.schedules.zones import LATEST, known_zone
 MAX_ACTION_CHARS = 2000
 MAX_NOTE_CHARS = 500
 LARGEST_PRIORITY = 100
+#: So many open actions have a due time at once, whoever made them.
+MOST_SCHEDULED = 50
 #: Who changes actions: the agent is `schedule` in a turn that a schedule began, `sprite` is the process itself.
 Maker = Literal["person", "agent", "schedule", "sprite"]
 Status = Literal["open", "done", "dismissed", "failed"]

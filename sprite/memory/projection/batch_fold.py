@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sprite.database.actions import Action
+from sprite.database.actions import MADE_IDS, Action
 from sprite.database.curations import Curation
 from sprite.database.projected import (
     Known,
@@ -24,6 +24,13 @@ from sprite.memory.curation.answer import (
 from sprite.memory.curation.answer_edits import Edited, apply_edits
 from sprite.memory.files import CURATED, over_limit, over_together, sha256, template
 from sprite.memory.projection.action_fold import history_of_new, status_words
+from sprite.memory.projection.action_times import (
+    AskedTime,
+    new_action,
+    time_of,
+    with_its_time,
+    written_already,
+)
 from sprite.memory.projection.ageing import without_past_reminders
 from sprite.memory.projection.disguises import disguise_of, told_apart
 from sprite.memory.projection.evidence import (
@@ -82,7 +89,10 @@ class BatchFold:
 
     def apply(self) -> None:
         """Learnings first, since files may rest on them."""
-        response = parse_response(self._curation.response, as_first_read=not self._rules.unwraps_headers)
+        rules = self._rules
+        response = parse_response(
+            self._curation.response, as_first_read=not rules.unwraps_headers, reads_due=rules.reads_due
+        )
         for learning in response.learnings:
             self._learn(learning)
         self._rewrite_files(response)
@@ -103,6 +113,7 @@ class BatchFold:
             self._digest(number, learning)
             return
         evidence = weigh(learning, self._provenance)
+        asked, learning = learning, with_its_time(learning)
         self._weighed.append((learning, evidence))
         if evidence.type != learning.type:
             lowered = f"a {learning.type} that the person did not say became a {evidence.type}"
@@ -115,6 +126,8 @@ class BatchFold:
             if known is None and not learning.supersedes and self._is_stale_echo(learning.content):
                 return
         learning_id = self._repeat(known, evidence) if known else self._add(number, learning, evidence)
+        if known is None and evidence.type == "ACTION" and evidence.origin in {"user", "assistant"}:
+            self._open_action(number, asked, evidence)
         for replaced in learning.supersedes:
             self._retire(replaced, learning_id, evidence)
 
@@ -159,9 +172,7 @@ class BatchFold:
         return known.id
 
     def _add(self, number: int, learning: ParsedLearning, evidence: Evidence) -> int:
-        at = self._curation.created_at
-        if evidence.turn is not None and self._rules.dates_by_turn:
-            at = evidence.turn.timestamp
+        at = self._dated(evidence)
         self._tx.add_learning(
             NewLearning(
                 id=number,
@@ -178,17 +189,35 @@ class BatchFold:
             )
         )
         self.learnings.append(number)
-        if evidence.type == "ACTION" and evidence.origin in {"user", "assistant"}:
-            self._open_action(number, learning.content, at)
         return number
 
-    def _open_action(self, number: int, content: str, at: float) -> None:
-        action = Action(number, at, content, priority=0, status="open", source_learning_id=number)
+    def _dated(self, evidence: Evidence) -> float:
+        if evidence.turn is not None and self._rules.dates_by_turn:
+            return evidence.turn.timestamp
+        return self._curation.created_at
+
+    def _open_action(self, number: int, learning: ParsedLearning, evidence: Evidence) -> None:
+        """What is to be done; where the agent or the person wrote the same down themselves, it stands there already."""
+        at, turn = self._dated(evidence), evidence.turn
+        asked = AskedTime(learning.due, learning.rrule, turn.timestamp if turn else at, self._curation.created_at)
+        when, refused = time_of(asked, self._tx.actions)
+        mission = turn.mission_id if turn is not None else None
+        if (mirrored := written_already(self._tx.actions, mission, learning.content, when)) is not None:
+            if mirrored.source_learning_id is None:
+                self._tx.actions.change(mirrored.id, source_learning_id=number)
+            return
+        if refused is not None:
+            self._report("not_scheduled", f"{refused}: {learning.content}")
+        content = learning.content if refused is None else with_its_time(learning).content
+        action = new_action(number, at, content, when)
         self._tx.actions.add(action)
         self._tx.actions.note(number, at, "curator", history_of_new(action))
         self.actions.append(number)
 
     def _retire(self, replaced: int, by: int, evidence: Evidence) -> None:
+        if replaced > MADE_IDS:
+            self._close_written(replaced, evidence)
+            return
         known = self._tx.known(replaced)
         if known is None or known.id == by:
             return
@@ -200,13 +229,25 @@ class BatchFold:
             self._report("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
         elif self._tx.supersede(replaced, by):
             self._retired.append(known.content)
-            self._close_action_of(known.id)
+            for action in self._tx.actions.standing_for(known.id):
+                self._close(action)
 
-    def _close_action_of(self, learning_id: int) -> None:
-        for action in self._tx.actions.standing_for(learning_id):
-            self._tx.actions.change(action.id, status="done")
-            self._tx.actions.note(action.id, self._curation.created_at, "curator", status_words("done"))
-            self.actions.append(action.id)
+    def _close_written(self, action_id: int, evidence: Evidence) -> None:
+        """An action that the person or the agent wrote down: it ends as a learned one does."""
+        action = self._tx.actions.get(action_id)
+        if action is None or action.status != "open":
+            return
+        origin = "user" if action.origin == "person" else "assistant"
+        known = Known(action.id, "ACTION", action.content, origin, 1.0, None, None)
+        if _may_retire(_closed_by(evidence, known) or evidence.origin, known):
+            self._close(action)
+        else:
+            self._report("supersede_refused", f"L{action_id} stands: {self._whose_word(known)} could replace it")
+
+    def _close(self, action: Action) -> None:
+        self._tx.actions.change(action.id, status="done")
+        self._tx.actions.note(action.id, self._curation.created_at, "curator", status_words("done"))
+        self.actions.append(action.id)
 
     def _whose_word(self, known: Known) -> str:
         if self._rules.tells_why and known.type == "ACTION":

@@ -17,6 +17,7 @@ from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
+from sprite.memory.projection.action_fold import pass_over
 from sprite.memory.projection.action_rows import AnyRecord, write_record
 from sprite.memory.projection.fold import (
     DISTANT_TURNS,
@@ -181,7 +182,8 @@ class Projection:
             for curation in await self._transcript.curations.extraction(generation, activation):
                 # The cursor stays at the beginning until all of it is in: cut off, it is begun anew.
                 on_change(await self.apply(curation, cursor=0))
-            await self._memory.move_cursor(activation)
+            (activated,) = await self._transcript.curations.after(activation - 1, 1)
+            await self._memory.apply(lambda tx: pass_over(tx, activated.created_at), cursor=activation)
         while curations := await self._transcript.curations.fold(await self._memory.cursor(), until, generation):
             for curation in curations:
                 on_change(await self.apply(curation, cursor=curation.id))

@@ -11,14 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sprite.protocol.tools import OWN_TOOLS, SEARCH_CALL
+from sprite.protocol.tools import COMPLETE_CALL, LIST_CALL, OWN_TOOLS, SCHEDULE_CALL, SEARCH_CALL
 
 Kind = Literal["result", "document", "outside", "memory"]
 
 #: What only these tools said came from outside and may be anybody's words.
 WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
 #: What memory itself put into the conversation proves nothing: it would confirm itself for ever.
-ECHO_TOOLS = frozenset({SEARCH_CALL})
+#: So do its own actions, read back: the words may be a page's that had the agent note them.
+ECHO_TOOLS = frozenset({SEARCH_CALL, LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL})
 _WORKING = frozenset({"Bash", "BashOutput", "KillShell", "Glob", "LS", "Edit", "MultiEdit", "Write", "NotebookEdit"})
 _READING = frozenset({"Read", "NotebookRead", "Grep"})
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 FIRST_PROMPT = "823b4d779555bf712ebded6326a2a390af40ac0087b0a3b5c906991ae3116e0c"
 SECOND_PROMPT = "dce57afe3a036037dda9bebe8d342f577be3cacec1e578b1d2c2ef2d03a63bd7"
 THIRD_PROMPT = "37e226ff71f1ff90efb4055c476c8f3c9c3f7e7f8c03849673b238110ddfbe48"
+FOURTH_PROMPT = "0a631103607f5d4712ece46bb84abf79a8930afb227e25cc68b0527499b8d1f8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,13 @@ class Rules:
     traces_origins: bool = True
     #: Reminders whose day has passed leave.
     takes_out_past: bool = True
+    #: An ACTION may say when it is due and how it repeats.
+    reads_due: bool = True
 
 
 TODAYS = Rules()
-_THIRD = Rules(keeps_what_is_not_shown=False, traces_origins=False)
+_FOURTH = Rules(reads_due=False)
+_THIRD = replace(_FOURTH, keeps_what_is_not_shown=False, traces_origins=False)
 _SECOND = replace(
     _THIRD,
     reads_quotes_by_words=False,
@@ -59,7 +63,7 @@ _SECOND = replace(
     takes_out_past=False,
 )
 _FIRST = replace(_SECOND, unwraps_headers=False, limits_together=False)
-_OF_OLD_PROMPTS = {FIRST_PROMPT: _FIRST, SECOND_PROMPT: _SECOND, THIRD_PROMPT: _THIRD}
+_OF_OLD_PROMPTS = {FIRST_PROMPT: _FIRST, SECOND_PROMPT: _SECOND, THIRD_PROMPT: _THIRD, FOURTH_PROMPT: _FOURTH}
 
 
 def rules_of(prompt_sha256: str | None) -> Rules:

@@ -6,6 +6,7 @@ Reads the files and the databases; writes one prompt file, since a prompt in arg
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +16,12 @@ from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import StorageError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, sha256, within_limits
+from sprite.memory.recall.action_lines import action_line
 from sprite.memory.recall.framing import on_one_line, set_in
 from sprite.memory.recall.skills import skills_in
 from sprite.memory.tokens import estimate_tokens
 from sprite.memory.words import content_words, share
+from sprite.schedules.zones import DEFAULT_ZONE
 
 #: Turns that are not curated yet, newest first, until this many estimated tokens are used.
 RECENT_TURNS_TOKENS = 12_000
@@ -30,6 +33,8 @@ RECENT_TEXT_TOKENS = 1_500
 
 #: Open actions, most urgent first, take so much at most.
 OPEN_ACTIONS_TOKENS = 4_000
+#: Of those that failed so many are shown beside them.
+FAILED_SHOWN = 5
 #: Standing preferences that are not in user.md, newest first, take so much at most.
 STANDING_TOKENS = 3_000
 #: user.md says a preference where one of its lines has this part of its words.
@@ -107,11 +112,7 @@ class BootPrompt:
         wishes = await self._wishes_beside(contents["user.md"])
         if wishes:
             parts.append(_part("standing_preferences", "\n".join(wishes)))
-        pending = [f"- [{action.id}] {on_one_line(action.content)}" for action in await self._memory.actions("open")]
-        actions = _within(OPEN_ACTIONS_TOKENS, pending)
-        if len(actions) < len(pending):
-            actions.append(f"- And {len(pending) - len(actions)} more: search_memory, type:ACTION.")
-        if actions:
+        if actions := await self._open_actions():
             parts.append(_part("open_actions", "\n".join(actions)))
         turns = _within(
             RECENT_TURNS_TOKENS,
@@ -120,6 +121,22 @@ class BootPrompt:
         if turns:
             parts.append(_part("recent_turns", "\n".join(reversed(turns))))
         return "\n\n".join(parts) + "\n"
+
+    async def _open_actions(self) -> list[str]:
+        """What is to be done, with its time on the person's clock: what is due next first, then the most urgent.
+
+        The newest that failed are among them: such a promise is to be taken up with the person.
+        """
+        tz = await self._memory.zone() or DEFAULT_ZONE
+        failed = (await self._memory.actions("failed"))[-FAILED_SHOWN:]
+        shown = [*await self._memory.actions("open"), *failed]
+        ordered = sorted(shown, key=lambda action: (action.due is None, action.due or 0.0))
+        now = time.time()
+        pending = [action_line(action, now, tz) for action in ordered]
+        actions = _within(OPEN_ACTIONS_TOKENS, pending)
+        if len(actions) < len(pending):
+            actions.append(f"- And {len(pending) - len(actions)} more: list_actions.")
+        return actions
 
     async def _wishes_beside(self, user: str) -> list[str]:
         """The person's standing preferences that user.md does not say, newest first: they hold however old they are."""

@@ -1,0 +1,109 @@
+"""When an action that the curator learned is due, and whether somebody wrote it down already (over one transaction).
+
+Deterministic: the zone is that of the log at this point, and "now" is when the answer was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sprite.database.actions import Action, ProjectedActions
+from sprite.errors import PeerError
+from sprite.memory.curation.answer import ParsedLearning
+from sprite.memory.projection.action_fold import alikeness
+from sprite.memory.projection.action_rows import MOST_SCHEDULED
+from sprite.schedules.due import parse_due
+from sprite.schedules.recurrence import first_after, next_after, parse_rule
+
+#: A time that passed while its turn waited to be curated still fires, late. One from long ago, in conversations that
+#: were imported, does not.
+STILL_FIRES_SECONDS = 86_400.0
+#: Said in the turn in which it was written down, it has so many words in common, and fewer where it is due at the same
+#: time; in another turn, nearly all.
+ALIKE_AT_ONCE, ALIKE_IN_TURN, ALIKE = 0.15, 0.3, 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTime:
+    """What an answer says of an action's time, when that was said, and when the answer was given (Unix seconds)."""
+
+    due: str | None
+    rrule: str | None
+    said_at: float
+    read_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """An action's time as it will be kept."""
+
+    due: float | None = None
+    rrule: str | None = None
+    tz: str | None = None
+
+
+def time_of(asked: AskedTime, actions: ProjectedActions) -> tuple[When, str | None]:
+    """(its time, why it has none although one was asked for)."""
+    if asked.due is None and asked.rrule is None:
+        return When(), None
+    try:
+        when = _read(asked, actions.zone())
+    except PeerError as error:
+        return When(), str(error)
+    if when.due is None:
+        return When(), "its time had passed when it was said"
+    if actions.scheduled() >= MOST_SCHEDULED:
+        return When(), f"{MOST_SCHEDULED} open actions have a due time already"
+    return when, None
+
+
+def _read(asked: AskedTime, tz: str) -> When:
+    """PeerError where it makes no sense; a due time of None where it has passed."""
+    oldest = max(asked.said_at, asked.read_at - STILL_FIRES_SECONDS)
+    if asked.rrule is not None:
+        parse_rule(asked.rrule)
+    if asked.due is None:
+        return When(first_after(asked.rrule or "", tz, oldest), asked.rrule, tz)
+    due = parse_due(asked.due, tz, asked.said_at)
+    if due > oldest:
+        return When(due, asked.rrule, tz)
+    return When(None if asked.rrule is None else next_after(asked.rrule, due, tz, asked.read_at), asked.rrule, tz)
+
+
+def with_its_time(learning: ParsedLearning) -> ParsedLearning:
+    """The learning with its time in its words, by which it is found and told from the same for another day."""
+    parts = [f"due {learning.due}" if learning.due else "", f"every {learning.rrule}" if learning.rrule else ""]
+    told = ", ".join(part for part in parts if part)
+    return replace(learning, content=f"{learning.content} ({told})") if told else learning
+
+
+def new_action(number: int, at: float, content: str, when: When) -> Action:
+    """A learned action, open."""
+    return Action(
+        id=number,
+        created_at=at,
+        content=content,
+        priority=0,
+        status="open",
+        source_learning_id=number,
+        due=when.due,
+        rrule=when.rrule,
+        tz=when.tz,
+        first_due=when.due,
+    )
+
+
+def written_already(actions: ProjectedActions, mission_id: str | None, content: str, when: When) -> Action | None:
+    """The action that the agent made in the same turn, or an open one that says the same for the same time."""
+    made = actions.made_in(mission_id) if mission_id else []
+    likely = [
+        (alike, action)
+        for action in made
+        if (alike := alikeness(action.content, content)) >= (ALIKE_AT_ONCE if action.due == when.due else ALIKE_IN_TURN)
+    ]
+    likely += [
+        (alike, action)
+        for action in actions.open()
+        if action.is_made and when.due in {None, action.due} and (alike := alikeness(action.content, content)) >= ALIKE
+    ]
+    return max(likely, key=lambda pair: pair[0])[1] if likely else None

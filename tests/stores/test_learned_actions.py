@@ -1,0 +1,193 @@
+"""Actions as the curator learns them: their time, and that nobody's promise stands twice."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from sprite.config import Settings
+from sprite.database.actions import Action
+from sprite.database.curations import NewCuration
+from sprite.memory.curation.extraction import Extractor
+from sprite.memory.curation.model import CuratorModel
+from sprite.memory.projection.action_rows import MOST_SCHEDULED
+from tests.harness import dump
+from tests.inspection import eventually
+from tests.memory_stores import Stores, open_stores, rebuilt
+
+BERLIN = "Europe/Berlin"
+FICUS = "Remind me to water the ficus"
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(BERLIN)).timestamp()
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    async with open_stores(tmp_path) as opened:
+        await opened.actions.set_zone(BERLIN)
+        yield opened
+
+
+async def the_action(stores: Stores) -> Action:
+    (action,) = await stores.memory.actions()
+    return action
+
+
+@pytest.mark.parametrize(
+    ("asked", "due", "rrule"),
+    [
+        ("due 2099-12-01T08:30 every FREQ=WEEKLY;BYDAY=TU:", "2099-12-01 08:30", "FREQ=WEEKLY;BYDAY=TU"),
+        ("due 2099-12-01 08:30:", "2099-12-01 08:30", None),
+        (": due 2099-12-01,", "2099-12-01 09:00", None),
+        ("(due 2099-12-01):", "2099-12-01 09:00", None),
+        (
+            "every freq=yearly;bymonth=2;bymonthday=29 due 2099-12-01:",
+            "2099-12-01 09:00",
+            "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29",
+        ),
+        ("due 2099-12-01 supersedes L12:", "2099-12-01 09:00", None),
+        ("supersedes L12 due 2099-12-01:", "2099-12-01 09:00", None),
+    ],
+)
+async def test_an_answer_says_when_an_action_is_due(stores: Stores, asked: str, due: str, rrule: str | None) -> None:
+    await stores.learn(f'ACTION [t] {asked} Water the ficus. | "water the ficus"', FICUS)
+    action = await the_action(stores)
+    assert (action.content, action.due, action.rrule, action.tz) == ("Water the ficus.", at(due), rrule, BERLIN)
+    assert [learning.content.startswith("Water the ficus. (") for learning in await stores.learnings()] == [True]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "due tomorrow:",
+        "due 2099-02-30:",
+        "every Monday:",
+        "every FREQ=MINUTELY:",
+        "due 2020-01-01:",
+        "due 2099-12-01 every FREQ=DAILY;COUNT=0:",
+    ],
+)
+async def test_a_time_that_makes_no_sense_is_kept_as_text(stores: Stores, asked: str) -> None:
+    await stores.learn(f'ACTION [t] {asked} Water the ficus. | "water the ficus"', FICUS)
+    action = await the_action(stores)
+    assert (action.due, action.rrule, action.status) == (None, None, "open")
+    assert all(word in action.content for word in asked.strip(":").split())
+
+
+async def test_a_repeat_whose_first_time_has_passed_goes_on(stores: Stores) -> None:
+    await stores.learn('ACTION [t] due 2020-01-01 08:00 every FREQ=DAILY: Water. | "water"', FICUS)
+    action = await the_action(stores)
+    assert action.due is not None
+    assert action.due > action.created_at
+    assert datetime.fromtimestamp(action.due, ZoneInfo(BERLIN)).hour == 8
+
+
+async def test_what_old_conversations_asked_for_does_not_fire_today(stores: Stores) -> None:
+    await stores.learn('ACTION [t] due 2025-03-02: Water. | "water"', FICUS, at=at("2025-03-01 12:00"))
+    action = await the_action(stores)
+    assert (action.due, action.content) == (None, "Water. (due 2025-03-02)")
+    assert [kind for kind, _ in await stores.reports()] == ["not_scheduled"]
+
+
+async def test_more_than_fifty_are_learned_and_do_not_fire(stores: Stores) -> None:
+    names = [f"plant{number}" for number in range(MOST_SCHEDULED + 1)]
+    answer = "\n".join(f'ACTION [t] due 2099-12-01: Water {name}. | "{name}"' for name in names)
+    await stores.learn(answer, " ".join(names))
+    assert sum(action.due is not None for action in await stores.memory.actions()) == MOST_SCHEDULED
+    assert len(await stores.memory.actions()) == MOST_SCHEDULED + 1
+
+
+async def test_what_the_agent_scheduled_in_the_turn_is_not_there_twice(stores: Stores) -> None:
+    made = await stores.actions.add("Water the ficus in the study", by="agent", due="2099-12-01", mission_id="m1")
+    other = await stores.actions.add("Call the bank", by="agent", due="2099-12-01", mission_id="m1")
+    answer = (
+        'ACTION [t] due 2099-12-01: Remind Ana to water the ficus. | "water the ficus"\n'
+        'ACTION [t] due 2099-12-01: Mail the tax office. | "mail the tax office"'
+    )
+    await stores.learn(answer, f"{FICUS}, call the bank, and mail the tax office", mission_id="m1")
+    found = {action.id: action.content for action in await stores.memory.actions()}
+    # What it did not schedule is open as well.
+    assert found == {made.id: made.content, other.id: other.content, 2: "Mail the tax office."}
+    # The learning stands for the agent's action: what closes one closes the other.
+    await stores.learn('FACT [t] supersedes L1: Ana watered the ficus. | "I watered the ficus"', "I watered the ficus")
+    assert (await stores.actions.action(made.id)).status == "done"
+
+
+async def test_it_is_not_there_twice_where_it_has_fired_already(stores: Stores) -> None:
+    made = await stores.actions.add("Water the ficus", by="agent", due="in 0 minutes", mission_id="m1")
+    await stores.actions.fired(made.id, due=made.due or 0, mission_id="m2")
+    await stores.actions.noted(made.id, "done by its turn", status="done")
+    await stores.learn('ACTION [t] Water the ficus. | "water the ficus"', FICUS, mission_id="m1")
+    assert [action.id for action in await stores.memory.actions()] == [made.id]
+
+
+async def test_the_curator_closes_what_was_written_down_by_its_number(stores: Stores) -> None:
+    made = await stores.actions.add("Water the ficus", by="person", due="2099-12-01")
+    kept = await stores.actions.add("Call the bank", by="person")
+    answer = f'FACT [t] supersedes L{made.id}: Ana watered the ficus. | "I have watered the ficus"'
+    await stores.learn(answer, "I have watered the ficus")
+    closed = await stores.actions.action(made.id)
+    assert closed.status == "done"
+    assert json.loads(closed.history_json)[-1]["by"] == "curator"
+    # A page's word closes nothing.
+    page = f'FACT [t] supersedes L{kept.id}: The bank was called. | "bank was called"'
+    calls = [{"tool_use_id": "1", "name": "WebFetch", "input": {}, "result": "The bank was called", "is_error": False}]
+    await stores.learn(page, "Look", calls=calls)
+    assert (await stores.actions.action(kept.id)).status == "open"
+
+
+async def test_the_curator_is_shown_every_open_action_with_its_time(stores: Stores) -> None:
+    made = await stores.actions.add("Water the ficus", by="agent", due="2099-12-01", rrule="FREQ=DAILY")
+    await stores.learn('ACTION [t] due 2099-12-02: Call Bo. | "Bo"', "Call Bo")
+    await stores.turn("Anything", at=at("2099-11-30 23:30"))
+    model = CuratorModel(Settings(stores.folder), _unused)
+    try:
+        prompt, _ = await Extractor(stores.memory, stores.files, model).prompt(await stores.transcript.waiting(9))
+    finally:
+        await model.close()
+    shown = f'<learning id="{made.id}" type="ACTION" from="assistant" on="{datetime.now(ZoneInfo(BERLIN)):%Y-%m-%d}"'
+    assert f'{shown} due="2099-12-01T09:00" every="FREQ=DAILY">Water the ficus</learning>' in prompt.user
+    assert 'due="2099-12-02T09:00">Call Bo. (due 2099-12-02)</learning>' in prompt.user
+    assert 'at="2099-11-30T23:30+01:00"' in prompt.user
+    assert "2099-11-30 is a Monday" in prompt.user
+
+
+async def _unused(*_: object) -> None:
+    raise AssertionError
+
+
+async def test_times_that_passed_under_another_extraction_do_not_fire_again(stores: Stores) -> None:
+    turn = await stores.turn("Water and mist, please", at=time.time() - 60)
+    soon = f"{datetime.now(ZoneInfo('UTC')) + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+    once, daily = "due 2099-12-01: Water it.", "due 2099-12-01 every FREQ=DAILY: Mist it."
+    answer = f'ACTION [t{turn}] {once} | "Water"\nACTION [t{turn}] {daily} | "mist"'
+    await stores.batch(answer, turn)
+    await stores.projection.settle()
+    await stores.transcript.curations.append_extraction(
+        NewCuration("batch", answer.replace("2099-12-01", soon), turn, turn, model="offline", generation=1)
+    )
+    await eventually(lambda: datetime.now(ZoneInfo("UTC")).isoformat() > soon, "the moment came")
+    await stores.transcript.quarantine.activate(1)
+    await stores.projection.settle()
+    actions = {action.content: action for action in await stores.memory.actions()}
+    assert actions["Water it."].due is None
+    assert (actions["Mist it."].due or 0) > datetime.now(ZoneInfo("UTC")).timestamp()
+
+
+async def test_learned_times_are_the_same_after_a_rebuild(tmp_path: Path) -> None:
+    async with open_stores(tmp_path) as stores:
+        await stores.actions.set_zone(BERLIN)
+        await stores.actions.add("Water the ficus", by="agent", due="2099-12-01", mission_id="m1")
+        await stores.learn('ACTION [t] due 2099-12-01: Water the ficus. | "ficus"', FICUS, mission_id="m1")
+        await stores.actions.set_zone("Asia/Tokyo")
+        await stores.learn('ACTION [t] due 2099-12-01: Call Bo. | "Bo"', "Call Bo")
+    before = dump(tmp_path / "memory.db")
+    assert await rebuilt(tmp_path, without_files=False) == before
