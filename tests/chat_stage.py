@@ -120,7 +120,9 @@ class Chat:
 
 
 @asynccontextmanager
-async def _chat(screen: Screen, out: Watched, keys: int | PipeInput, sync: StateSync) -> AsyncIterator[Chat]:
+async def _chat(
+    screen: Screen, out: Watched, keys: int | PipeInput, sync: StateSync, zone: str | None = None
+) -> AsyncIterator[Chat]:
     assert isinstance(screen, Pipe | Terminal)
     async with (
         StandIn() as sprite,
@@ -128,7 +130,7 @@ async def _chat(screen: Screen, out: Watched, keys: int | PipeInput, sync: State
         BridgeLink(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local")) as link,
         asyncio.TaskGroup() as group,
     ):
-        conversation = Conversation(link, screen, banner=lambda: Text("Welcome"))
+        conversation = Conversation(link, screen, banner=lambda: Text("Welcome"), zone=zone)
         following = group.create_task(conversation.follow())
         talking = group.create_task(screen.talk(conversation, Commands(conversation, screen, link)))
         visitor = await sprite.visitor()
@@ -152,13 +154,13 @@ async def in_a_pipe(sync: StateSync | None = None) -> AsyncIterator[Chat]:
 
 @asynccontextmanager
 async def in_a_terminal(
-    sync: StateSync | None = None, *, history: Path | None = None, editor: str = "vi"
+    sync: StateSync | None = None, *, history: Path | None = None, editor: str = "vi", zone: str | None = None
 ) -> AsyncIterator[Chat]:
     out = Watched()
     with create_pipe_input() as keys:
         output = Vt100_Output(out, lambda: Size(rows=40, columns=100), term="xterm")
         with create_app_session(input=keys, output=output):
             screen = Terminal(history, editor=editor, source=keys, output=output)
-            async with _chat(screen, out, keys, sync or state_sync()) as chat:
+            async with _chat(screen, out, keys, sync or state_sync(), zone) as chat:
                 await chat.until_seen("Welcome")
                 yield chat

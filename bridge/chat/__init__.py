@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--person", default=LOCAL_PERSON, metavar="NAME", help=f"as whom (default: {LOCAL_PERSON})")
     parser.add_argument("--permissions", choices=("ask", "bypass"), help="whether an agent started now asks first")
     parser.add_argument("--url", metavar="URL", help="a bridge elsewhere instead, such as https://sprite.example.org")
+    parser.add_argument("--quiet", action="store_true", help="never ring the terminal's bell (/bell changes it)")
     parser.add_argument("--token", help="your token there, with --url (better: the variable BRIDGE_TOKEN)")
 
 
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             settings = from_environment(data=arguments.data, port=0, permissions=arguments.permissions)
             place = Here(settings, arguments.person)
-        return asyncio.run(hold(place))
+        return asyncio.run(hold(place, rings=not arguments.quiet))
     except OperatorError as error:
         sys.stderr.write(f"bridge chat: {error}\n")
         return BAD_USAGE

@@ -15,6 +15,7 @@ from bridge.chat import drawing
 from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
+from bridge.chat.dues import own_zone
 from bridge.chat.endpoints import (
     LocalEndpoint,
     RemoteEndpoint,
@@ -54,8 +55,8 @@ class Elsewhere:
     token: str
 
 
-async def hold(place: Here | Elsewhere) -> int:
-    """Holds the conversation until the person leaves; the exit status."""
+async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
+    """Holds the conversation until the person leaves; the exit status. `rings`: see Conversation."""
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = _terminal(place) if in_terminal else Pipe()
     ends = _Ends(catches_interrupt=not in_terminal)
@@ -63,7 +64,11 @@ async def hold(place: Here | Elsewhere) -> int:
         async with _endpoint(place, screen, ends.fail) as endpoint:
             patience = None if in_terminal else _PATIENCE_SECONDS
             async with BridgeLink(endpoint.connect, patience_seconds=patience) as link, asyncio.TaskGroup() as group:
-                conversation = Conversation(link, screen, banner=lambda: _banner(place, endpoint))
+                # What writes into a pipe need not be where its person is.
+                zone = own_zone(os.environ.get("TZ", "")) if in_terminal else None
+                conversation = Conversation(
+                    link, screen, banner=lambda: _banner(place, endpoint), zone=zone, rings=rings
+                )
                 commands = Commands(conversation, screen, link)
                 following = group.create_task(conversation.follow(), name="chat-follow")
                 talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")

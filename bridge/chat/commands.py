@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from bridge.chat import drawing, memory_views
+from bridge.chat.action_commands import ActionCommands
 from bridge.chat.canvas_commands import CanvasCommands
 from bridge.chat.command import LOOK_SECONDS, MODEL_SECONDS, Asking, Command
 from bridge.chat.counted import counted
@@ -17,16 +18,12 @@ from bridge.chat.permission_commands import PermissionCommands
 from bridge.chat.screen import NobodyHereError
 from bridge.chat.untrusted import one_line
 from sprite.protocol.memory import (
-    ActionsRequest,
-    ActionsResult,
     FileRequest,
     FileResult,
     FilesRequest,
     FilesResult,
     LearningsRequest,
     LearningsResult,
-    ResolveActionRequest,
-    ResolveActionResult,
     RetryRequest,
     RetryResult,
     SearchRequest,
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
     from sprite.protocol.rows import LearningRow
 
 _RECENT_LEARNINGS = 8
-#: The status that each word gives to an action.
-_RESOLVED = {"done": "done", "dismiss": "dismissed"}
 _PAGE_ROWS = 100
 _SEARCH_HITS = 10
 _LEAVING = frozenset({"/quit", "/exit"})
@@ -70,7 +65,7 @@ class Commands:
             "/memory": Command("/memory [FILE]", "what is remembered, or one of its files", self._memory),
             "/search": Command("/search QUERY", "searches everything ever said and learned", self._search),
             **MemoryCommands(conversation, screen, self._asking).table,
-            "/actions": Command("/actions [done N | dismiss N]", "what is to be done; closes one of it", self._actions),
+            **ActionCommands(conversation, screen, self._asking).table,
             **CanvasCommands(conversation, screen, self._asking).table,
             **PermissionCommands(screen, self._asking).table,
             "/status": Command("/status", "the sprite in numbers", self._status),
@@ -126,20 +121,6 @@ class Commands:
         if isinstance(status, Status):
             link = "ready" if self._link.is_ready else self._conversation.link_text
             await self._screen.show(memory_views.status(status, link=link))
-
-    async def _actions(self, rest: str) -> None:
-        word, _, number = rest.partition(" ")
-        found: ActionsResult | ResolveActionResult | None
-        if not rest:
-            found = await self._asking.look(ActionsRequest(), ActionsResult)
-        elif word in _RESOLVED and number.strip().isdecimal():
-            found = await self._asking.look(ResolveActionRequest(int(number), _RESOLVED[word]), ResolveActionResult)
-        else:
-            advice = "/actions lists them; /actions done N and /actions dismiss N close one."
-            await self._screen.show(drawing.problem("Which one, and how?", advice))
-            return
-        if found is not None:
-            await self._screen.show(memory_views.actions(found.actions))
 
     async def _retry(self, turn: str) -> None:
         if not turn.isdecimal():

@@ -32,6 +32,7 @@ from sprite.protocol.messages import (
     Permission,
     PermissionRequest,
     PermissionResolved,
+    ScheduleUpdate,
     SessionUpdate,
     StackUpdate,
     StateSync,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.screen import Screen
     from bridge.chat.turn import Turn
+    from sprite.protocol.messages import NextDue
     from sprite.protocol.shapes import BackgroundWork, ChatMessage, MemoryState, SessionState, Stopped
 
 Decision = Literal["allow", "deny", "always"]
@@ -71,7 +73,16 @@ _TURNS = frozenset({"mission", "turn"})
 class Conversation:
     """`follow` reads the link until it ends; the other methods are what a person does."""
 
-    def __init__(self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType]) -> None:
+    def __init__(
+        self,
+        link: BridgeLink,
+        screen: Screen,
+        *,
+        banner: Callable[[], RenderableType],
+        zone: str | None = None,
+        rings: bool = True,
+    ) -> None:
+        """`zone` is the person's time zone, where this machine knows one."""
         self.cards: dict[str, Card] = {}
         self.stacks: dict[str, Stack] = {}
         #: The files that wait for the person's word.
@@ -88,6 +99,16 @@ class Conversation:
         #: The titles of all of it so far, by id: it is gone when the answer to a stop comes.
         self._titles: dict[str, str] = {}
         self.synced = False
+        #: What fires next, and the person's zone as the sprite has it.
+        self.next_due: NextDue | None = None
+        self.tz = ""
+        #: Whether the terminal rings where a person is wanted.
+        self.rings = rings
+        #: Where this machine is, where it knows; the sprite is told with the first message.
+        self.zone = zone
+        self._has_told_zone = False
+        #: What schedules began, by mission, in the words of the action.
+        self._scheduled: dict[str, str] = {}
         self._link = link
         self._screen = screen
         self._banner: Callable[[], RenderableType] | None = banner
@@ -125,6 +146,7 @@ class Conversation:
             await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
             return None
         await self._screen.show(drawing.said(text))
+        self._tell_zone()
         mission_id = self._link.post(Mission(text=text))
         self._outstanding[mission_id] = text
         self._said.add(mission_id)
@@ -132,6 +154,12 @@ class Conversation:
             problem = "  not connected: it goes out when the sprite is back"
             await self._screen.line(drawing.note(problem), below=True)
         return mission_id
+
+    def _tell_zone(self) -> None:
+        """Says with the first message where the person is, so that "tomorrow at 9" means theirs."""
+        if self.zone not in {None, self.tz} and not self._has_told_zone and self._link.is_ready:
+            self._has_told_zone = True
+            self._refreshing.add(self._link.post(System(action="zone", tz=self.zone)))
 
     async def interrupt(self, *, background: bool = True) -> bool:
         """Stops the running turn or, where none runs, what goes on in the background; False if nothing does."""
@@ -231,9 +259,10 @@ class Conversation:
                 await self._link_changed(change)
             case Ack() | Error() as answer:
                 await self._answered(answer, message.reply_to)
-            case Status(session=session, memory=memory):
+            case Status(session=session, memory=memory) as status:
                 self._refreshing.discard(message.reply_to or "")
                 self._count(session, memory)
+                self.next_due, self.tz = status.next_due, status.tz
             case StateSync() as sync:
                 await self._sync(sync)
             case Gap():
@@ -259,14 +288,29 @@ class Conversation:
             case PermissionResolved(request_id=request_id):
                 self._lost_question |= request_id == self.asked
                 await self._keep_questions([q for q in self.questions if q.request_id != request_id])
+            case ChatSaid() if event.mission_id not in self._said:
+                await self._said_elsewhere(event)
+            case _:
+                self._standing(event)
+
+    def _standing(self, event: object) -> None:
+        """Takes what the state line says, and nobody is told."""
+        match event:
             case SessionUpdate(session=session):
                 self._count_session(session)
-            case ChatSaid(mission_id=mission_id, text=text) if mission_id not in self._said:
-                # Somebody's other page or terminal.
-                self._said.add(mission_id)
-                await self._screen.show(drawing.said(text))
+            case ScheduleUpdate(next_due=next_due):
+                self.next_due = next_due
             case _:
                 pass
+
+    async def _said_elsewhere(self, event: ChatSaid) -> None:
+        if event.origin == "schedule":
+            # Shown when its turn comes.
+            self._scheduled[event.mission_id] = event.text
+        else:
+            # Somebody's other page or terminal.
+            self._said.add(event.mission_id)
+            await self._screen.show(drawing.said(event.text))
 
     async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
         if reply_to is not None and reply_to in self._refreshing:
@@ -286,14 +330,22 @@ class Conversation:
             # Its turn has come, a while after it was typed: say again what is being answered.
             self._queued.discard(event.mission_id)
             await self._screen.show(drawing.said(self._outstanding.get(event.mission_id, "")))
-        await self._turns.show(event, is_ours=event.mission_id in self._outstanding)
+        is_ours = event.mission_id in self._outstanding
+        if isinstance(event, Started) and (text := self._scheduled.get(event.mission_id or "")) is not None:
+            await self._screen.line(drawing.by_schedule(text))
+            is_ours = True
+        by_itself = isinstance(event, Ending) and self._turns.began_by_itself(event.mission_id)
+        await self._turns.show(event, is_ours=is_ours)
         if event.mission_id is not None and isinstance(event, Started) and event.origin != "person":
             self._said.add(event.mission_id)
         if not isinstance(event, Ending):
             return
         if event.mission_id is not None:
             self._outstanding.pop(event.mission_id, None)
+            self._scheduled.pop(event.mission_id, None)
             self._ended.add(event.mission_id)
+        if by_itself:
+            self._ring()
         self._refresh()
 
     async def _keep_questions(self, asked: list[PermissionRequest]) -> None:
@@ -307,6 +359,11 @@ class Conversation:
     async def _ask_next(self) -> None:
         if self.questions:
             await self._screen.show(drawing.question(self.questions[0]))
+            self._ring()
+
+    def _ring(self) -> None:
+        if self.rings:
+            self._screen.ring()
 
     async def _canvas(self, update: CanvasUpdate) -> None:
         if update.command == "close_card":
@@ -321,6 +378,7 @@ class Conversation:
 
     async def _sync(self, sync: StateSync) -> None:
         self._count(sync.session, sync.memory)
+        self.next_due, self.tz = sync.next_due, sync.tz
         self.cards = {card.card_id: card for card in sync.cards if not card.archived}
         self.stacks = {stack.stack_id: stack for stack in sync.stacks}
         await self._note_drift(sync.memory.drift)
@@ -356,9 +414,9 @@ class Conversation:
                 continue
             if message.role == "user":
                 if turn not in self._said:
-                    await self._screen.show(drawing.said(message.text))
+                    await self._show_said(message)
             elif turn not in going_on:
-                if message.origin != "person" and turn not in self._said:
+                if message.origin == "agent" and turn not in self._said:
                     await self._screen.line(drawing.began(message.origin))
                 await self._missed(message)
             if turn not in going_on and message.id == last[turn] and message.status == "interrupted":
@@ -366,6 +424,12 @@ class Conversation:
         self._note_shown(sync)
         for turn in self._ended & self._outstanding.keys():
             del self._outstanding[turn]
+
+    async def _show_said(self, message: ChatMessage) -> None:
+        if message.origin == "schedule":
+            await self._screen.line(drawing.by_schedule(message.text))
+        else:
+            await self._screen.show(drawing.said(message.text))
 
     async def _missed(self, message: ChatMessage) -> None:
         if message.tools:

@@ -106,6 +106,11 @@ def began(origin: Origin) -> Text:
     return note(f"▸ {_BEGAN[origin]}")
 
 
+def by_schedule(text: str) -> Text:
+    """Draws what a schedule began."""
+    return line(("▸ by schedule: ", "cyan"), (one_line(text), "bold dim"))
+
+
 def interrupted() -> Text:
     """Draws the end of a turn that was stopped."""
     return Text("■ stopped", style="yellow")
@@ -203,7 +208,9 @@ def _past(message: ChatMessage) -> Group:
     mark = {"user": MARK, "assistant": "  ", "error": "✗ "}[message.role]
     style = "dim red" if message.role == "error" else "dim"
     drawn = [line((f"{'  ' if index else mark}{text}", style)) for index, text in enumerate(lines)]
-    before = [began(message.origin)] if message.origin != "person" else []
+    if message.role == "user" and message.origin == "schedule":
+        return Group(by_schedule(message.text))
+    before = [began(message.origin)] if message.origin == "agent" else []
     return Group(*before, *([used(message.tools)] if message.tools else []), *drawn)
 
 

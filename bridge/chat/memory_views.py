@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from rich.text import Text
 
 from bridge.chat.cards import gauge, markdown
 from bridge.chat.counted import counted
+from bridge.chat.dues import due_words, moment_words, repeat_words
 from bridge.chat.exact import exact
 from bridge.chat.untrusted import clean, one_line
 
@@ -54,7 +57,7 @@ def memory_file(name: str, content: str) -> RenderableType:
 def learnings(rows: list[LearningRow]) -> RenderableType:
     """Draws what was learned last, newest first."""
     if not rows:
-        return Text("Nothing learned yet: that happens every few turns, at /new, and with /flush.", style="dim")
+        return Text("Nothing learned yet: that happens once a few turns have rested, and with /flush.", style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for style in ("dim", "magenta", ""):
         drawn.add_column(style=style, no_wrap=style != "")
@@ -69,17 +72,31 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
 
 
 def actions(rows: list[ActionRow]) -> RenderableType:
-    """Draws what is to be done, most urgent first, by the numbers that close it."""
-    pending = [row for row in rows if row.status == "open"]
+    """Draws what is to be done, by the numbers that close it: what failed, then by its due time, then by weight."""
+    pending = sorted(
+        (row for row in rows if row.status in {"open", "failed"}),
+        key=lambda row: (row.status == "open", math.inf if row.due is None else row.due, -row.priority, row.id),
+    )
     if not pending:
-        return Text("Nothing to be done.", style="dim")
+        return Text("Nothing to be done. /actions add TEXT notes something, --due says when.", style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     drawn.add_column(style="cyan", no_wrap=True, justify="right")
     drawn.add_column()
-    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column(style="dim")
     for row in pending:
-        drawn.add_row(Text(str(row.id)), Text(one_line(row.content)), Text(when(row.created_at)))
+        drawn.add_row(Text(str(row.id)), Text(one_line(row.content)), _when_due(row))
     return drawn
+
+
+def _when_due(row: ActionRow) -> Text:
+    if row.status == "failed":
+        why = one_line(row.history[-1].what) if row.history else ""
+        return Text(f"did not work: {why}" if why else "did not work", style="red")
+    parts = [due_words(row.due, row.tz)] if row.due is not None else []
+    if row.rrule:
+        parts.append(repeat_words(row.rrule, row.due, row.tz))
+    is_late = row.due is not None and row.due < time.time()
+    return Text(one_line(", ".join(parts)) or f"since {when(row.created_at)}", style="red" if is_late else "")
 
 
 def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> RenderableType:
@@ -159,6 +176,8 @@ def status(state: Status, *, link: str) -> Table:
             ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
             for work in session.background
         ),
+        ("next", f"{moment_words(state.next_due.at)} (/actions lists it)" if state.next_due else "nothing is due"),
+        ("time zone", state.tz),
         ("spent", f"${memory.spend_usd:.4f} on memory"),
         ("last error", state.last_error or "none"),
     ]

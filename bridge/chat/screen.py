@@ -29,6 +29,9 @@ class Screen(Protocol):
     async def reply(self, pieces: list[str], tail: str) -> None:
         """Shows finished pieces of a reply, and its unfinished tail for as long as it grows."""
 
+    def ring(self) -> None:
+        """Calls a person who looks elsewhere; nothing in a pipe."""
+
     async def ask(self, question: str) -> str:
         """Asks the person, and returns the next line that is an answer to it. NobodyHereError in a pipe."""
 

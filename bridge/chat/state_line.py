@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from bridge.chat.counted import counted
+from bridge.chat.dues import moment_words
 from bridge.chat.untrusted import one_line
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def state_line(conversation: Conversation, now: float | None = None) -> str:
     parts = ["idle", counted(turns, "turn")]
     if waiting:
         parts.append(f"{waiting} waiting to be remembered")
+    if conversation.next_due is not None:
+        parts.append(f"next: {moment_words(conversation.next_due.at)}")
     if drift := len(conversation.drift):
         parts.append(f"{counted(drift, 'file')} {'waits' if drift == 1 else 'wait'} for your word (/drift)")
     return " · ".join(parts)

@@ -134,6 +134,11 @@ class Terminal:
             self._tail = tail
             self._session.app.invalidate()
 
+    def ring(self) -> None:
+        """Rings the terminal's bell; how that sounds or looks is the terminal's setting."""
+        self._session.output.bell()
+        self._session.output.flush()
+
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
         """Reads lines until the person leaves."""
         self._conversation, self._commands = conversation, commands

@@ -73,6 +73,10 @@ class Turns:
         """The turn that runs."""
         return self._under_way[-1] if self._under_way else None
 
+    def began_by_itself(self, turn_id: str | None) -> bool:
+        """Whether no person asked for a turn that is under way."""
+        return any(turn.mission_id == turn_id and turn.origin != "person" for turn in self._under_way)
+
     def set_running(self, turns: dict[str, Origin]) -> None:
         """Believes a snapshot about what runs: ids with who began them, the one that runs last."""
         known = {turn.mission_id: turn for turn in self._under_way}

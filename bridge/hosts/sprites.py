@@ -51,8 +51,7 @@ _PUT_OFF_SECONDS = 3600.0
 #: A sprite's settings that its VM gets; everything else of our environment stays here.
 _SETTINGS = (
     *("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_REST_SECONDS", "SPRITE_DAILY_USD"),
-    "SPRITE_SCHEDULE_SHARE",
-    "SPRITE_OFFLINE",
+    *("SPRITE_SCHEDULE_SHARE", "SPRITE_OFFLINE"),
 )
 
 

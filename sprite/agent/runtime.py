@@ -31,7 +31,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.events import AnyAgentEvent, AnyEnding, Compacted, Failed, Started, TextDelta, WholeText
 from sprite.protocol.messages import CHAT_TEXT_CHARS, ChatSaid, SessionUpdate
-from sprite.protocol.shapes import SessionState, Stopped
+from sprite.protocol.shapes import Origin, SessionState, Stopped
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")

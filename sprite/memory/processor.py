@@ -61,10 +61,10 @@ class ObservationProcessor:
         files: MemoryFiles,
         projection: Projection,
         on_change: Callable[[Change], None],
-        is_left: Callable[[], bool],
+        is_left: Callable[[], bool] = lambda: True,
         user_files: UserFiles | None = None,
     ) -> None:
-        """`is_left` says whether nobody is connected."""
+        """`is_left` says whether nobody is connected, which by default nobody is."""
         self._settings = settings
         self._transcript = transcript
         self._projection = projection

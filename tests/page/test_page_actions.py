@@ -145,3 +145,17 @@ async def test_a_browser_says_its_zone_once_and_two_of_them_do_not_take_turns(st
                 await page.reload()
                 await to_do(page)
                 assert await known() == "Asia/Tokyo"
+
+
+async def test_what_is_due_fires_into_the_chat_and_is_done_on_the_list(stack: PageStack) -> None:
+    async with stack.bridge.page(stack.cookie, resume={}) as client, stack.page(timezone_id=HERE) as page:
+        await client.ask("memory", {"op": "add_action", "content": "Say hello to the fern", "due": time.time() + 1})
+        line = page.locator(".by-schedule", has_text="By schedule: Say hello to the fern")
+        await expect(line).to_be_visible()
+        panel = await to_do(page)
+        await panel.locator(".closed-actions > summary").click()
+        done = panel.locator(".closed-actions .action", has_text="Say hello to the fern")
+        await expect(done.locator(".badge")).to_have_text("Done")
+        await page.reload()
+        await expect(line).to_be_visible()
+        await expect(page.get_by_role("heading", name="Sprite, as scheduled")).to_have_count(1)

@@ -391,6 +391,9 @@ async def test_a_message_of_a_megabyte_is_refused_in_words_and_stays_in_the_fiel
 async def test_a_new_session_shows_what_was_learned(stack: PageStack) -> None:
     async with stack.page() as page:
         await ask(page, "My name is Ada, and I prefer tea to coffee.")
+        # Fewer turns than five wait.
+        for number in range(4):
+            await ask(page, f"Hello number {number}")
         await page.get_by_role("button", name="New session").click()
         await page.get_by_role("dialog").get_by_role("button", name="New session").click()
         await expect(page.locator(".notice.learned").first).to_contain_text("Sprite learned")

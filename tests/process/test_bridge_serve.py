@@ -118,6 +118,9 @@ async def test_what_was_said_before_a_stop_is_curated_by_then(tmp_path: Path) ->
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             await page.mission("my name is Wilhelmina")
+            # Fewer turns than five wait.
+            for _ in range(4):
+                await page.mission("Hello")
         assert await bridge.stop() == 0
     assert "Wilhelmina" in (bridge.workspace / ".os/memory/user.md").read_text()
 

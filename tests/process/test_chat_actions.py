@@ -1,29 +1,157 @@
-"""What is to be done, listed and closed from the terminal."""
+"""What is to be done, listed, added, changed and closed from the terminal; schedules, and the terminal's bell."""
 
 from __future__ import annotations
 
-from sprite.protocol.memory import ActionsResult, ResolveActionResult
-from sprite.protocol.rows import ActionRow
-from tests.chat_stage import in_a_pipe
+import time
+from typing import Any
+
+from bridge.chat.state_line import state_line
+from sprite.protocol.memory import ActionsResult, AddActionResult, ResolveActionResult, UpdateActionResult
+from sprite.protocol.messages import ChatSaid, Error, NextDue, PermissionRequest, ScheduleUpdate
+from sprite.protocol.rows import ActionChange, ActionRow
+from sprite.protocol.shapes import ChatMessage
+from tests.chat_stage import Chat, in_a_pipe, in_a_terminal
+from tests.chat_stand_in import state_sync
+
+BELL = "\a"
 
 
-def action(row_id: int, content: str, status: str = "open") -> ActionRow:
-    return ActionRow(row_id, 1.0, content, 3, status, None)
+def action(row_id: int, content: str, status: str = "open", **more: Any) -> ActionRow:
+    return ActionRow(row_id, 1.0, content, 3, status, None, **more)
+
+
+async def asked(chat: Chat, line: str) -> dict[str, Any]:
+    """Types a command; what it asks of memory."""
+    chat.type(f"{line}\n")
+    message: dict[str, Any] = await chat.visitor.receive("memory")
+    return message
 
 
 async def test_actions_are_listed_and_closed_by_their_numbers() -> None:
     rows = [action(4, "Water the ficus"), action(7, "Call Zoltan"), action(9, "Long done", "done")]
     async with in_a_pipe() as chat:
-        chat.type("/actions\n")
-        asked = await chat.visitor.receive("memory")
-        await chat.visitor.send(ActionsResult(rows), reply_to=asked["id"])
+        message = await asked(chat, "/actions")
+        await chat.visitor.send(ActionsResult(rows), reply_to=message["id"])
         await chat.until_seen("Call Zoltan")
         assert "Long done" not in chat.seen
-        for word, status in (("done", "done"), ("dismiss", "dismissed")):
-            chat.type(f"/actions {word} 4\n")
-            asked = await chat.visitor.receive("memory")
-            assert asked["payload"] == {"op": "resolve_action", "id": 4, "status": status}
-            await chat.visitor.send(ResolveActionResult([]), reply_to=asked["id"])
+        for word, status in (("done", "done"), ("dismiss", "dismissed"), ("reopen", "open")):
+            message = await asked(chat, f"/actions {word} 4")
+            assert message["payload"] == {"op": "resolve_action", "id": 4, "status": status}
+            await chat.visitor.send(ResolveActionResult([]), reply_to=message["id"])
         chat.type("/actions done ficus\n")
         await chat.until_seen("Which one, and how?")
         await chat.until_seen("Nothing to be done.")
+
+
+async def test_actions_stand_by_their_times_with_their_repeats_and_why_one_failed() -> None:
+    now = time.time()
+    rows = [
+        action(1, "The attic"),
+        action(2, "Report", due=now + 9 * 86_400, rrule="FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=0"),
+        action(3, "Call Zoltan", due=now - 3600),
+        action(4, "Photos", "failed", history=[ActionChange(1.0, "sprite", "the model was out")]),
+        action(5, "Odd", due=now + 20 * 86_400, rrule="FREQ=MONTHLY;BYSETPOS=1;BYDAY=MO"),
+    ]
+    async with in_a_pipe() as chat:
+        message = await asked(chat, "/actions")
+        await chat.visitor.send(ActionsResult(rows), reply_to=message["id"])
+        await chat.until_seen("The attic")
+        places = [chat.seen.index(row.content) for row in (rows[3], rows[2], rows[1], rows[4], rows[0])]
+        assert places == sorted(places)
+        for words in ("did not work: the model was out", "overdue since", "every weekday at 08:00", "repeats by FREQ"):
+            assert words in chat.seen
+
+
+async def test_an_action_is_added_and_changed_with_its_time_and_its_repeat() -> None:
+    async with in_a_pipe() as chat:
+        message = await asked(chat, '/actions add Water Ada\'s ficus --due "tomorrow 09:00" --every weekday')
+        assert {name: message["payload"][name] for name in ("op", "content", "due", "rrule")} == {
+            "op": "add_action",
+            "content": "Water Ada's ficus",
+            "due": "tomorrow 09:00",
+            "rrule": "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR",
+        }
+        made = action(8, "Water Ada's ficus", due=time.time() + 60, rrule="FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR")
+        await chat.visitor.send(AddActionResult(made, [made]), reply_to=message["id"])
+        await chat.until_seen("8: Water Ada's ficus")
+        await chat.until_seen("every weekday at")
+
+        message = await asked(chat, '/actions change 8 --due "" --every FREQ=MONTHLY;BYDAY=1MO')
+        assert (message["payload"]["due"], message["payload"]["rrule"]) == ("", "FREQ=MONTHLY;BYDAY=1MO")
+        await chat.visitor.send(UpdateActionResult(made, [made]), reply_to=message["id"])
+        message = await asked(chat, "/actions add Call --due yesterday")
+        await chat.visitor.send(Error("bad_due", "'yesterday' is no time."), reply_to=message["id"])
+        await chat.until_seen("is no time.")
+        unclear = ("add", "add Call --due", "change 8", 'add Call --due "open')
+        for line in unclear:
+            chat.type(f"/actions {line}\n")
+        chat.type("/bell loud\n")
+        await chat.until_seen("On or off?")
+        assert chat.seen.count("Which one, and how?") == len(unclear)
+
+
+async def test_what_a_schedule_began_is_said_with_its_words_live_and_of_the_past_and_rings_at_its_end() -> None:
+    past = ChatMessage(1, "user", "Feed the cat", 1.0, "s0", origin="schedule")
+    async with in_a_terminal(state_sync(chat=[past])) as chat:
+        await chat.until_seen("by schedule: ")
+        assert "Feed the cat" in chat.seen
+        await chat.visitor.send(ChatSaid("s1", "user", "Water the ficus", 1.0, "schedule"))
+        assert "Water the ficus" not in chat.seen
+        await chat.event("started", "s1", origin="schedule")
+        await chat.until_seen("Water the ficus")
+        assert BELL not in chat.seen
+        await chat.answer("s1", "It looks fine.")
+        await chat.until_seen(BELL)
+        assert "as scheduled" not in chat.seen
+
+
+async def test_the_terminal_rings_for_a_question_and_not_for_an_answer_or_where_it_is_told_to_be_quiet() -> None:
+    async with in_a_terminal() as chat:
+        mission = await chat.mission("hello")
+        await chat.answer(mission, "Hi.")
+        await chat.until(lambda now: now.turn is None)
+        assert BELL not in chat.seen
+        await chat.visitor.send(PermissionRequest("q1", mission, "Bash", {"command": "ls"}))
+        await chat.until_seen(BELL)
+        chat.type("n\r")
+        await chat.visitor.receive("permission")
+        chat.type("/bell off\r")
+        await chat.until_seen("is quiet")
+        rung = chat.seen.count(BELL)
+        await chat.visitor.send(PermissionRequest("q2", mission, "Bash", {"command": "pwd"}))
+        await chat.until_seen("pwd")
+        await chat.until(lambda now: now.asked == "q2")
+        assert chat.seen.count(BELL) == rung
+
+
+async def test_a_pipe_never_rings() -> None:
+    async with in_a_pipe() as chat:
+        await chat.event("started", "t1", origin="agent")
+        await chat.answer("t1", "Done by itself.")
+        await chat.until_seen("Done by itself.")
+        await chat.until(lambda now: now.turn is None)
+        assert BELL not in chat.seen
+
+
+async def test_what_is_due_next_stands_in_the_state_line() -> None:
+    soon = NextDue(4, time.time() + 60)
+    async with in_a_terminal(state_sync(next_due=soon)) as chat:
+        await chat.until(lambda now: "next: " in state_line(now))
+        await chat.visitor.send(ScheduleUpdate(None))
+        await chat.until(lambda now: now.next_due is None)
+        assert "next: " not in state_line(chat.conversation)
+
+
+async def test_a_terminal_says_its_zone_with_the_first_message_and_only_where_it_is_another() -> None:
+    async with in_a_terminal(zone="Europe/Berlin") as chat:
+        chat.type("hello\r")
+        told = await chat.visitor.receive("system")
+        assert (told["payload"]["action"], told["payload"].get("tz")) == ("zone", "Europe/Berlin")
+        await chat.visitor.receive("mission")
+        chat.type("again\r")
+        await chat.visitor.receive("mission")
+    async with in_a_terminal(state_sync(tz="Europe/Berlin"), zone="Europe/Berlin") as chat:
+        chat.type("hello\r")
+        first = await chat.visitor.receive("mission")
+        assert first["payload"]["text"] == "hello"
+        assert chat.conversation.tz == "Europe/Berlin"

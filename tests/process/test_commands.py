@@ -420,6 +420,11 @@ async def test_a_turn_that_has_waited_for_a_day_asks_for_a_person(tmp_path: Path
     folder.mkdir(parents=True)
     async with open_stores(folder) as stores:
         await stores.projection.settle()
+        for _ in range(4):
+            await stores.turn("Hello there", at=time.time() - 86_500)
+    # So few wait for as long as nothing more is said.
+    assert ": well\n" in (await command(tmp_path, "status"))[1]
+    async with open_stores(folder) as stores:
         await stores.turn("Hello there", at=time.time() - 86_500)
     shown = (await command(tmp_path, "status"))[1]
     assert "attention   turn 1 has waited to be curated for more than a day\n" in shown

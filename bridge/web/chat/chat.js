@@ -103,8 +103,8 @@ export function mountChat(root, page) {
     const sure = await page.confirm({
       title: 'Start a new session?',
       body:
-        'Sprite starts afresh with what it remembers: it looks through this conversation first and keeps what ' +
-        'matters. What was said stays here to read.',
+        'Sprite starts afresh with what it remembers: it looks through this conversation first, or takes a ' +
+        'short one along as it is. What was said stays here to read.',
       confirm: 'New session',
     });
     if (!sure) return;

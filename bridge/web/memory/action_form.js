@@ -182,7 +182,9 @@ export class ActionForm {
             ${this.#action === null ? 'Add' : 'Save'}
           </button>
           <button type="button" class="button quiet small" @click=${() => this.#close()}>Cancel</button>
-          <span class="small-text muted">A day without a time is 09:00. Without either, it stands here until it is done.</span>
+          <span class="small-text muted">
+            A day without a time is 09:00. Without either, it stands here until it is done.
+          </span>
         </div>
       `,
       this.element,
@@ -195,7 +197,10 @@ export class ActionForm {
    * @param {unknown} control
    */
   #labelled(field, words, control) {
-    return html`<div class="field" data-field=${field}><label for=${this.#idOf(field)}>${words}</label>${control}</div>`;
+    return html`<div class="field">
+      <label for=${this.#idOf(field)}>${words}</label>
+      ${control}
+    </div>`;
   }
 
   /** @param {Field | 'problem'} field */

@@ -132,10 +132,18 @@ export class Actions extends View {
         this.#adding !== null
           ? this.#adding.element
           : html`<p class="actions-head">
-              <button type="button" class="button small add-action" @click=${() => this.add()}>Add something to do</button>
+              <button type="button" class="button small add-action" @click=${() => this.add()}>
+                Add something to do
+              </button>
             </p>`
       }
-      ${failed.length === 0 ? nothing : html`<ul class="plain actions">${this.#rows(failed, (action) => this.#failed(action))}</ul>`}
+      ${
+        failed.length === 0
+          ? nothing
+          : html`<ul class="plain actions">
+              ${this.#rows(failed, (action) => this.#failed(action))}
+            </ul>`
+      }
       ${
         open.length === 0
           ? nothingYet(
@@ -190,9 +198,10 @@ export class Actions extends View {
 
   /** @param {ActionRow} action */
   #failed(action) {
+    const why = action.history?.at(-1)?.what ?? '';
     return html`<div class="grow">
         <p><span class="badge bad">${DONE.failed}</span> ${action.content}</p>
-        <p class="small-text">${action.history?.at(-1)?.what ?? ''}</p>
+        ${why === '' || why === action.status ? nothing : html`<p class="small-text">${why}</p>`}
         ${this.#facts(action)}
       </div>
       ${this.#button(action, 'open', 'Open again')} ${this.#button(action, 'dismissed', 'Dismiss', 'quiet')}`;
@@ -241,7 +250,8 @@ export class Actions extends View {
             ? html`<time class="due" data-late=${late} datetime=${iso(due)}>${dueWords({ due, tz: action.tz })}</time>`
             : nothing
         }
-        ${often === null ? nothing : html`<span>${often}</span>`} ${isOpen && action.priority > 0 ? html`<span class="badge">High</span>` : nothing}
+        ${often === null ? nothing : html`<span>${often}</span>`}
+        ${isOpen && action.priority > 0 ? html`<span class="badge">High</span>` : nothing}
         <span>${MAKERS[origin] ?? origin}, <time datetime=${iso(at)}>${ago(at)}</time></span>
         ${
           source === null
@@ -267,7 +277,9 @@ const history = (id, changes) =>
         <ol class="plain" aria-label="History of ${id}">
           ${changes.map(
             ({ at, by, what }) =>
-              html`<li><time class="muted tabular" datetime=${iso(at)}>${when(at)}</time> ${what}, ${MAKERS[by] ?? by}</li>`,
+              html`<li>
+                <time class="muted tabular" datetime=${iso(at)}>${when(at)}</time> ${what}, ${MAKERS[by] ?? by}
+              </li>`,
           )}
         </ol>
       </details>`;

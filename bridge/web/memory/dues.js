@@ -49,7 +49,8 @@ export function dueWords({ due, tz }, now = Date.now() / 1000) {
   if (!tz) return words;
   const [here, there] = [wallClock(due, HERE), wallClock(due, tz)];
   if (here.day === there.day && here.time === there.time) return words;
-  return `${words} (${here.day === there.day ? '' : `${there.day} `}${clockTime(there.time)} in ${tz.replaceAll('_', ' ')})`;
+  const day = here.day === there.day ? '' : `${there.day} `;
+  return `${words} (${day}${clockTime(there.time)} in ${tz.replaceAll('_', ' ')})`;
 }
 
 /**

@@ -97,7 +97,8 @@ export class Health extends View {
         <h3 tabindex="-1">What there is</h3>
         <dl class="figures">
           ${figure('Sessions', number(health.sessions))} ${figure('Turns', number(health.turns))}
-          ${figure('Learnings', number(health.learnings))} ${figure('To do', number(health.open_actions), next(this.page.store.state.nextDue))}
+          ${figure('Learnings', number(health.learnings))}
+          ${figure('To do', number(health.open_actions), next(this.page.store.state.nextDue))}
           ${figure('Waiting', number(health.waiting), 'turns not looked through yet')}
           ${figure('Unproven', number(health.unverified), 'learnings without evidence')}
         </dl>

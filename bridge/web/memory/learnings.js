@@ -116,8 +116,8 @@ export class Learnings extends View {
     if (all.length === 0) {
       return nothingYet(
         'Nothing learned yet',
-        'Tell the agent something about yourself. What it hears is looked through for things to keep every few ' +
-          'turns, at the end of a session, and whenever you ask.',
+        'Tell the agent something about yourself. What it hears is looked through for things to keep once ' +
+          'a few turns have rested, and whenever you ask.',
         { label: 'Tell it something', run: () => this.#acts.draft('I prefer short answers, and my name is ') },
       );
     }

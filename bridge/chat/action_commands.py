@@ -1,0 +1,138 @@
+"""`/actions`: what is to be done, listed, added, changed and closed; and `/bell`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from bridge.chat import drawing, memory_views
+from bridge.chat.command import Command
+from bridge.chat.dues import due_words, repeat_words
+from bridge.chat.untrusted import one_line
+from sprite.protocol.memory import (
+    ActionsRequest,
+    ActionsResult,
+    AddActionRequest,
+    AddActionResult,
+    ResolveActionRequest,
+    ResolveActionResult,
+    UpdateActionRequest,
+    UpdateActionResult,
+)
+
+if TYPE_CHECKING:
+    from bridge.chat.command import Asking
+    from bridge.chat.conversation import Conversation
+    from bridge.chat.screen import Screen
+    from sprite.protocol.rows import ActionRow
+
+#: The status that each word gives to an action.
+_RESOLVED = {"done": "done", "dismiss": "dismissed", "reopen": "open"}
+#: The repeats that have a name; anything else is a rule as calendars write it.
+_REPEATS = {
+    "day": "FREQ=DAILY",
+    "weekday": "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR",
+    "week": "FREQ=WEEKLY",
+    "month": "FREQ=MONTHLY",
+    "year": "FREQ=YEARLY",
+}
+_OPTIONS = ("--due", "--every")
+_USAGE = "/actions [add TEXT | done N | dismiss N | reopen N | change N]"
+_ADVICE = (
+    'such as /actions add Water the ficus --due "tomorrow 09:00" --every week, or /actions done 4. '
+    "--every takes day, weekday, week, month, year, or a rule like FREQ=MONTHLY;BYDAY=1MO."
+)
+
+
+class ActionCommands:
+    """The commands over one conversation; `table` has them by their names."""
+
+    def __init__(self, conversation: Conversation, screen: Screen, asking: Asking) -> None:
+        self._conversation = conversation
+        self._screen = screen
+        self._asking = asking
+        self.table = {
+            "/actions": Command(_USAGE, "what is to be done; --due and --every with add and change", self._actions),
+            "/bell": Command("/bell [on | off]", "whether this terminal rings when the agent needs you", self._bell),
+        }
+
+    async def _actions(self, rest: str) -> None:
+        word, _, more = rest.partition(" ")
+        more = more.strip()
+        if not rest:
+            await self._list(await self._asking.look(ActionsRequest(), ActionsResult))
+        elif word in _RESOLVED and more.isdecimal():
+            request = ResolveActionRequest(int(more), _RESOLVED[word])
+            await self._list(await self._asking.look(request, ResolveActionResult))
+        elif word in {"add", "change"} and (said := _said(more)) is not None:
+            await (self._add(*said) if word == "add" else self._change(*said))
+        else:
+            await self._refuse()
+
+    async def _add(self, text: str, due: str | None, every: str | None) -> None:
+        if not text:
+            await self._refuse()
+            return
+        request = AddActionRequest(text, due, _rule(every), self._conversation.zone)
+        if (done := await self._asking.look(request, AddActionResult)) is not None:
+            await self._understood(done.action)
+
+    async def _change(self, text: str, due: str | None, every: str | None) -> None:
+        number, _, words = text.partition(" ")
+        if not number.isdecimal() or not (words or due is not None or every is not None):
+            await self._refuse()
+            return
+        tz = self._conversation.zone if due else None
+        request = UpdateActionRequest(int(number), words.strip() or None, due, _rule(every), tz)
+        if (done := await self._asking.look(request, UpdateActionResult)) is not None:
+            await self._understood(done.action)
+
+    async def _understood(self, action: ActionRow) -> None:
+        when = [due_words(action.due, action.tz)] if action.due is not None else ["without a date"]
+        if action.rrule:
+            when.append(repeat_words(action.rrule, action.due, action.tz))
+        await self._screen.line(drawing.note(f"{action.id}: {one_line(action.content)} · {' · '.join(when)}"))
+
+    async def _list(self, found: ActionsResult | ResolveActionResult | None) -> None:
+        if found is not None:
+            await self._screen.show(memory_views.actions(found.actions))
+
+    async def _refuse(self) -> None:
+        await self._screen.show(drawing.problem("Which one, and how?", _ADVICE))
+
+    async def _bell(self, rest: str) -> None:
+        if rest in {"on", "off"}:
+            self._conversation.rings = rest == "on"
+        elif rest:
+            await self._screen.show(drawing.problem("On or off?", "/bell on, or /bell off."))
+            return
+        state = "rings" if self._conversation.rings else "is quiet"
+        words = f"this terminal {state} when the agent asks something, or has done something by itself"
+        await self._screen.line(drawing.note(words))
+
+
+def _said(text: str) -> tuple[str, str | None, str | None] | None:
+    """What to do, due when, and how often; None where an option has no value ("" takes a time or a repeat away).
+
+    Only what stands behind an option is read as a shell would: a text may have quotes of its own.
+    """
+    places = [place for option in _OPTIONS if (place := f" {text} ".find(f" {option} ")) >= 0]
+    begins = min(places, default=len(text))
+    options: dict[str, list[str]] = {}
+    try:
+        words = shlex.split(text[begins:])
+    except ValueError:
+        return None
+    for word in words:
+        if word in _OPTIONS:
+            values = options[word] = []
+        else:
+            values.append(word)
+    if not all(options.values()):
+        return None
+    due, every = (" ".join(options[name]) if name in options else None for name in _OPTIONS)
+    return text[:begins].strip(), due, every
+
+
+def _rule(every: str | None) -> str | None:
+    return None if every is None else _REPEATS.get(every.lower(), every)

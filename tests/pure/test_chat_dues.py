@@ -1,0 +1,61 @@
+"""When something is due, as the terminal says it, and which zone it takes for its person's."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+
+import pytest
+
+from bridge.chat.dues import due_words, moment_words, own_zone, repeat_words
+
+NOON = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0)
+NOW = NOON.timestamp()
+
+
+def at(**later: int) -> float:
+    return (NOON + timedelta(**later)).timestamp()
+
+
+def test_a_moment_is_named_as_people_name_it() -> None:
+    assert moment_words(at(hours=2), NOW) == "today 14:00"
+    assert moment_words(at(days=1), NOW) == "tomorrow 12:00"
+    assert moment_words(at(days=-1), NOW) == "yesterday 12:00"
+    assert moment_words(at(days=3), NOW) == f"{NOON + timedelta(days=3):%a} 12:00"
+    assert moment_words(at(days=40), NOW) == f"{NOON + timedelta(days=40):%Y-%m-%d} 12:00"
+
+
+def test_what_is_late_says_since_when_and_another_clock_is_named() -> None:
+    assert due_words(at(hours=-1), None, NOW) == "overdue since today 11:00"
+    assert due_words(at(hours=1), None, NOW) == "today 13:00"
+    elsewhere = "Asia/Kathmandu" if time.localtime().tm_gmtoff != 20_700 else "UTC"
+    assert f" in {elsewhere})" in due_words(at(hours=1), elsewhere, NOW)
+    assert due_words(at(hours=1), "Not/Known", NOW) == "today 13:00"
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("FREQ=DAILY", "every day at 12:00"),
+        ("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=5", "every weekday at 08:05"),
+        ("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,TH", "every 2 weeks on Monday and Thursday at 12:00"),
+        ("FREQ=HOURLY;INTERVAL=3", "every 3 hours"),
+        ("FREQ=MONTHLY;BYDAY=1MO", "repeats by FREQ=MONTHLY;BYDAY=1MO"),
+        ("FREQ=DAILY;BYHOUR=8,18", "repeats by FREQ=DAILY;BYHOUR=8,18"),
+        ("nonsense", "repeats by nonsense"),
+    ],
+)
+def test_a_repeat_is_said_in_words_or_as_it_is(rule: str, words: str) -> None:
+    assert repeat_words(rule, NOW, None) == words
+
+
+@pytest.mark.parametrize("moment", [-1e300, 0.0, 1e300])
+def test_a_time_that_no_calendar_has_is_still_said(moment: float) -> None:
+    assert moment_words(moment)
+    assert due_words(moment, "Asia/Tokyo")
+
+
+def test_a_machine_that_stands_nowhere_has_no_zone_to_tell() -> None:
+    assert own_zone("Europe/Berlin") == own_zone(":Europe/Berlin") == "Europe/Berlin"
+    for nowhere in ("UTC", "Etc/UTC", "../../etc/passwd", "/etc/localtime", "Not/Known"):
+        assert own_zone(nowhere) is None
