@@ -52,7 +52,7 @@ def test_the_system_rules_name_every_block_with_its_fields_and_no_other() -> Non
 @pytest.mark.parametrize(
     "word",
     (
-        "`create_card` `update_card` `close_card` `search_memory` `table` `document` `notes` "
+        "`create_card` `update_card` `close_card` `read_canvas` `search_memory` `table` `document` `notes` "
         "type: since: before: session: around:<turn> documents/ ocr/ extractions/ artifacts/ skills/ .os/"
     ).split(),
 )
