@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, Page, WebSocketRoute, expect
 
-from tests.canvas_stage import block, card, studio
+from tests.canvas_studio import block, card, studio
 from tests.inspection import eventually
 from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
-from tests.canvas_stage import Block, block, card, studio
+from tests.canvas_studio import Block, block, card, studio
 from tests.harness import rows
 from tests.inspection import eventually
 from tests.page_harness import PageStack, needs_chromium, page_stack, ready, shoot, violations
