@@ -47,6 +47,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
+from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.memory.recall.view import MemoryView, learning_row
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
@@ -96,6 +97,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         uploads = Uploads(settings.documents, settings.run / "uploads")
         uploads.prepare()
 
+        sight = CanvasSight(workspace)
         agent = _LateAgent(
             settings,
             lambda module, boundary: module.Agent(
@@ -108,20 +110,22 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                 AgentWatch(projection, announce, whole_session=not boundary.holds),
                 desk,
                 confidences.others,
+                sight,
             ),
         )
-        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress)
+        boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas)
         background = Background(confidences.others)
-        session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background)
+        session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background, sight)
         runtime = AgentRuntime(
             *(transcript, workspace, feed, recorder, processor, session, desk, confidences),
             settings.unattended_seconds,
             settings.spare_seconds,
         )
         await runtime.restore()
-        canvas = PersonsCanvas(workspace, feed, confidences)
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, canvas, announce
+            *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
+            PersonsCanvas(workspace, feed, confidences, sight),
+            announce,
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for

@@ -50,6 +50,7 @@ from sprite.feed import Feed
 from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.hooks import hook_matchers
 from sprite.memory.capture.recorder import TurnRecorder
+from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.cutting import Discreet
 from sprite.protocol.events import AnyAgentEvent
@@ -59,6 +60,7 @@ from sprite.protocol.messages import (
 )
 from sprite.protocol.tools import OWN_TOOLS
 from sprite.tools.canvas import canvas_tools
+from sprite.tools.canvas_reader import canvas_reader
 from sprite.tools.memory import memory_tools
 
 
@@ -105,7 +107,7 @@ class Listener(Protocol):
         """The CLI is about to forget what was said; it waits for this to return."""
         ...
 
-    def news(self) -> str | None:
+    async def news(self) -> str | None:
         """What the agent should be told with its next prompt."""
         ...
 
@@ -124,6 +126,7 @@ class Agent:
         watch: AgentWatch,
         desk: PermissionDesk,
         discreet: Discreet,
+        sight: CanvasSight,
     ) -> None:
         self._settings = settings
         self._workspace = workspace
@@ -135,6 +138,7 @@ class Agent:
         self._guard = Guard(settings, sandboxed=boundary.holds)
         self._desk = desk
         self._discreet = discreet
+        self._sight = sight
 
     def conversation(self, listener: Listener) -> Conversation:
         """A conversation, not yet connected; the listener is told what happens in it."""
@@ -164,7 +168,11 @@ class Agent:
         folders = CallFolders()
         hooks["PreToolUse"] = [guarding(self._guard, self._watch.begins, folders), *hooks.get("PreToolUse", [])]
         equipment = Equipment(
-            tools=[*canvas_tools(self._workspace, publish, lambda: listener.stack_id), *memory_tools(self._view)],
+            tools=[
+                *canvas_tools(self._workspace, publish, lambda: listener.stack_id, self._sight),
+                canvas_reader(self._workspace, self._sight),
+                *memory_tools(self._view),
+            ],
             hooks=hooks,
             can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener, folders),
             cli_path=agent_command(self._settings) if self._boundary.holds else None,

@@ -359,6 +359,7 @@ class AgentRuntime:
 
     async def ended(self, result: TurnResult) -> None:
         """See Listener."""
+        await self._told_news()
         turn = self._turn
         if turn is not None and turn.waits_for(result):
             notice = result.failure[1] if result.failure else ""
@@ -382,9 +383,16 @@ class AgentRuntime:
         """See Listener."""
         await self._processor.flush_within(COMPACTION_FLUSH_SECONDS)
 
-    def news(self) -> str | None:
+    async def news(self) -> str | None:
         """See Listener."""
-        return self._session.news()
+        return await self._session.news()
+
+    async def _told_news(self) -> None:
+        try:
+            await self._session.sight.heard()
+        except StorageError as error:
+            # It is told again with the next prompt after a restart, and that is all.
+            log.warning("what the agent was told of the canvas is not noted: %s", error)
 
     def _is_in_mission(self) -> bool:
         """Whether what the agent does now is the mission's: its words were sent, and are not held up."""

@@ -20,6 +20,7 @@ from sprite.database.transcript import TranscriptDB
 from sprite.errors import AgentError
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.recall.boot_prompt import BootPrompt
+from sprite.memory.recall.canvas_sight import CanvasSight
 
 if TYPE_CHECKING:
     from sprite.agent.conversation import Conversation
@@ -42,12 +43,15 @@ class Session:
         boot_prompt: BootPrompt,
         load_agent: Callable[[], Awaitable[Agent]],
         background: Background,
+        sight: CanvasSight,
     ) -> None:
         self._settings = settings
         self._transcript = transcript
         self._recorder = recorder
         self._boot_prompt = boot_prompt
         self._load_agent = load_agent
+        #: What the agent knows of its canvas.
+        self.sight = sight
         #: What goes on beside turns, as long as the agent's process lives.
         self.background = background
         self._cli_session_id: str | None = None
@@ -134,12 +138,11 @@ class Session:
         """The agent has lost sight of its memory: what changed comes with its next prompt."""
         self._compacted = True
 
-    def news(self) -> str | None:
-        """What changed in memory, once after each compaction."""
-        if not self._compacted:
-            return None
-        self._compacted = False
-        return self._boot_prompt.news()
+    async def news(self) -> str | None:
+        """What the person did on the canvas; once after each compaction also what changed in memory and there."""
+        was_compacted, self._compacted = self._compacted, False
+        told = [self._boot_prompt.news(), await self.sight.canvas_again()] if was_compacted else []
+        return "\n\n".join(text for text in (*told, await self.sight.news()) if text is not None) or None
 
     async def connected(self, listener: Listener) -> Conversation:
         """The conversation, begun or (after its process died) resumed. AgentError says why there is none."""
@@ -169,6 +172,7 @@ class Session:
         # What an agent that did not stop had begun by itself ends with it.
         await self._recorder.close_task("interrupted")
         agent = await self._load_agent()
+        await self.sight.begins(anew=self._cli_session_id is None)
         await self._boot_prompt.write(self._settings.boot_prompt)
         self._compacted = False
         try:
@@ -178,6 +182,7 @@ class Session:
                 raise
             log.warning("the earlier conversation cannot be resumed; the agent goes on from memory")
             self._cli_session_id = None
+            await self.sight.begins(anew=True)
             conversation = await _connect(agent, listener, resume=None)
         self._cli_cost_usd = 0.0
         self.conversation = conversation

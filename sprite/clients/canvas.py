@@ -9,9 +9,12 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import PeerError
 from sprite.feed import Feed
+from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import discreet, discreet_value
 from sprite.protocol.canvas import (
@@ -43,10 +46,12 @@ _CARDS = uuid.UUID("6f1c1a52-9d0e-4c8e-9a51-6d1c4f1b7a10")
 class PersonsCanvas:
     """Takes every `canvas_interaction` of every client."""
 
-    def __init__(self, workspace: WorkspaceDB, feed: Feed, confidences: Confidences) -> None:
+    def __init__(self, workspace: WorkspaceDB, feed: Feed, confidences: Confidences, sight: CanvasSight) -> None:
+        """`sight` hears what the person wrote, whole, for the agent to be told."""
         self._workspace = workspace
         self._feed = feed
         self._confidences = confidences
+        self._sight = sight
 
     async def take(self, interaction: AnyCanvasInteraction, message_id: str) -> Ack | Error:
         """Does what a person wants; PeerError where that makes no sense, an answer with the block where it is late."""
@@ -101,18 +106,16 @@ class PersonsCanvas:
             return self._shown(made)
         if not wanted.blocks:
             raise PeerError("Write something first: a note has at least one block.")
-        blocks = [self._new_block(number, block) for number, block in enumerate(wanted.blocks)]
+        whole = [_new_block(number, block) for number, block in enumerate(wanted.blocks)]
+        blocks = [msgspec.structs.replace(block, data=self._discreet(block.data, before=None)) for block in whole]
         _check_size(blocks)
         title = self._said(" ".join(wanted.title.split()))[:MAX_NAME_CHARS] or UNTITLED
         stack_id = await self._stack(wanted.stack_id)
         place, size = _point(wanted.position), _size(wanted.size)
         card = Card(card_id, stack_id, well_formed(title), "notes", place, size, blocks, archived=False)
         await self._workspace.make_card(card)
+        self._sight.wrote(card_id, whole)
         return self._changed("create_card", card)
-
-    def _new_block(self, number: int, new: NewBlock) -> Block:
-        data = _fitting(new.type, new.data, f"blocks[{number}]")
-        return Block(str(uuid.uuid4()), new.type, self._discreet(data, before=None), by="person")
 
     async def _update(self, edit: UpdateBlock) -> Ack | Error:
         card = await self._card(edit.card_id)
@@ -121,7 +124,8 @@ class PersonsCanvas:
         block = next((block for block in card.blocks if block.id == edit.block_id), None)
         if block is None:
             raise PeerError("The card does not have that block any more.", code="not_found")
-        data = self._discreet(_fitting(block.type, edit.data, "the block"), before=block.data)
+        whole = _fitting(block.type, edit.data, "the block")
+        data = self._discreet(whole, before=block.data)
         if data == block.data:
             # Also where this is sent again, since its answer was lost.
             return self._shown(card)
@@ -133,6 +137,7 @@ class PersonsCanvas:
         changed = await self._workspace.change_block(edit.card_id, edit.block_id, data, edit.seen)
         if changed is None:
             raise PeerError("The card changed at this very moment. Try again.", code="busy")
+        self._sight.wrote(edit.card_id, [Block(block.id, block.type, whole, edit.seen + 1, "person")])
         return self._changed("update_card", changed)
 
     def _shown(self, card: Card) -> Ack:
@@ -195,6 +200,10 @@ def _fitting(kind: str, data: dict[str, Any], where: str) -> dict[str, Any]:
         return read_data(kind, data, where)
     except BlockError as error:
         raise PeerError(f"Not saved: {error}.") from error
+
+
+def _new_block(number: int, new: NewBlock) -> Block:
+    return Block(str(uuid.uuid4()), new.type, _fitting(new.type, new.data, f"blocks[{number}]"), by="person")
 
 
 def _check_size(blocks: list[Block]) -> None:

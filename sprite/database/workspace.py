@@ -341,6 +341,22 @@ class WorkspaceDB:
         rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY created_at, rowid")
         return [_card(row) for row in rows]
 
+    async def newest_cards(self) -> list[Card]:
+        """Every card, the one that was changed last first."""
+        rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY updated_at DESC, rowid DESC")
+        return [_card(row) for row in rows]
+
+    async def open_cards(self, limit: int) -> tuple[list[Card], int]:
+        """The cards on open stacks that were changed last, newest first, and how many there are in all."""
+        of_open = "FROM cards JOIN stacks USING (stack_id) WHERE cards.archived = 0 AND stacks.archived = 0"
+
+        def read(tx: sqlite3.Connection) -> tuple[list[Card], int]:
+            rows = tx.execute(f"SELECT cards.* {of_open} ORDER BY updated_at DESC, cards.rowid DESC LIMIT ?", (limit,))
+            cards = [_card(row) for row in rows]
+            return cards, int(tx.execute(f"SELECT count(*) {of_open}").fetchone()[0])
+
+        return await self._db.read(read)
+
     async def card(self, card_id: str) -> Card | None:
         """One card."""
         row = await self._db.fetch_one("SELECT * FROM cards WHERE card_id = ?", (card_id,))

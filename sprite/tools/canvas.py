@@ -5,22 +5,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from claude_agent_sdk import SdkMcpTool, tool
 
 from sprite.database.workspace import CardSaved, Effect, WorkspaceDB
+from sprite.memory.recall.canvas_lines import as_id, block_line
+from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.protocol.frames import well_formed
 from sprite.protocol.messages import CanvasUpdate, StackUpdate
 from sprite.protocol.shapes import Block, Card
 from sprite.tools.blocks import BLOCKS, CARD_TYPES, BlockError, check_size, read_blocks, read_json
+from sprite.tools.places import read_position, read_size
 
 Publish = Callable[[CanvasUpdate | StackUpdate, Sequence[Effect]], Awaitable[None]]
 MAX_TITLE_CHARS = 200
+#: What a person wrote beyond that is read with `read_canvas`.
+MAX_REFUSAL_CHARS = 8_000
 
 _BLOCKS_SCHEMA = {
     "type": "array",
@@ -43,11 +47,12 @@ _BLOCKS_SCHEMA = {
 
 
 def canvas_tools(
-    workspace: WorkspaceDB, publish: Publish, current_stack: Callable[[], str | None]
+    workspace: WorkspaceDB, publish: Publish, current_stack: Callable[[], str | None], sight: CanvasSight
 ) -> list[SdkMcpTool[Any]]:
-    """Returns the three tools; `current_stack` returns the id of the stack the person is looking at, or None."""
-    # Two changes to one card in one turn must not overwrite each other.
-    one_change = asyncio.Lock()
+    """Returns the three tools; `current_stack` returns the id of the stack the person is looking at, or None.
+
+    What the person wrote is not replaced or removed before the agent has seen it, as `sight` knows.
+    """
 
     @tool(
         "create_card",
@@ -59,6 +64,11 @@ def canvas_tools(
                 "card_type": {"type": "string", "enum": list(CARD_TYPES)},
                 "blocks": _BLOCKS_SCHEMA,
                 "stack_id": {"type": "string", "description": "Another stack than the one being looked at"},
+                "position": {
+                    "type": "object",
+                    "description": "{x, y} in pixels from the canvas' top left; left out, it goes where there is room",
+                },
+                "size": {"type": "object", "description": "{width, height} in pixels; left out, as its content needs"},
             },
             "required": ["title", "card_type", "blocks"],
         },
@@ -69,17 +79,20 @@ def canvas_tools(
             blocks = read_blocks(args.get("blocks"))
             check_size(blocks)
             wanted = _stack_id(args.get("stack_id"))
+            position, size = read_position(args.get("position")), read_size(args.get("size"))
         except BlockError as error:
             return _wrong(error)
-        stack_id = await _stack(workspace, wanted or current_stack(), publish)
-        card = Card(str(uuid.uuid4()), stack_id, title, card_type, None, None, blocks, archived=False)
-        await publish(CanvasUpdate.of("create_card", card), [CardSaved(card)])
+        async with workspace.canvas_lock:
+            stack_id = await _stack(workspace, wanted or current_stack(), publish)
+            card = Card(str(uuid.uuid4()), stack_id, title, card_type, position, size, blocks, archived=False)
+            await publish(CanvasUpdate.of("create_card", card), [CardSaved(card)])
         return _done(card)
 
     @tool(
         "update_card",
         "Change a card: a block whose id the card has replaces that block, others are added at the end, "
-        "remove_blocks takes blocks away. What is not named stays as it is.",
+        "remove_blocks takes blocks away. What is not named stays as it is. A block that the person changed since you "
+        "saw it is not replaced: you are told what it says now.",
         {
             "type": "object",
             "properties": {
@@ -92,16 +105,18 @@ def canvas_tools(
         },
     )
     async def update_card(args: dict[str, Any]) -> dict[str, Any]:
-        async with one_change:
+        async with workspace.canvas_lock:
             try:
                 card = await _open_card(workspace, args.get("card_id"))
                 if args.get("title") is not None:
                     card.title = _title(args["title"])
-                card.blocks = _changed(card.blocks, read_blocks(args.get("blocks") or []), args.get("remove_blocks"))
+                before = card.blocks
+                card.blocks = _changed(before, read_blocks(args.get("blocks") or []), args.get("remove_blocks"))
                 check_size(card.blocks)
+                _check_seen(card, before, sight)
             except BlockError as error:
                 return _wrong(error)
-            await publish(CanvasUpdate.of("update_card", card), [CardSaved(card)])
+            await publish(CanvasUpdate.of("update_card", card), [CardSaved(card, _versions(before))])
         return _done(card)
 
     @tool(
@@ -110,14 +125,18 @@ def canvas_tools(
         {"type": "object", "properties": {"card_id": {"type": "string"}}, "required": ["card_id"]},
     )
     async def close_card(args: dict[str, Any]) -> dict[str, Any]:
-        async with one_change:
+        async with workspace.canvas_lock:
             try:
                 card = await _open_card(workspace, args.get("card_id"))
             except BlockError as error:
                 return _wrong(error)
             card.archived = True
-            await publish(CanvasUpdate.of("close_card", card), [CardSaved(card)])
-        return {"content": [{"type": "text", "text": json.dumps({"card_id": card.card_id, "closed": True})}]}
+            await publish(CanvasUpdate.of("close_card", card), [CardSaved(card, _versions(card.blocks))])
+        answer: dict[str, Any] = {"card_id": card.card_id, "closed": True}
+        # Nothing is lost, since the person can bring it back; but the agent should know what it put away.
+        if missed := [block.id for block in card.blocks if sight.has_missed(card.card_id, block)]:
+            answer["note"] = f"the person had written in {', '.join(missed)} since you saw it; read_canvas shows it"
+        return {"content": [{"type": "text", "text": json.dumps(answer)}]}
 
     return [create_card, update_card, close_card]
 
@@ -168,8 +187,41 @@ def _changed(old: list[Block], new: list[Block], removed: Any) -> list[Block]:
     if unknown:
         raise BlockError(f"the card has no block {unknown[0]!r}; it has {', '.join(block.id for block in old)}")
     by_id = {block.id: block for block in new}
-    kept = [by_id.pop(block.id, block) for block in old if block.id not in gone]
+    kept = [_replaced(block, by_id.pop(block.id, block)) for block in old if block.id not in gone]
     return kept + list(by_id.values())
+
+
+def _replaced(old: Block, new: Block) -> Block:
+    """A block in the place of another one; the same content leaves it whose it was."""
+    if (new.type, new.data) == (old.type, old.data):
+        return old
+    return Block(new.id, new.type, new.data, old.version + 1, "agent")
+
+
+def _versions(blocks: Iterable[Block]) -> dict[str, int]:
+    return {block.id: block.version for block in blocks}
+
+
+def _check_seen(card: Card, before: list[Block], sight: CanvasSight) -> None:
+    """BlockError with what they say now if blocks would go that the person changed since the agent saw them."""
+    kept = _versions(card.blocks)
+    missed = [b for b in before if kept.get(b.id) != b.version and sight.has_missed(card.card_id, b)]
+    if not missed:
+        return
+    left = MAX_REFUSAL_CHARS
+    shown = []
+    for block in missed:
+        words = block_line(block)
+        left -= len(words)
+        if left >= 0:
+            sight.saw(card.card_id, block)
+            shown.append(words)
+        else:
+            shown.append(f"{as_id(block.id)} ({block.type}, long: read_canvas shows it)")
+    raise BlockError(
+        "the person changed what you would replace or remove since you saw it. Now there is "
+        f"{'; '.join(shown)}. Keep what they wrote, and call again with that in mind"
+    )
 
 
 def _done(card: Card) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.database.workspace import Effect, WorkspaceDB, open_workspace
+from sprite.database.workspace import open_workspace
 from sprite.protocol.frames import encode
-from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate, StackUpdate
-from sprite.protocol.shapes import Card, Point, Size
+from sprite.protocol.messages import MAX_FRAME_BYTES, CanvasUpdate
+from sprite.protocol.shapes import FARTHEST, LARGEST, Point, Size
 from sprite.tools.blocks import BLOCKS, MAX_BLOCKS, MAX_CARD_BYTES, BlockError, read_blocks
-from sprite.tools.canvas import MAX_TITLE_CHARS, canvas_tools
+from sprite.tools.canvas import MAX_TITLE_CHARS
+from tests.canvas_stage import Canvas
 
 #: Every type of the wire contract with all its fields.
 FULL: dict[str, dict[str, Any]] = {
@@ -42,45 +42,6 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "document": {"path": "a"},
     "table": {"columns": ["a"], "rows": []},
 }
-
-
-@dataclass
-class Canvas:
-    """The three tools on a real store, with what was sent to clients."""
-
-    workspace: WorkspaceDB
-    stack: str | None = None
-    sent: list[CanvasUpdate] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._tools = {t.name: t for t in canvas_tools(self.workspace, self._publish, lambda: self.stack)}
-
-    async def _publish(self, update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
-        await self.workspace.record([], effects)
-        if isinstance(update, CanvasUpdate):
-            self.sent.append(update)
-
-    async def use(self, name: str, **arguments: Any) -> dict[str, Any]:
-        answer = await self._tools[name].handler(arguments)
-        assert not answer.get("is_error"), answer
-        parsed: dict[str, Any] = json.loads(answer["content"][0]["text"])
-        return parsed
-
-    async def refused(self, name: str, **arguments: Any) -> str:
-        """The one line the model is told."""
-        before = await self.workspace.cards()
-        answer = await self._tools[name].handler(arguments)
-        assert answer.get("is_error"), answer
-        text: str = answer["content"][0]["text"]
-        assert text.startswith("Not drawn: ")
-        assert "\n" not in text
-        assert await self.workspace.cards() == before, "a refused change leaves no trace"
-        return text
-
-    async def card(self, card_id: str) -> Card:
-        card = await self.workspace.card(card_id)
-        assert card is not None
-        return card
 
 
 @pytest.fixture
@@ -265,6 +226,48 @@ async def test_half_an_emoji_in_a_card_becomes_a_question_mark_and_the_card_is_d
     assert (card.title, card.blocks[0].id, card.blocks[0].data) == ("t?", "i?", {"content": "a?"})
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, (None, None)),
+        ({"position": None, "size": None}, (None, None)),
+        ({"position": {"x": 40, "y": -8.5}}, (Point(40, -8.5), None)),
+        ({"size": '{"width": 300, "height": 200}'}, (None, Size(300, 200))),
+        (
+            {"position": {"x": FARTHEST, "y": -FARTHEST}, "size": {"width": LARGEST, "height": 1}},
+            (Point(FARTHEST, -FARTHEST), Size(LARGEST, 1)),
+        ),
+    ],
+)
+async def test_a_card_lies_where_the_agent_puts_it_and_else_where_there_is_room(
+    given: dict[str, Any], kept: tuple[Point | None, Size | None], canvas: Canvas
+) -> None:
+    told = await canvas.use("create_card", title="x", card_type="notes", blocks=[], **given)
+    card = await canvas.card(told["card_id"])
+    assert (card.position, card.size) == kept
+    assert (canvas.sent[0].position, canvas.sent[0].size) == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"position": {"x": FARTHEST + 1, "y": 0}}, "position: A card lies within 1,000,000 pixels"),
+        ({"position": {"x": float("nan"), "y": 0}}, "position: A card lies within 1,000,000 pixels"),
+        ({"size": {"width": 0, "height": 10}}, "size: A card is between 1 and 100,000 pixels wide and high"),
+        ({"size": {"width": 10, "height": float("inf")}}, "size: A card is between 1 and 100,000 pixels"),
+        ({"position": {"x": 1}}, "position must be {x, y}, in pixels: Object missing required field `y`"),
+        ({"position": [1, 2]}, "position must be {x, y}, in pixels: "),
+        ({"position": "top left"}, "position must be {x, y}: "),
+        ({"size": {"width": "wide", "height": 1}}, "size must be {width, height}, in pixels: "),
+        ({"size": {"width": True, "height": 1}}, "size must be {width, height}, in pixels: "),
+    ],
+)
+async def test_a_place_or_size_that_cannot_be_is_told_in_one_line(
+    given: dict[str, Any], words: str, canvas: Canvas
+) -> None:
+    assert words in await canvas.refused("create_card", title="x", card_type="notes", blocks=[], **given)
+
+
 # Changing
 
 
@@ -368,3 +371,87 @@ async def test_an_unknown_card_is_answered_with_the_ones_there_are(canvas: Canva
         assert "there is no open card" in await canvas.refused("close_card", card_id=card_id)
     await canvas.use("close_card", card_id=drawn)
     assert "open cards: none" in await canvas.refused("close_card", card_id="nope")
+
+
+# Versions, and what the person wrote
+
+
+async def versions(canvas: Canvas, card_id: str) -> dict[str, tuple[int, str]]:
+    return {block.id: (block.version, block.by) for block in (await canvas.card(card_id)).blocks}
+
+
+async def test_a_change_of_a_blocks_data_or_type_is_its_next_version_and_others_keep_theirs(
+    canvas: Canvas, drawn: str
+) -> None:
+    b = {"id": "b", "type": "text", "data": {"content": "B2"}}
+    await canvas.use("update_card", card_id=drawn, blocks=[b, {"id": "n", "type": "separator"}])
+    assert await versions(canvas, drawn) == {"a": (1, "agent"), "b": (2, "agent"), "c": (1, "agent"), "n": (1, "agent")}
+    assert [block.version for block in canvas.sent[-1].blocks] == [1, 2, 1, 1]
+    await canvas.use("update_card", card_id=drawn, blocks=[b, {"id": "n", "type": "note", "data": {"content": "N"}}])
+    assert await versions(canvas, drawn) == {"a": (1, "agent"), "b": (2, "agent"), "c": (1, "agent"), "n": (2, "agent")}
+
+
+async def test_what_the_person_wrote_unseen_is_neither_replaced_nor_removed_and_the_agent_is_told_what_it_says(
+    canvas: Canvas, drawn: str
+) -> None:
+    await canvas.person_writes(drawn, "b", {"content": "pears, please"})
+    new = [{"id": "b", "type": "text", "data": {"content": "apples"}}, {"id": "n", "type": "separator"}]
+    said = await canvas.refused("update_card", card_id=drawn, title="New", blocks=new)
+    assert 'b (text, version 2, by the person): {"content": "pears, please"}' in said
+    assert canvas.sent == []
+    # Told what stands there, it may.
+    await canvas.use("update_card", card_id=drawn, blocks=new)
+    assert (await versions(canvas, drawn))["b"] == (3, "agent")
+
+    await canvas.person_writes(drawn, "c", {})
+    assert "c (separator, version 2, by the person)" in await canvas.refused(
+        "update_card", card_id=drawn, remove_blocks=["c"]
+    )
+    await canvas.use("update_card", card_id=drawn, remove_blocks=["c"])
+    assert "c" not in await versions(canvas, drawn)
+
+
+async def test_each_change_of_the_persons_has_to_be_seen(canvas: Canvas, drawn: str) -> None:
+    for number in range(3):
+        await canvas.person_writes(drawn, "b", {"content": f"version {number}"})
+        new = [{"id": "b", "type": "text", "data": {"content": f"agent's {number}"}}]
+        assert f"version {number}" in await canvas.refused("update_card", card_id=drawn, blocks=new)
+        await canvas.use("update_card", card_id=drawn, blocks=new)
+
+
+async def test_blocks_that_the_person_did_not_touch_can_be_changed_beside_theirs(canvas: Canvas, drawn: str) -> None:
+    await canvas.person_writes(drawn, "b", {"content": "mine"})
+    new = [{"id": "a", "type": "heading", "data": {"text": "A2"}}, {"id": "b", "type": "text", "content": "mine"}]
+    await canvas.use("update_card", card_id=drawn, blocks=new)
+    assert await versions(canvas, drawn) == {"a": (2, "agent"), "b": (2, "person"), "c": (1, "agent")}
+
+
+async def test_a_long_block_of_the_persons_has_to_be_read_before_it_is_replaced(canvas: Canvas, drawn: str) -> None:
+    await canvas.person_writes(drawn, "b", {"content": "long " * 4_000})
+    new = [{"id": "b", "type": "text", "data": {"content": "short"}}]
+    for _ in range(2):
+        said = await canvas.refused("update_card", card_id=drawn, blocks=new)
+        assert "b (text, long: read_canvas shows it)" in said
+        assert len(said) < 500
+    page = 1
+    while f"page {page + 1} goes on" in await canvas.read(card_id=drawn, page=page):
+        await canvas.refused("update_card", card_id=drawn, blocks=new)
+        page += 1
+    await canvas.use("update_card", card_id=drawn, blocks=new)
+
+
+async def test_a_card_with_unseen_words_of_the_persons_is_closed_and_the_agent_hears_of_them(
+    canvas: Canvas, drawn: str
+) -> None:
+    await canvas.person_writes(drawn, "b", {"content": "not yet"})
+    told = await canvas.use("close_card", card_id=drawn)
+    assert told["note"] == "the person had written in b since you saw it; read_canvas shows it"
+    card = await canvas.card(drawn)
+    assert card.archived
+    assert card.blocks[1].data == {"content": "not yet"}
+
+
+async def test_a_model_cannot_give_itself_a_version_or_the_persons_name(canvas: Canvas, drawn: str) -> None:
+    forged = {"id": "b", "type": "text", "data": {"content": "B2"}, "version": 99, "by": "person"}
+    await canvas.use("update_card", card_id=drawn, blocks=[forged])
+    assert (await versions(canvas, drawn))["b"] == (2, "agent")

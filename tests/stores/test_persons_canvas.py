@@ -17,6 +17,7 @@ from sprite.clients.canvas import PersonsCanvas
 from sprite.database.workspace import CardSaved, WorkspaceDB, open_workspace
 from sprite.errors import PeerError
 from sprite.feed import Feed
+from sprite.memory.recall.canvas_sight import CanvasSight
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.frames import encode
@@ -75,7 +76,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     confidences = Confidences()
     async with open_workspace(tmp_path / "workspace.db") as workspace:
         feed = Feed(workspace, await workspace.last_seq(), confidences.others)
-        made = Desk(workspace, feed, PersonsCanvas(workspace, feed, confidences))
+        made = Desk(workspace, feed, PersonsCanvas(workspace, feed, confidences, CanvasSight(workspace)))
         feed.subscribe(lambda frame, _seq: made.frames.append(json.loads(frame)))
         async with feed.running(lambda: None):
             yield made
@@ -119,7 +120,7 @@ async def test_a_note_that_is_sent_again_is_there_once_also_after_a_restart(desk
     async with open_workspace(tmp_path / "workspace.db") as again:
         feed = Feed(again, await again.last_seq())
         wanted = msgspec.convert({"action": "create_card", "title": "x", "blocks": []}, AnyCanvasInteraction)
-        answer = await PersonsCanvas(again, feed, Confidences()).take(wanted, "m-1")
+        answer = await PersonsCanvas(again, feed, Confidences(), CanvasSight(again)).take(wanted, "m-1")
         assert isinstance(answer, Ack)
         assert answer.card_id == card.card_id
     assert len(await desk.workspace.cards()) == 1

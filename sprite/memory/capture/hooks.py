@@ -28,7 +28,7 @@ def hook_matchers(
     *,
     begins: Callable[[], Awaitable[None]],
     before_compaction: Callable[[], Awaitable[None]],
-    news: Callable[[], str | None],
+    news: Callable[[], Awaitable[str | None]],
 ) -> dict[HookEvent, list[HookMatcher]]:
     """The callbacks for `ClaudeAgentOptions.hooks`.
 
@@ -39,7 +39,7 @@ def hook_matchers(
     async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
         await begins()
         await recorder.prompt_submitted(event.get("prompt_id", ""), event["prompt"])
-        text = news()
+        text = await news()
         if text is None:
             return None
         return {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}

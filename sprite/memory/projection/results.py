@@ -11,14 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sprite.protocol.tools import OWN_TOOLS, SEARCH_CALL
+from sprite.protocol.tools import OWN_TOOLS, READ_CANVAS_CALL, SEARCH_CALL, UPDATE_CARD_CALL
 
 Kind = Literal["result", "document", "outside", "memory"]
 
 #: What only these tools said came from outside and may be anybody's words.
 WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
 #: What memory itself put into the conversation proves nothing: it would confirm itself for ever.
-ECHO_TOOLS = frozenset({SEARCH_CALL})
+#: So does the canvas: what stands there may once have come from a page, and a refused change says what stands there.
+_ECHO_TOOLS = frozenset({SEARCH_CALL, READ_CANVAS_CALL})
 _WORKING = frozenset({"Bash", "BashOutput", "KillShell", "Glob", "LS", "Edit", "MultiEdit", "Write", "NotebookEdit"})
 _READING = frozenset({"Read", "NotebookRead", "Grep"})
 
@@ -45,7 +46,7 @@ _PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 def kind_of(call: Mapping[str, Any]) -> Kind:
     """Whose words the result of this call has."""
     name = str(call.get("name", ""))
-    if name in ECHO_TOOLS:
+    if name in _ECHO_TOOLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
         return "memory"
     if name in _READING:
         return "document"

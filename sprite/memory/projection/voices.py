@@ -20,7 +20,7 @@ from sprite.memory.projection.disguises import told_apart
 from sprite.memory.projection.guards import Work
 from sprite.memory.projection.pasted import Message, read_message
 from sprite.memory.projection.quotes import Spoken
-from sprite.memory.projection.results import ECHO_TOOLS, WEB_TOOLS, kind_of
+from sprite.memory.projection.results import WEB_TOOLS, kind_of
 from sprite.memory.projection.rules import Rules
 from sprite.memory.unkept import Unkept, known_among, read_all
 from sprite.memory.words import Run, Text, run_words, runs
@@ -216,8 +216,9 @@ def _spells_a_sentence(call: Mapping[str, Any]) -> bool:
 
 
 def _source(call: Mapping[str, Any]) -> Origin:
-    name = str(call.get("name", ""))
-    return "memory" if name in ECHO_TOOLS else "web" if name in WEB_TOOLS else "tool"
+    if kind_of(call) == "memory":
+        return "memory"
+    return "web" if str(call.get("name", "")) in WEB_TOOLS else "tool"
 
 
 def _command(call: Mapping[str, Any]) -> str:

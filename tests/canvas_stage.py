@@ -1,0 +1,73 @@
+"""The agent's canvas tools on a real workspace.db, without an agent: what they answer, store and send."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sprite.database.workspace import Effect, WorkspaceDB
+from sprite.memory.recall.canvas_sight import CanvasSight
+from sprite.protocol.messages import CanvasUpdate, StackUpdate
+from sprite.protocol.shapes import Card
+from sprite.tools.canvas import canvas_tools
+from sprite.tools.canvas_reader import canvas_reader
+
+
+@dataclass
+class Canvas:
+    """The agent's tools on a real store, with what was sent to clients."""
+
+    workspace: WorkspaceDB
+    stack: str | None = None
+    sent: list[CanvasUpdate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sight = CanvasSight(self.workspace)
+        tools = canvas_tools(self.workspace, self._publish, lambda: self.stack, self.sight)
+        self._tools = {t.name: t for t in [*tools, canvas_reader(self.workspace, self.sight)]}
+
+    async def _publish(self, update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
+        await self.workspace.record([], effects)
+        if isinstance(update, CanvasUpdate):
+            self.sent.append(update)
+
+    async def answer(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """What a tool answers."""
+        answered: dict[str, Any] = await self._tools[name].handler(arguments)
+        return answered
+
+    async def use(self, name: str, **arguments: Any) -> dict[str, Any]:
+        answer = await self.answer(name, **arguments)
+        assert not answer.get("is_error"), answer
+        parsed: dict[str, Any] = json.loads(answer["content"][0]["text"])
+        return parsed
+
+    async def refused(self, name: str, **arguments: Any) -> str:
+        """The one line the model is told."""
+        before = await self.workspace.cards()
+        answer = await self.answer(name, **arguments)
+        assert answer.get("is_error"), answer
+        text: str = answer["content"][0]["text"]
+        assert text.startswith("Not drawn: ")
+        assert "\n" not in text
+        assert await self.workspace.cards() == before, "a refused change leaves no trace"
+        return text
+
+    async def card(self, card_id: str) -> Card:
+        card = await self.workspace.card(card_id)
+        assert card is not None
+        return card
+
+    async def read(self, **arguments: Any) -> str:
+        """What `read_canvas` shows."""
+        answer = await self.answer("read_canvas", **arguments)
+        assert not answer.get("is_error"), answer
+        text: str = answer["content"][0]["text"]
+        return text
+
+    async def person_writes(self, card_id: str, block_id: str, data: dict[str, Any]) -> None:
+        """The person changes a block in place."""
+        (seen,) = [block.version for block in (await self.card(card_id)).blocks if block.id == block_id]
+        assert await self.workspace.change_block(card_id, block_id, data, seen) is not None
