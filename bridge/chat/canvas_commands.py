@@ -13,7 +13,7 @@ from bridge.chat.cards import cards_in_words, draw_card, stacks_table
 from bridge.chat.command import LOOK_SECONDS, Command
 from bridge.chat.counted import counted
 from bridge.chat.untrusted import one_line
-from sprite.protocol.canvas import ArchiveStack, CreateStack, RenameStack, RestoreStack
+from sprite.protocol.canvas import ArchiveStack, CreateCard, CreateStack, NewBlock, RenameStack, RestoreStack
 from sprite.protocol.messages import MAX_UPLOAD_BYTES, UPLOAD_CHUNK_BYTES, Ack, FileUpload
 from sprite.protocol.shapes import Stack
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sprite.protocol.canvas import AnyCanvasInteraction
 
 _CHUNK_SECONDS = 60.0
+#: A note that is not answered by then is still sent when the sprite is there.
+_NOTE_SECONDS = 60.0
 _PERCENT = 100
 _MB = 1024 * 1024
 
@@ -57,10 +59,13 @@ class CanvasCommands:
             await self._screen.line(drawing.note("no cards yet: ask the agent for one, or write one with /note"))
 
     async def _note(self, rest: str) -> None:
-        if rest:
-            await self._conversation.write_note(rest)
-        else:
+        if not rest:
             await self._screen.show(drawing.problem("What shall it say?", "/note TEXT; Alt-Enter makes a new line."))
+            return
+        block = NewBlock("text", {"content": rest})
+        note = CreateCard(title="", blocks=[block], stack_id=self._conversation.board.stack_id)
+        if isinstance(await self._asking.ask(note, "writing the note", _NOTE_SECONDS), Ack):
+            await self._screen.line(drawing.note("the note is on the canvas"))
 
     async def _stack(self, rest: str) -> None:
         board = self._conversation.board

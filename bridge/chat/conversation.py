@@ -17,7 +17,6 @@ from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import cards_in_words, draw_card
 from bridge.chat.turn import Turns, under_way
 from bridge.chat.untrusted import one_line
-from sprite.protocol.canvas import CreateCard, NewBlock
 from sprite.protocol.events import AgentEvent, Ending, Started
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.messages import (
@@ -129,19 +128,10 @@ class Conversation:
         mission_id = self._link.post(Mission(text=text, stack_id=self.board.stack_id))
         self._outstanding[mission_id] = text
         self._said.add(mission_id)
-        await self._tell_if_it_waits()
-        return mission_id
-
-    async def write_note(self, text: str) -> None:
-        """Puts a note of the person's own on the stack that they are on."""
-        block = NewBlock("text", {"content": text})
-        self._link.post(CreateCard(title="", blocks=[block], stack_id=self.board.stack_id))
-        await self._tell_if_it_waits()
-
-    async def _tell_if_it_waits(self) -> None:
         if not self._link.is_ready and self.synced:
             problem = "  not connected: it goes out when the sprite is back"
             await self._screen.line(drawing.note(problem), below=True)
+        return mission_id
 
     async def interrupt(self, *, background: bool = True) -> bool:
         """Stops the running turn or, where none runs, what goes on in the background; False if nothing does."""

@@ -190,15 +190,15 @@ async def test_a_change_that_comes_while_one_types_takes_nothing_away_and_both_v
     async with studio(stack, "Conflict") as studied, stack.page() as page:
         card_id = await studied.draw("Draft", block("text", content="one\ntwo"), block("badge", text="open"))
         block_id = kept(stack, "Draft")[0]["id"]
-        edit = {"action": "update_block", "card_id": card_id, "block_id": block_id}
         found = card(page, "Draft")
         await found.get_by_text("one").click()
         await field(found).fill("one\nmine")
         await studied.change(card_id, {"id": kept(stack, "Draft")[1]["id"], "type": "badge", "data": {"text": "busy"}})
         await expect(found.locator(".badge")).to_have_text("busy")
         await expect(field(found)).to_be_focused()
-        await studied.interact(**edit, data={"content": "one\ntheirs"}, seen=1)
-        await expect(found.get_by_text("was changed meanwhile")).to_be_visible()
+        await studied.change(card_id, {"id": block_id, "type": "text", "data": {"content": "one\ntheirs"}})
+        await expect(found.get_by_text("was changed meanwhile, by Sprite")).to_be_visible()
+        await expect(field(found)).to_be_focused()
         await expect(field(found)).to_have_value("one\nmine")
         assert await violations(page) == []
         await page.reload()

@@ -262,7 +262,8 @@ export class Edit {
     if (!this.#changed && this.#unchanged) return this.#end();
     this.#saving = true;
     this.#waiting = false;
-    this.#tell('Saving…');
+    const { state } = this.#page.store.state.link;
+    this.#tell(state === 'ready' ? 'Saving…' : 'It is saved as soon as your sprite is there.');
     const problem = await this.#sent();
     this.#saving = false;
     if (problem === null) {

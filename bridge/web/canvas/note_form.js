@@ -171,7 +171,8 @@ export class NoteForm {
     this.#pending = true;
     this.#keep();
     this.#sending = true;
-    this.#draw('Sending…');
+    const { state } = this.#page.store.state.link;
+    this.#draw(state === 'ready' ? 'Sending…' : 'It goes out as soon as your sprite is there.');
     const options = { id: this.#id, timeout: ANSWER_MS };
     try {
       const ack = await this.#page.connection.ask('canvas_interaction', this.#card(content), options);
