@@ -2,8 +2,8 @@
 
 Missions, permissions, and what a person writes on the canvas are kept and resent until they are answered, whatever
 breaks meanwhile. Any other request is answered or refused: it is open from when it is sent until its answer comes or
-the link breaks. Ids on the wire are the bridge's own, so that two pages may use the same one; a mission's stays, since the
-sprite knows a mission by it, and a new card's is made from the page's, by which the sprite knows it just so.
+the link breaks. Ids on the wire are the bridge's own, so that two pages may use the same one. A mission's stays, since
+the sprite knows a mission by it; a new card's is made from the page's, for the same reason.
 """
 
 from __future__ import annotations
