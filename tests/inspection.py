@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +73,24 @@ async def request_seen(model: OfflineModel, wanted: Callable[[RecordedRequest], 
     """Waits, with a bound, for a request that matches."""
     async with asyncio.timeout(PATIENCE):
         return await model.seen(wanted)
+
+
+def found_on_disk(workspace: Path, forbidden: Sequence[str], *, session: bool = True) -> list[str]:
+    """Every place below `.os`, and in the sprite's own output, that holds one of these.
+
+    `session`: one lasts, and the CLI's own files with it.
+    """
+    system = workspace / ".os"
+    left_out = system / "run/claude" if session else system / "none"
+    files = [p for p in system.rglob("*") if p.is_file() and not p.is_relative_to(left_out)]
+    files.append(workspace.parent / "stderr.log")
+    contents = {file: file.read_bytes() for file in files}
+    return [
+        f"{words[:12]}... in {file.relative_to(workspace.parent)}"
+        for file, content in contents.items()
+        for words in forbidden
+        if words.encode() in content
+    ]
 
 
 def prompts(model: OfflineModel, text: str) -> list[RecordedRequest]:

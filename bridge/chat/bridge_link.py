@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import aiohttp
 
+from sprite.protocol.canvas import CreateCard
 from sprite.protocol.frames import (
     FatalPeerError,
     PeerError,
@@ -51,7 +52,7 @@ _ATTEMPTS_AT_A_STRANGER = 4
 #: A reader that falls behind by so much lets TCP slow the bridge, which then cuts it off; it can resume.
 _QUEUE_LENGTH = 1000
 #: What is resent on a new connection until it is answered.
-_MUST_ARRIVE = (Mission, Permission)
+_MUST_ARRIVE = (Mission, Permission, CreateCard)
 #: The bridge closes so when a person was revoked: trying again would not help.
 _POLICY_VIOLATION = 1008
 
@@ -116,7 +117,7 @@ class BridgeLink:
     def post(self, payload: ClientPayload) -> str:
         """Sends without waiting; the id it went out with.
 
-        Missions and permissions are kept until they are answered, and resent with the same id on every new
+        Missions, permissions and notes are kept until they are answered, and resent with the same id on every new
         connection; anything else raises NotConnectedError while there is none.
         """
         used = str(uuid.uuid4())

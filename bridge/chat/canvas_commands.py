@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bridge.chat import drawing
-from bridge.chat.cards import draw_card, stacks_table
+from bridge.chat.cards import cards_in_words, draw_card, stacks_table
 from bridge.chat.command import LOOK_SECONDS, Command
+from bridge.chat.counted import counted
 from bridge.chat.untrusted import one_line
-from sprite.protocol.canvas import ArchiveStack, CreateStack, RenameStack, RestoreStack
+from sprite.protocol.canvas import ArchiveStack, CreateCard, CreateStack, NewBlock, RenameStack, RestoreStack
 from sprite.protocol.messages import MAX_UPLOAD_BYTES, UPLOAD_CHUNK_BYTES, Ack, FileUpload
 from sprite.protocol.shapes import Stack
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from sprite.protocol.canvas import AnyCanvasInteraction
 
 _CHUNK_SECONDS = 60.0
+#: A note that is not answered by then is still sent when the sprite is there.
+_NOTE_SECONDS = 60.0
 _PERCENT = 100
 _MB = 1024 * 1024
 
@@ -35,7 +38,9 @@ class CanvasCommands:
         self._screen = screen
         self._asking = asking
         self.table = {
-            "/cards": Command("/cards", "the cards on the canvas", self._cards),
+            "/cards": Command("/cards", "the cards of the stack that you are on", self._cards),
+            "/note": Command("/note TEXT", "puts a note of yours on that stack", self._note),
+            "/stack": Command("/stack [N | NAME]", "goes to another stack; without one, where you are", self._stack),
             "/stacks": Command(
                 "/stacks [new NAME | rename N NAME | archive N | restore N]",
                 "the stacks of the canvas, by number; changes one",
@@ -45,16 +50,38 @@ class CanvasCommands:
         }
 
     async def _cards(self, _rest: str) -> None:
-        cards = list(self._conversation.cards.values())
-        if not cards:
-            await self._screen.line(drawing.note("no cards yet: ask the agent for one"))
-        for card in cards:
+        board = self._conversation.board
+        for card in board.shown:
             await self._screen.show(draw_card(card.title, card.blocks))
+        if len(board.shown) < len(board.cards):
+            await self._screen.line(drawing.note(cards_in_words(board)))
+        elif not board.cards:
+            await self._screen.line(drawing.note("no cards yet: ask the agent for one, or write one with /note"))
+
+    async def _note(self, rest: str) -> None:
+        if not rest:
+            await self._screen.show(drawing.problem("What shall it say?", "/note TEXT; Alt-Enter makes a new line."))
+            return
+        block = NewBlock("text", {"content": rest})
+        note = CreateCard(title="", blocks=[block], stack_id=self._conversation.board.stack_id)
+        if isinstance(await self._asking.ask(note, "writing the note", _NOTE_SECONDS), Ack):
+            await self._screen.line(drawing.note("the note is on the canvas"))
+
+    async def _stack(self, rest: str) -> None:
+        board = self._conversation.board
+        if not rest:
+            await self._screen.show(stacks_table(board))
+        elif (stack := board.choose(rest)) is None:
+            advice = "/stack lists the open ones: name one by its number or its name."
+            await self._screen.show(drawing.problem(f"There is no open stack {one_line(rest)}.", advice))
+        else:
+            words = f"you are on the stack {one_line(stack.name)}: {counted(len(board.shown), 'card')}"
+            await self._screen.line(drawing.note(f"{words}{', /cards draws' if board.shown else ''}"))
 
     async def _stacks(self, rest: str) -> None:
+        board = self._conversation.board
         if not rest:
-            cards = list(self._conversation.cards.values())
-            await self._screen.show(stacks_table(list(self._conversation.stacks.values()), cards))
+            await self._screen.show(stacks_table(board))
             return
         change = self._change(*rest.split(maxsplit=2))
         if change is None:
@@ -66,7 +93,7 @@ class CanvasCommands:
         if isinstance(done, Ack):
             # The news of it may come after the answer; a list asked for next has it already.
             stack.stack_id = done.stack_id or stack.stack_id
-            self._conversation.stacks[stack.stack_id] = stack
+            board.stacks[stack.stack_id] = stack
             await self._screen.line(drawing.note(words))
 
     def _change(self, word: str, number: str = "", name: str = "") -> tuple[AnyCanvasInteraction, Stack, str] | None:
@@ -74,7 +101,7 @@ class CanvasCommands:
         if word == "new" and number:
             full = f"{number} {name}".strip()
             return CreateStack(full), Stack("", full, archived=False), f"stack {full} is there"
-        stacks = list(self._conversation.stacks.values())
+        stacks = list(self._conversation.board.stacks.values())
         if not number.isdecimal() or not 1 <= int(number) <= len(stacks):
             return None
         stack = stacks[int(number) - 1]

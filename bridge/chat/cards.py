@@ -24,7 +24,8 @@ from bridge.chat.untrusted import clean, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sprite.protocol.shapes import Block, Card, Stack
+    from bridge.chat.board import Board
+    from sprite.protocol.shapes import Block
 
 _GAUGE_CELLS = 24
 _PERCENT = 100
@@ -106,19 +107,31 @@ def draw_card(title: str, blocks: list[Block], *, subtitle: str = "") -> Panel:
     )
 
 
-def stacks_table(stacks: list[Stack], cards: list[Card]) -> RenderableType:
-    """Draws the stacks by number, with how many cards each has on the canvas."""
-    if not stacks:
+def stacks_table(board: Board) -> RenderableType:
+    """Draws the stacks by number, with how many cards each has on the canvas, and which one the person is on."""
+    if not board.stacks:
         return Text("No stacks yet: /stacks new NAME makes one.", style="dim")
-    counts = Counter(card.stack_id for card in cards)
+    counts = Counter(card.stack_id for card in board.cards.values())
+    current = board.current
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     drawn.add_column(style="cyan", justify="right", no_wrap=True)
     drawn.add_column()
     drawn.add_column(style="dim", no_wrap=True)
-    for number, stack in enumerate(stacks, 1):
+    for number, stack in enumerate(board.stacks.values(), 1):
         about = "archived" if stack.archived else counted(counts[stack.stack_id], "card")
-        drawn.add_row(Text(str(number)), Text(one_line(stack.name)), Text(about))
+        here = ", you are here" if stack is current else ""
+        drawn.add_row(Text(str(number)), Text(one_line(stack.name)), Text(about + here))
     return drawn
+
+
+def cards_in_words(board: Board) -> str:
+    """How many cards there are to see, and how to see them."""
+    shown, others = len(board.shown), len(board.cards) - len(board.shown)
+    current = board.current
+    if current is None or not others:
+        return f"{counted(shown, 'card')} on the canvas: /cards draws"
+    beside = f"{counted(others, 'card')} on other stacks: /stack shows them"
+    return f"{counted(shown, 'card')} on the stack {one_line(current.name)}: /cards draws; {beside}"
 
 
 def draw_block(block: Block) -> RenderableType:

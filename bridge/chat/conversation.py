@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from bridge.chat import drawing
+from bridge.chat.board import Board
 from bridge.chat.bridge_link import NotConnectedError
-from bridge.chat.cards import draw_card
+from bridge.chat.cards import cards_in_words, draw_card
 from bridge.chat.turn import Turns, under_way
 from bridge.chat.untrusted import one_line
 from sprite.protocol.events import AgentEvent, Ending, Started
@@ -39,7 +40,7 @@ from sprite.protocol.messages import (
     Status,
     System,
 )
-from sprite.protocol.shapes import Card, Stack
+from sprite.protocol.shapes import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,8 +84,7 @@ class Conversation:
         rings: bool = True,
     ) -> None:
         """`zone` is the person's time zone, where this machine knows one."""
-        self.cards: dict[str, Card] = {}
-        self.stacks: dict[str, Stack] = {}
+        self.board = Board(shows_one_stack=screen.shows_one_stack)
         #: The files that wait for the person's word.
         self.drift: list[str] = []
         self.questions: deque[PermissionRequest] = deque()
@@ -147,7 +147,7 @@ class Conversation:
             return None
         await self._screen.show(drawing.said(text))
         self._tell_zone()
-        mission_id = self._link.post(Mission(text=text))
+        mission_id = self._link.post(Mission(text=text, stack_id=self.board.stack_id))
         self._outstanding[mission_id] = text
         self._said.add(mission_id)
         if not self._link.is_ready and self.synced:
@@ -282,7 +282,7 @@ class Conversation:
                 await self._note_drift(event.drift)
                 self._refresh()
             case StackUpdate(stack_id, name, archived):
-                self.stacks[stack_id] = Stack(stack_id, name, archived)
+                self.board.stacks[stack_id] = Stack(stack_id, name, archived)
             case PermissionRequest(request_id=request_id):
                 await self._keep_questions([*(q for q in self.questions if q.request_id != request_id), event])
             case PermissionResolved(request_id=request_id):
@@ -366,21 +366,23 @@ class Conversation:
             self._screen.ring()
 
     async def _canvas(self, update: CanvasUpdate) -> None:
+        is_known = update.card_id in self.board.cards
+        self.board.take(update)
+        title = one_line(update.title)
         if update.command == "close_card":
-            self.cards.pop(update.card_id, None)
-            await self._screen.line(drawing.note(f"card closed: {one_line(update.title)}"))
-            return
-        self.cards[update.card_id] = Card(
-            update.card_id, update.stack_id, update.title, update.card_type, None, None, update.blocks, archived=False
-        )
-        changed = "changed" if update.command == "update_card" else ""
-        await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))
+            await self._screen.line(drawing.note(f"card closed: {title}"))
+        elif self.board.is_shown(update.stack_id):
+            changed = "changed" if update.command == "update_card" else ""
+            await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))
+        else:
+            number = self.board.number(update.stack_id)
+            where = f"on another stack: /stack {number} goes there" if number else "on another stack"
+            await self._screen.line(drawing.note(f"card {'changed' if is_known else 'drawn'}: {title} ({where})"))
 
     async def _sync(self, sync: StateSync) -> None:
         self._count(sync.session, sync.memory)
         self.next_due, self.tz = sync.next_due, sync.tz
-        self.cards = {card.card_id: card for card in sync.cards if not card.archived}
-        self.stacks = {stack.stack_id: stack for stack in sync.stacks}
+        self.board.sync(sync)
         await self._note_drift(sync.memory.drift)
         self._turns.set_running(under_way(sync))
         self._lost_question |= self.asked not in {None, *(question.request_id for question in sync.permissions)}
@@ -393,9 +395,8 @@ class Conversation:
         shown = [message for message in sync.chat if message.mission_id not in self._outstanding]
         if (past := drawing.history(shown)) is not None:
             await self._screen.show(past)
-        if self.cards:
-            count = f"{len(self.cards)} card{'s' if len(self.cards) > 1 else ''}"
-            await self._screen.line(drawing.note(f"{count} on the canvas: /cards draws"))
+        if self.board.cards:
+            await self._screen.line(drawing.note(cards_in_words(self.board)))
 
     def _note_shown(self, sync: StateSync) -> None:
         turns = {message.mission_id for message in sync.chat if message.mission_id is not None}

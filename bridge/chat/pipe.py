@@ -38,6 +38,7 @@ class Pipe:
     """Plain text on a stream; `talk` reads lines from a file descriptor until its end."""
 
     by_line = True
+    shows_one_stack = False
 
     def __init__(self, out: TextIO | None = None, *, fd: int | None = None) -> None:
         self._out = out or sys.stdout

@@ -16,9 +16,14 @@ class NobodyHereError(Exception):
 
 
 class Screen(Protocol):
-    """Shows things in the order they are given; `by_line` says how finely replies are cut."""
+    """Shows things in the order they are given.
+
+    `by_line` says how finely replies are cut, `shows_one_stack` whether cards are those of one stack of the canvas (or
+    of all of them, as long as nobody chose one).
+    """
 
     by_line: bool
+    shows_one_stack: bool
 
     async def show(self, *things: RenderableType) -> None:
         """Shows something with room around it."""

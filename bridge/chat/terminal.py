@@ -70,6 +70,7 @@ class Terminal:
     """`talk` runs until the person leaves; the rest is how a conversation shows itself."""
 
     by_line = False
+    shows_one_stack = True
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bridge.offline.canvas import canvas_call
+from bridge.offline.known_cards import known_cards
 from bridge.offline.promises import schedule_call
 from bridge.offline.recall import STAND_IN, is_about_memory, is_question, recall
 from bridge.offline.report import compacted, finished, report, side_answer
@@ -144,15 +145,14 @@ def _delegate(text: str, request: Request) -> Blocks | None:
 
 
 def _canvas(text: str, request: Request) -> Blocks | None:
-    past = (entry.outcome for entry in request.timeline if entry.outcome)
-    wanted = canvas_call(text, past)
+    wanted = canvas_call(text, known_cards(request))
     if not wanted:
         return None
     tool, arguments = wanted
     if tool not in request.tools:
         return _say(f"The canvas is not available here. {STAND_IN}")
     if arguments.get("card_id") == "":
-        return _say(f"I know of no card in this conversation yet. {STAND_IN}")
+        return _say(f"I know of no card on the canvas yet. {STAND_IN}")
     return _call(request, tool, arguments)
 
 

@@ -1,15 +1,16 @@
-"""From plain words to canvas tool calls: cards are made, updated and closed.
+"""From plain words to canvas tool calls: cards are made, updated, closed and looked at.
 
 Pure: text in, the tool's name and input out. The tools' input is `{title, card_type, blocks}` with blocks
-`{type, data}`; `update_card` and `close_card` take a `card_id`.
+`{type, data}`; `update_card` and `close_card` take a `card_id`. Which card is meant, `known_cards` tells.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bridge.offline.request import ToolOutcome
-from sprite.protocol.tools import OWN_TOOLS
+from bridge.offline.known_cards import KnownCard
+from bridge.offline.words import significant
+from sprite.protocol.tools import OWN_TOOLS, READ_CANVAS_CALL
 
 _NOUN = r"(?:(?:note|notes|document|table)\s+)?(?:card|table)|notes?"
 _CREATE = re.compile(
@@ -18,11 +19,11 @@ _CREATE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _UPDATE = re.compile(
-    rf"\b(?:update|change|edit)\s+(?:the|that|this|my)\s+(?:last\s+)?(?:{_NOUN})\b(.*)",
+    rf"\b(?:update|change|edit)\s+(?:the|that|this|my)\s+(?:[\w'-]+\s+)?(?:{_NOUN})\b(.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _CLOSE = re.compile(
-    rf"\b(?:close|remove|hide|archive|delete)\s+(?:the|that|this|my)\s+(?:last\s+)?(?:{_NOUN})\b",
+    rf"\b(?:close|remove|hide|archive|delete)\s+(?:the|that|this|my)\s+(?:[\w'-]+\s+)?(?:{_NOUN})\b",
     re.IGNORECASE,
 )
 _TITLE = re.compile(
@@ -38,7 +39,11 @@ _OPENING = re.compile(
 _TOPIC = re.compile(r"\s*(?:of|about|showing|with)\s+(?!the column|columns?\b)([^:,;\n\d]{2,40}):\s*(?=[A-Za-z])")
 _ITEMS = re.compile(r"\s*[,;\n]\s*(?:and\s+)?|\s+and\s+")
 _PAIR = re.compile(r"(.*?\S)\s*(?:[:=]|\s)\s*([$\u20ac\u00a3]?-?\d[\d.,]*\s?\S{0,3})")
-_CARD_ID = re.compile(r"card_id\W{1,5}([\w-]+)")
+_LOOK = re.compile(
+    r"\b(?:what(?:'s| is| do you see)|look|read|show|list)\b[^.?!]*?\b(?:canvas|cards)\b"
+    r"(?:\s+(?:about|with)\s+([^.?!]+))?",
+    re.IGNORECASE,
+)
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _DEFAULT_COLUMNS = ["Item", "Value"]
 _LONGEST_TITLE = 40
@@ -46,28 +51,34 @@ _LONGEST_TITLE = 40
 Call = tuple[str, dict[str, Any]]
 
 
-def canvas_call(text: str, past: Iterable[ToolOutcome]) -> Call | None:
-    """Returns `(tool name, input)` when `text` asks for the canvas; `card_id` may be empty (none known)."""
+def canvas_call(text: str, cards: Sequence[KnownCard]) -> Call | None:
+    """Returns `(tool name, input)` when `text` asks for the canvas; `card_id` may be empty (none known).
+
+    `cards` are those that the agent knows of, newest first.
+    """
     if update := _UPDATE.search(text):
-        return f"{OWN_TOOLS}update_card", {"card_id": last_card_id(text, past), "blocks": _content(update[1])[1]}
+        card = _meant(text, cards)
+        return f"{OWN_TOOLS}update_card", {"card_id": card.card_id, "blocks": _in_place(_content(update[1])[1], card)}
     if _CLOSE.search(text):
-        return f"{OWN_TOOLS}close_card", {"card_id": last_card_id(text, past)}
+        return f"{OWN_TOOLS}close_card", {"card_id": _meant(text, cards).card_id}
     if create := _CREATE.search(text):
         return f"{OWN_TOOLS}create_card", _card(create[1].lower(), create[2])
+    if look := _LOOK.search(text):
+        return READ_CANVAS_CALL, {"query": look[1].strip()} if look[1] else {}
     return None
 
 
-def last_card_id(text: str, past: Iterable[ToolOutcome]) -> str:
-    """Returns the id that `text` names, else that of the newest card in the conversation's tool results."""
+def _meant(text: str, cards: Sequence[KnownCard]) -> KnownCard:
+    """The card whose id `text` names, else the one with most of its words in the title, the newest of them."""
     if named := _UUID.search(text):
-        return named[0]
-    for outcome in reversed([*past]):
-        if outcome.is_error or "card" not in outcome.name:
-            continue
-        found = _CARD_ID.search(outcome.text) or _UUID.search(outcome.text)
-        if found:
-            return found[found.re.groups]
-    return ""
+        return next((card for card in cards if card.card_id == named[0]), KnownCard(named[0], ""))
+    words = significant(text)
+    return max(cards, key=lambda card: len(words & significant(card.title)), default=KnownCard("", ""))
+
+
+def _in_place(blocks: Iterable[dict[str, Any]], card: KnownCard) -> list[dict[str, Any]]:
+    """The blocks, each in the place of the card's first one of its type."""
+    return [{**block, "id": card.blocks[block["type"]]} if block["type"] in card.blocks else block for block in blocks]
 
 
 def _card(noun: str, rest: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import { applyTheme, cycleTheme } from './shell/theme.js';
 import { createToasts } from './shell/toasts.js';
 import { mountTopBar } from './shell/top_bar.js';
 import { createStore } from './store.js';
+import { loadStyle } from './style.js';
 import { createZone } from './zone.js';
 
 /** @import { Announce, Page, PanelName } from './types/page.js' */
@@ -138,21 +139,6 @@ function loadMemory() {
       throw error;
     });
   return memory;
-}
-
-/**
- * @param {string} name
- * @returns {Promise<unknown>}
- */
-function loadStyle(name) {
-  const link = document.createElement('link');
-  link.rel = 'stylesheet';
-  link.href = new URL(name, import.meta.url).href;
-  return new Promise((resolve, reject) => {
-    link.onload = resolve;
-    link.onerror = reject;
-    document.head.append(link);
-  });
 }
 
 // A file that is named somewhere on the page is looked at where one is.

@@ -89,9 +89,10 @@ export function createConnection(store) {
    */
   function answer(message, { resolve, reject, done }) {
     done();
-    if (message.type === 'error') reject(new Problem(message.payload.code, message.payload.message));
+    const { type, payload } = message;
+    if (type === 'error') reject(new Problem(payload.code, payload.message, payload.block));
     // Who asks says which answer it gets; see Answer.
-    else resolve(/** @type {never} */ (message.payload));
+    else resolve(/** @type {never} */ (payload));
   }
 
   /** @param {string} reason */

@@ -1,15 +1,22 @@
 // What went wrong, in words for people.
 
-/** An answer that is a refusal, or none: `message` is for people, `code` for programs. */
+/** @import { Block } from './types/page.js' */
+
+/**
+ * An answer that is a refusal, or none: `message` is for people, `code` for programs; `block` is what stands where an
+ * edit came too late.
+ */
 export class Problem extends Error {
   /**
    * @param {string} code
    * @param {string} message
+   * @param {Block | null} [block]
    */
-  constructor(code, message) {
+  constructor(code, message, block = null) {
     super(message);
     this.name = 'Problem';
     this.code = code;
+    this.block = block;
   }
 }
 

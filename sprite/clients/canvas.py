@@ -130,7 +130,7 @@ class PersonsCanvas:
             # Also where this is sent again, since its answer was lost.
             return self._shown(card)
         if edit.seen != block.version:
-            words = f"{'You' if block.by == 'person' else 'Sprite'} changed this meanwhile. Nothing was overwritten."
+            words = "This was changed meanwhile. Nothing was written over."
             return Error("conflict", words, block=block)
         block.data = data
         _check_size(card.blocks)

@@ -9,94 +9,23 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, Page, WebSocketRoute, expect
 
-from tests.bridge_harness import PageClient
-from tests.harness import Message, rows
+from tests.canvas_studio import block, card, studio
 from tests.inspection import eventually
 from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
-
-_numbers = itertools.count(1)
-Block = dict[str, Any]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
     async with page_stack(tmp_path_factory.mktemp("canvas"), "--permissions", "bypass") as found:
         yield found
-
-
-class Studio:
-    """A stack of its own, on which the agent draws what a test says."""
-
-    def __init__(self, stack: PageStack, client: PageClient, stack_id: str) -> None:
-        self._stack = stack
-        self._client = client
-        self.stack_id = stack_id
-
-    async def draw(self, title: str, *blocks: Block, card_type: str = "notes") -> str:
-        """Has the agent draw a card; its id."""
-        await self._call("create_card", {"title": title, "card_type": card_type, "blocks": list(blocks)})
-        return str(self._card("title = ? ORDER BY rowid DESC", title)["card_id"])
-
-    async def draw_all(self, *titles: str) -> None:
-        """Has the agent draw notes, in one turn."""
-        await self._calls([("create_card", _note_card(title)) for title in titles])
-
-    async def change(self, card_id: str, *blocks: Block) -> None:
-        """Has the agent change a card."""
-        await self._call("update_card", {"card_id": card_id, "blocks": list(blocks)})
-
-    async def interact(self, **interaction: Any) -> Message:
-        """What another page does to the canvas."""
-        return await self._client.ask("canvas_interaction", interaction)
-
-    def kept(self, card_id: str) -> dict[str, Any]:
-        """A card's place as the server keeps it."""
-        card = self._card("card_id = ?", card_id)
-        return {**json.loads(card["position_json"] or "{}"), **json.loads(card["size_json"] or "{}")}
-
-    def _card(self, where: str, value: str) -> dict[str, Any]:
-        database = self._stack.workspace / ".os/workspace.db"
-        return rows(database, f"SELECT * FROM cards WHERE {where}", (value,))[0]
-
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> None:
-        await self._calls([(tool, arguments)])
-
-    async def _calls(self, calls: list[tuple[str, dict[str, Any]]]) -> None:
-        words = f"drawing number {next(_numbers)}."
-        uses = [{"type": "tool_use", "name": f"mcp__sprite__{tool}", "input": given} for tool, given in calls]
-        self._stack.model.script.agent({"match": words, "on": "prompt", "blocks": uses})
-        mission = await self._client.send("mission", {"text": words, "stack_id": self.stack_id})
-        ended = await self._client.end_of(mission)
-        assert ended["event"] == "complete", ended
-
-
-@asynccontextmanager
-async def studio(stack: PageStack, name: str) -> AsyncIterator[Studio]:
-    async with stack.bridge.page(stack.cookie, resume={}) as client:
-        await client.link("ready")
-        made = await client.ask("canvas_interaction", {"action": "create_stack", "name": name})
-        yield Studio(stack, client, made["payload"]["stack_id"])
-
-
-def block(type_: str, **data: Any) -> Block:
-    return {"type": type_, "data": data}
-
-
-def _note_card(title: str) -> dict[str, Any]:
-    return {"title": title, "card_type": "notes", "blocks": [block("note", content=f"About {title}.")]}
-
-
-def card(page: Page, title: str) -> Locator:
-    return page.get_by_role("article", name=title, exact=True)
 
 
 async def place(found: Locator) -> dict[str, float]:

@@ -202,7 +202,7 @@ async def test_stacks_are_listed_and_changed_by_their_numbers() -> None:
         for line in ("archive 9", "rename 1", "paint 1", "archive one"):
             chat.type(f"/stacks {line}\n")
         await chat.visitor.send(StackUpdate("s-3", "To be done", archived=False), seq=9)
-        await chat.until(lambda now: now.stacks["s-3"].name == "To be done")
+        await chat.until(lambda now: now.board.stacks["s-3"].name == "To be done")
         chat.type("/stacks\n")
         await chat.until_seen("To be done")
         listed = [line.split() for line in chat.seen.splitlines()[-3:]]

@@ -14,7 +14,16 @@ import pytest
 from bridge.offline.model import OfflineModel
 from tests.fake_secrets import TOKENS, password
 from tests.harness import observations, running_sprite
-from tests.inspection import chat, durable_events, journal, observation_of, prompts, request_seen, workspace_db
+from tests.inspection import (
+    chat,
+    durable_events,
+    found_on_disk,
+    journal,
+    observation_of,
+    prompts,
+    request_seen,
+    workspace_db,
+)
 
 PRIVATE_WORDS = "I will leave the company in May"
 SAID = f"<private>{PRIVATE_WORDS}</private>"
@@ -35,24 +44,6 @@ class Secrets:
 @pytest.fixture
 def secrets(request: pytest.FixtureRequest) -> Secrets:
     return Secrets(len(request.node.name))
-
-
-def found_on_disk(workspace: Path, forbidden: tuple[str, ...], *, session: bool = True) -> list[str]:
-    """Every place below `.os`, and in the sprite's own output, that holds one of these.
-
-    `session`: one lasts, and the CLI's own files with it.
-    """
-    system = workspace / ".os"
-    left_out = system / "run/claude" if session else system / "none"
-    files = [p for p in system.rglob("*") if p.is_file() and not p.is_relative_to(left_out)]
-    files.append(workspace.parent / "stderr.log")
-    contents = {file: file.read_bytes() for file in files}
-    return [
-        f"{words[:12]}... in {file.relative_to(workspace.parent)}"
-        for file, content in contents.items()
-        for words in forbidden
-        if words.encode() in content
-    ]
 
 
 def received(messages: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:

@@ -52,8 +52,8 @@ def test_the_system_rules_name_every_block_with_its_fields_and_no_other() -> Non
 @pytest.mark.parametrize(
     "word",
     (
-        "`create_card` `update_card` `close_card` `search_memory` `schedule` `list_actions` `complete_action` "
-        "`table` `document` `notes` "
+        "`create_card` `update_card` `close_card` `read_canvas` `search_memory` `schedule` `list_actions` "
+        "`complete_action` `table` `document` `notes` "
         "type: since: before: session: around:<turn> documents/ ocr/ extractions/ artifacts/ skills/ .os/"
     ).split(),
 )

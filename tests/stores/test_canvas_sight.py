@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sprite.database.workspace import CardSaved, open_workspace
+from sprite.clients.canvas import PersonsCanvas
+from sprite.database.workspace import CardSaved, Effect, open_workspace
+from sprite.feed import Feed
 from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.canvas_lines import OPEN_CANVAS_TOKENS
 from sprite.memory.recall.canvas_sight import MOST_LINES
 from sprite.memory.tokens import estimate_tokens
+from sprite.privacy.confidences import Confidences
+from sprite.protocol.canvas import UpdateBlock
+from sprite.protocol.messages import Ack, CanvasUpdate, StackUpdate
 from sprite.protocol.shapes import Block, Card, Point, Size
+from sprite.tools.canvas import canvas_tools
 from tests.canvas_stage import Canvas
 from tests.memory_stores import open_stores
 
@@ -283,3 +292,48 @@ async def test_after_a_compaction_the_agent_gets_the_canvas_anew_where_it_is_ano
     assert again.startswith("<open_canvas>\nStacks: ")
     assert "Drawn since" in again
     assert await canvas.sight.canvas_again() is None
+
+
+# Two at once
+
+
+async def test_the_agent_and_the_person_changing_one_card_at_once_lose_nothing_of_each_other(
+    canvas: Canvas,
+) -> None:
+    confidences = Confidences()
+    feed = Feed(canvas.workspace, await canvas.workspace.last_seq(), confidences.others)
+    persons = PersonsCanvas(canvas.workspace, feed, confidences, canvas.sight)
+
+    async def publish(update: CanvasUpdate | StackUpdate, effects: Sequence[Effect]) -> None:
+        feed.publish(update, effects)
+        await feed.drain()
+
+    tools = {t.name: t for t in canvas_tools(canvas.workspace, publish, lambda: None, canvas.sight)}
+    await draw(canvas, "c1", text("agents", "0"), text("persons", "0"))
+    shown: list[dict[str, Any]] = []
+    feed.subscribe(lambda frame, _seq: shown.append(json.loads(frame)["payload"]))
+
+    async def agent() -> None:
+        for number in range(1, 31):
+            blocks = [{"id": "agents", "type": "text", "content": str(number)}]
+            assert not (await tools["update_card"].handler({"card_id": "c1", "blocks": blocks})).get("is_error")
+
+    async def person() -> None:
+        for number in range(1, 31):
+            data = {"content": str(number)}
+            answer = await persons.take(UpdateBlock("c1", "persons", data, seen=number), f"m{number}")
+            assert isinstance(answer, Ack)
+            await asyncio.sleep(0)
+
+    async with feed.running(lambda: None):
+        await asyncio.gather(agent(), person())
+    blocks = (await canvas.card("c1")).blocks
+    assert [(block.data["content"], block.version, block.by) for block in blocks] == [
+        ("30", 31, "agent"),
+        ("30", 31, "person"),
+    ]
+    # Nobody's screen went back: each event has both blocks at least as new as the one before.
+    versions = [[block["version"] for block in update["blocks"]] for update in shown]
+    assert len(versions) == 60
+    assert all(a <= b for column in zip(*versions, strict=True) for a, b in pairwise(column))
+    assert versions[-1] == [31, 31]

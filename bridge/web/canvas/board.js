@@ -92,6 +92,7 @@ export class Board {
     if (stackId === this.#stackId) return;
     this.#letGo();
     this.#stackId = stackId;
+    for (const view of this.#views.values()) view.leave();
     this.#views.clear();
     this.#columnOf.clear();
     this.#sheet.replaceChildren();
@@ -122,6 +123,11 @@ export class Board {
     view.element.scrollIntoView({ block: 'center', inline: 'nearest' });
     view.element.focus({ preventScroll: true });
     view.flash();
+  }
+
+  /** The card that the keyboard is in, or null. */
+  get focused() {
+    return [...this.#views.values()].find((view) => view.element.contains(document.activeElement)) ?? null;
   }
 
   // --- a card in somebody's hand ---
@@ -255,6 +261,7 @@ export class Board {
       if (this.#held === view) this.#letGo();
       const focused = view.element.contains(document.activeElement);
       this.#views.delete(id);
+      view.leave();
       view.element.remove();
       if (focused) this.scroller.focus({ preventScroll: true });
     }

@@ -5,6 +5,7 @@
 // scroll place, focus and the person's hand on them, and ten thousand rows are data before they are elements.
 
 import { h } from '../dom.js';
+import { drafts } from '../drafts.js';
 import { plural } from '../format.js';
 import { Instead } from './instead.js';
 import { archivedOf, Stacks } from './stacks.js';
@@ -12,6 +13,7 @@ import { Tabs } from './tabs.js';
 
 /** @import { CanvasUpdate, Command, Page } from '../types/page.js' */
 /** @import { Board } from './board.js' */
+/** @import { NoteForm } from './note_form.js' */
 
 /**
  * Builds the panel in `root`; see the page's interface for `page` and for what is returned.
@@ -43,6 +45,10 @@ class Canvas {
   #instead;
   /** @type {Promise<Board> | null} */
   #loading = null;
+  /** @type {Promise<NoteForm> | null} */
+  #note = null;
+  /** A note that was just written, until its card is there. */
+  #awaited = '';
 
   /**
    * @param {HTMLElement} root
@@ -52,14 +58,18 @@ class Canvas {
     this.#page = page;
     this.stacks = new Stacks(page, () => this.#draw());
     const head = h('div', { class: 'canvas-head' });
-    this.#tabs = new Tabs(head, this.stacks, () => this.#showArchived());
-    this.#instead = new Instead((text) => page.draft(text));
+    this.#tabs = new Tabs(head, this.stacks, {
+      showArchived: () => void this.#showArchived(),
+      writeNote: () => void this.#writeNote(),
+    });
+    this.#instead = new Instead({ draft: (text) => page.draft(text), writeNote: () => void this.#writeNote() });
     root.classList.add('canvas');
     root.append(h('h2', { class: 'visually-hidden' }, 'Canvas'), head, this.#instead.element);
     page.store.subscribe(['stacks', 'cards', 'loaded', 'link'], () => this.#draw());
     page.store.listen('canvas_update', (update) => this.#heard(update));
     this.#addCommands();
     this.#draw();
+    if (drafts.get('note') !== null) void this.#writeNote(false);
   }
 
   /** @param {boolean} visible */
@@ -100,9 +110,42 @@ class Canvas {
    */
   #heard({ command, card_id: cardId, stack_id: stackId }) {
     if (command === 'close_card') return;
+    if (cardId === this.#awaited) this.#showNote(cardId);
     const agent = this.#page.store.state.session.running_mission_id !== null;
     if (stackId !== this.stacks.active?.stack_id) this.stacks.news.add(stackId);
     if (agent) this.#touched.add(cardId);
+  }
+
+  /**
+   * Opens the form for a note, with what was typed before; `focus` brings the keyboard to it.
+   * @param {boolean} [focus]
+   */
+  async #writeNote(focus = true) {
+    if (focus) this.#page.openPanel('canvas');
+    this.#note ??= this.#makeNote().catch((error) => {
+      this.#note = null;
+      this.#page.toast({ kind: 'error', text: 'The form could not be loaded. Is the bridge running?' });
+      throw error;
+    });
+    (await this.#note).show(focus);
+  }
+
+  async #makeNote() {
+    const { NoteForm } = await import('./note_form.js');
+    const active = () => this.stacks.active?.stack_id ?? null;
+    const note = new NoteForm(this.#page, active, (cardId) => this.#showNote(cardId));
+    this.#tabs.element.after(note.element);
+    return note;
+  }
+
+  /**
+   * Brings a note that was just written into sight; the news of it may come after the answer.
+   * @param {string} cardId
+   */
+  #showNote(cardId) {
+    const isThere = this.#page.store.state.cards.has(cardId);
+    this.#awaited = isThere ? '' : cardId;
+    if (isThere) void this.openCard(cardId);
   }
 
   #loadBoard() {
@@ -173,6 +216,10 @@ class Canvas {
      */
     const command = (id, title, run, more = {}) =>
       commands.add({ id: `canvas.${id}`, title, group: 'Canvas', run, ...more });
+    command('new-note', 'New note', () => this.#writeNote(), { keys: 'n n' });
+    const focused = () => this.#board?.focused ?? null;
+    const edit = { keys: 'F2', when: () => focused() !== null };
+    command('edit', 'Edit the card that has the keyboard', () => focused()?.edit(), edit);
     command('new-stack', 'New stack', () => this.stacks.create(), { keys: 'n s' });
     command('rename-stack', 'Rename this stack', () => this.stacks.renameActive(), { when: active });
     command('archive-stack', 'Archive this stack', () => this.stacks.archiveActive(), { when: active });

@@ -1,13 +1,19 @@
 /**
  * The blocks of one card: a block that did not change keeps its element, with its scroll place, order and selection.
+ * One in which somebody writes keeps it whatever changes.
  */
 
 import { h } from '../dom.js';
 import { evenOutline } from '../outline.js';
+import { authorOf, BlockFrame } from './block_frame.js';
 import { drawBlock, SIDE_BY_SIDE, undrawable } from './blocks.js';
+import { draftOf, Edit } from './edit.js';
+import { NAMES } from './spots.js';
 import { TableView } from './table.js';
 
 /** @import { Block, Page } from '../types/page.js' */
+/** @import { Draft } from './edit.js' */
+/** @import { Spot } from './spots.js' */
 
 /** The level of a card's title. */
 const CARD_HEADING = 3;
@@ -16,20 +22,35 @@ const CARD_HEADING = 3;
  * @typedef {object} Drawn
  * @property {string} json
  * @property {number} place
- * @property {string} type
+ * @property {Block} block
  * @property {HTMLElement} element
  * @property {TableView | null} table
+ * @property {BlockFrame | null} frame
+ * @property {Edit | null} edit
  */
 
 export class CardBody {
   /** @type {Page} */
   #page;
+  #cardId;
+  /** @type {() => void} */
+  #grew;
   /** @type {Map<string, Drawn>} */
   #drawn = new Map();
+  /** @type {Block[]} */
+  #blocks = [];
+  #title = '';
 
-  /** @param {Page} page */
-  constructor(page) {
+  /**
+   * `grew()` is called when the person's writing needs another height.
+   * @param {Page} page
+   * @param {string} cardId
+   * @param {() => void} grew
+   */
+  constructor(page, cardId, grew) {
     this.#page = page;
+    this.#cardId = cardId;
+    this.#grew = grew;
     this.element = h('div', { class: 'card-body scroll' });
   }
 
@@ -39,6 +60,8 @@ export class CardBody {
    * @param {string} title
    */
   update(blocks, title) {
+    this.#blocks = blocks;
+    this.#title = title;
     const before = this.#drawn;
     this.#drawn = new Map();
     let changed = before.size !== blocks.length;
@@ -49,32 +72,148 @@ export class CardBody {
       const json = JSON.stringify(block);
       const same = known?.json === json;
       changed ||= !same || known.place !== place;
-      const { element, table } = same ? known : this.#draw(block, known, title);
-      this.#drawn.set(key, { json, place, type: block.type, element, table });
+      this.#drawn.set(key, { ...(same ? known : this.#draw(key, block, known)), json, place });
       place += 1;
     }
+    // What is being typed for a block that went away stays until the person has done with it.
+    for (const [key, drawn] of before) if (drawn.edit && !this.#drawn.has(key)) this.#drawn.set(key, drawn);
     if (changed) {
-      this.element.replaceChildren(...this.#grouped());
+      this.#arrange(this.#drawn.size > 0 ? this.#grouped() : [h('p', { class: 'muted' }, 'An empty card')]);
       evenOutline(this.element, CARD_HEADING);
     }
-    if (blocks.length === 0) this.element.replaceChildren(h('p', { class: 'muted' }, 'An empty card'));
     return changed;
   }
 
+  /** Begins writing where the keyboard is, or in the first block that can be written in; false if there is none. */
+  begin() {
+    const drawn = [...this.#drawn.values()];
+    const focused = drawn.find(({ element }) => element.contains(document.activeElement));
+    const chosen = focused?.frame || focused?.table ? focused : drawn.find(({ frame, table }) => frame || table);
+    if (chosen?.edit) chosen.edit.focus();
+    else (chosen?.frame ?? chosen?.table)?.begin();
+    return chosen !== undefined;
+  }
+
+  /** The card is not drawn any more. */
+  leave() {
+    for (const { edit } of this.#drawn.values()) edit?.leave();
+  }
+
   /**
+   * @param {string} key
    * @param {Block} block
    * @param {Drawn | undefined} known
-   * @param {string} title
+   * @returns {Drawn}
    */
-  #draw(block, known, title) {
-    if (block.type !== 'table') return { element: drawBlock(block), table: null };
-    const table = known?.table ?? new TableView(this.#page, `Table in ${title}`);
+  #draw(key, block, known) {
+    const bare = { json: '', place: 0, block, table: null, frame: null, edit: null };
+    if (block.type === 'table') return { ...bare, ...this.#table(key, block, known) };
+    // Its element holds the field.
+    if (known?.edit && known.block.type === block.type) return { ...known, block };
+    known?.edit?.leave();
+    if (!NAMES.has(block.type)) return { ...bare, element: drawBlock(block) };
+    const frame = new BlockFrame(block, this.#title, (spot) => this.#begin(key, spot));
+    const drawn = { ...bare, element: frame.element, frame };
+    return { ...drawn, edit: this.#resumed(key, block, (edit) => frame.show(edit)) };
+  }
+
+  /**
+   * @param {string} key
+   * @param {Block} block
+   * @param {Drawn | undefined} known
+   */
+  #table(key, block, known) {
+    const begin = (/** @type {Spot} */ spot) => this.#begin(key, spot);
+    const table = known?.table ?? new TableView(this.#page, `Table in ${this.#title}`, begin);
     try {
-      table.update(block.data ?? {});
+      table.update(block.data ?? {}, authorOf(block));
     } catch {
-      return { element: undrawable('A table block whose data does not fit', block.data), table: null };
+      known?.edit?.leave();
+      return { element: undrawable('A table block whose data does not fit', block.data) };
     }
-    return { element: table.element, table };
+    const edit = known?.edit ?? this.#resumed(key, block, (made) => table.show(made));
+    return { element: table.element, table, edit };
+  }
+
+  // --- writing ---
+
+  /**
+   * What was typed before a reload stands in its field again.
+   * @param {string} key
+   * @param {Block} block
+   * @param {(edit: Edit) => void} show
+   */
+  #resumed(key, block, show) {
+    const draft = draftOf(this.#cardId, block.id);
+    if (draft === null) return null;
+    const edit = this.#edit(key, block, draft.spot, draft);
+    show(edit);
+    requestAnimationFrame(() => edit.fit());
+    return edit;
+  }
+
+  /**
+   * @param {string} key
+   * @param {Spot} spot
+   */
+  #begin(key, spot) {
+    const drawn = this.#drawn.get(key);
+    if (!drawn) return;
+    if (drawn.edit) {
+      drawn.edit.focus();
+      return;
+    }
+    const edit = this.#edit(key, drawn.block, spot);
+    this.#drawn.set(key, { ...drawn, edit });
+    (drawn.frame ?? drawn.table)?.show(edit);
+    edit.focus();
+  }
+
+  /**
+   * @param {string} key
+   * @param {Block} block
+   * @param {Spot} spot
+   * @param {Draft | null} [draft]
+   */
+  #edit(key, block, spot, draft = null) {
+    const ended = (/** @type {boolean} */ focused) => this.#ended(key, spot, focused);
+    return new Edit(this.#page, this.#cardId, block, spot, { ended, grew: this.#grew }, draft);
+  }
+
+  /**
+   * @param {string} key
+   * @param {Spot} spot
+   * @param {boolean} focused
+   */
+  #ended(key, spot, focused) {
+    const drawn = this.#drawn.get(key);
+    if (!drawn) return;
+    drawn.edit?.element.remove();
+    drawn.table?.hide();
+    this.#drawn.set(key, { ...drawn, edit: null, json: '' });
+    const card = this.#page.store.state.cards.get(this.#cardId);
+    this.update(card?.blocks ?? this.#blocks, this.#title);
+    this.#grew();
+    if (!focused) return;
+    const now = this.#drawn.get(key);
+    (now?.frame ?? now?.table)?.focus(spot);
+  }
+
+  // --- places ---
+
+  /**
+   * Puts the rows below each other; those that stand right already are not touched, nor is the field that is typed in.
+   * @param {HTMLElement[]} rows
+   */
+  #arrange(rows) {
+    const focused = this.element.contains(document.activeElement) ? document.activeElement : null;
+    const wanted = new Set(rows);
+    for (const there of [...this.element.children]) if (!wanted.has(/** @type {HTMLElement} */ (there))) there.remove();
+    rows.forEach((row, place) => {
+      const there = this.element.children[place] ?? null;
+      if (there !== row) this.element.insertBefore(row, there);
+    });
+    if (focused instanceof HTMLElement && focused !== document.activeElement) focused.focus({ preventScroll: true });
   }
 
   /** Stats beside stats, badges beside badges, everything else below each other. */
@@ -84,15 +223,15 @@ export class CardBody {
     /** @type {HTMLElement | null} */
     let run = null;
     let runOf = '';
-    for (const { type, element } of this.#drawn.values()) {
-      if (!SIDE_BY_SIDE.has(type)) {
+    for (const { block, element } of this.#drawn.values()) {
+      if (!SIDE_BY_SIDE.has(block.type)) {
         run = null;
         rows.push(element);
-      } else if (run !== null && runOf === type) {
+      } else if (run !== null && runOf === block.type) {
         run.append(element);
       } else {
-        run = h('div', { class: `run ${type}s` }, element);
-        runOf = type;
+        run = h('div', { class: `run ${block.type}s` }, element);
+        runOf = block.type;
         rows.push(run);
       }
     }

@@ -35,7 +35,10 @@ export class CardView {
     this.place = null;
     /** Natural height in pixels, and the width at which it was measured: 0 if it has to be, before anybody sees it. */
     this.measured = { height: 0, width: 0 };
-    this.#body = new CardBody(page);
+    this.#body = new CardBody(page, card.card_id, () => {
+      this.measured.width = 0;
+      page.store.touch('cards');
+    });
     this.#icon = h('span', { class: 'card-icon' });
     this.#title = h('h3', { id, class: 'cut' });
     this.mover = this.#button('move', 'icon-button small mover', 'Move');
@@ -146,6 +149,16 @@ export class CardView {
     this.element.classList.remove('measuring');
     // Both were changed behind its back.
     if (this.place !== null) this.place = { ...this.place, width: NaN, height: NaN };
+  }
+
+  /** Begins writing in the card, where the keyboard is; false if nothing in it can be written in. */
+  edit() {
+    return this.#body.begin();
+  }
+
+  /** It is not on the board any more; what is being typed in it is kept. */
+  leave() {
+    this.#body.leave();
   }
 
   /** One short highlight: something here is new. */

@@ -10,13 +10,16 @@ export class Instead {
   #shown = '';
   /** @type {(text: string) => void} */
   #draft;
+  /** @type {() => void} */
+  #writeNote;
 
   /**
-   * `draft(text)` puts words into the message field.
-   * @param {(text: string) => void} draft
+   * `draft(text)` puts words into the message field, `writeNote()` opens the form for a note.
+   * @param {{ draft: (text: string) => void, writeNote: () => void }} acts
    */
-  constructor(draft) {
+  constructor({ draft, writeNote }) {
     this.#draft = draft;
+    this.#writeNote = writeNote;
     this.element = h('div', { class: 'canvas-instead' });
   }
 
@@ -48,7 +51,11 @@ export class Instead {
             'Your cards are safe there, and appear as soon as it answers.',
         );
       case 'clear':
-        return empty('An empty stack', 'While this stack is in front, the cards you ask for are drawn here.');
+        return empty(
+          'An empty stack',
+          'While this stack is in front, the cards you ask for are drawn here. You can write here, too.',
+          { label: 'Write a note', run: () => this.#writeNote() },
+        );
       default:
         return empty(
           'Your canvas',

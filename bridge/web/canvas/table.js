@@ -1,5 +1,6 @@
 /**
- * A table block: sorts by its heads, copies as CSV, and draws only the rows in sight where there are many.
+ * A table block: sorts by its heads, copies as CSV, and draws only the rows in sight where there are many. A person
+ * writes in a cell: by a click, or with the arrow keys and Enter.
  *
  * Built by hand rather than by templates: ten thousand rows are data here, never elements.
  */
@@ -11,7 +12,9 @@ import { aligned, cellText, decimalsOf, isFigures } from './figures.js';
 import { nextSort, orderOf } from './sorting.js';
 
 /** @import { BlockData, Page } from '../types/page.js' */
+/** @import { Edit } from './edit.js' */
 /** @import { Sort } from './sorting.js' */
+/** @import { Spot } from './spots.js' */
 
 /** Up to here every row is an element, may be as high as its text, and the browser's find sees it. */
 const ALL_ROWS = 150;
@@ -23,6 +26,10 @@ const SPARE = 12;
 const SAMPLE = 200;
 const NARROWEST = 5;
 const WIDEST = 32;
+/** A cell's field is this wide at least, in pixels: room for its buttons. */
+const FIELD = 232;
+/** @type {Record<string, [down: number, across: number]>} */
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export class TableView {
   /** @type {Page} */
@@ -49,17 +56,29 @@ export class TableView {
   #windowed = false;
   /** @type {number[]} */
   #order = [];
+  /** The cell that the keyboard comes to: its row in the present order, and its column. */
+  #current = { place: 0, column: 0 };
+  /** @type {(spot: Spot) => void} */
+  #begin;
+  /** @type {Edit | null} */
+  #edit = null;
+  #author;
 
   /**
-   * `page` announces and says; `name` names the table for those who do not see it.
+   * `page` announces and says; `name` names the table for those who do not see it; `begin(spot)` is called when the
+   * person wants to write in a cell.
    * @param {Page} page
    * @param {string} name
+   * @param {(spot: Spot) => void} begin
    */
-  constructor(page, name) {
+  constructor(page, name, begin) {
     this.#page = page;
+    this.#begin = begin;
     this.#group = h('colgroup');
     this.#head = h('tr');
     this.#body = h('tbody');
+    this.#body.addEventListener('click', (event) => this.#clicked(event));
+    this.#body.addEventListener('keydown', (event) => this.#keyed(event));
     this.#table = h('table', null, this.#group, h('thead', null, this.#head), this.#body);
     this.#scroller = h('div', { class: 'table-scroll scroll', role: 'region', tabIndex: 0, 'aria-label': name });
     this.#scroller.append(this.#table);
@@ -69,14 +88,17 @@ export class TableView {
     this.#copy = h('button', { type: 'button', class: 'button quiet small' }, 'Copy as CSV');
     this.#copy.addEventListener('click', () => this.#copyAll());
     this.element = h('div', { class: 'table-block' }, this.#scroller);
-    this.element.append(h('div', { class: 'table-foot' }, this.#count, this.#copy));
+    this.#author = h('span', { class: 'block-author grow' });
+    this.element.append(h('div', { class: 'table-foot' }, this.#count, this.#author, this.#copy));
   }
 
   /**
-   * Shows other data; the person's order stays as long as its column does. Throws where the data is no table.
+   * Shows other data; the person's order stays as long as its column does. Throws where the data is no table. `author`
+   * says who changed it last.
    * @param {BlockData} data
+   * @param {string} author
    */
-  update({ columns, rows }) {
+  update({ columns, rows }, author) {
     if (!Array.isArray(columns) || !Array.isArray(rows)) throw new TypeError('no table');
     const names = columns.map(cellText);
     const listed = rows.map((row) => (Array.isArray(row) ? row : columns.map((column) => row?.[column])));
@@ -89,7 +111,13 @@ export class TableView {
     this.element.classList.toggle('windowed', this.#windowed);
     this.#table.setAttribute('aria-rowcount', String(listed.length + 1));
     this.#count.textContent = plural(listed.length, 'row');
+    this.#author.textContent = author;
     this.#copy.hidden = listed.length === 0;
+    const { place, column } = this.#current;
+    this.#current = {
+      place: Math.max(0, Math.min(place, listed.length - 1)),
+      column: Math.max(0, Math.min(column, names.length - 1)),
+    };
     this.#drawHead();
     this.#arrange();
   }
@@ -156,7 +184,7 @@ export class TableView {
       return;
     }
     if (!this.#windowed) {
-      this.#body.replaceChildren(...this.#order.map((_, place) => this.#row(this.#cells(place))));
+      this.#put(this.#order.map((_, place) => this.#row(place)));
       return;
     }
     const above = Math.floor(this.#scroller.scrollTop / ROW);
@@ -168,11 +196,11 @@ export class TableView {
     this.#drawn = drawn;
     const rows = [];
     for (let index = first; index < last; index += 1) {
-      const row = this.#row(this.#cells(index), true);
+      const row = this.#row(index, true);
       row.setAttribute('aria-rowindex', String(index + 2));
       rows.push(row);
     }
-    this.#body.replaceChildren(spacer(first), ...rows, spacer(total - last));
+    this.#put([spacer(first), ...rows, spacer(total - last)]);
   }
 
   /**
@@ -184,20 +212,143 @@ export class TableView {
   }
 
   /**
-   * @param {unknown[]} cells
+   * Other rows; a cell that had the keyboard has it again.
+   * @param {HTMLElement[]} rows
+   */
+  #put(rows) {
+    const focused = this.#body.contains(document.activeElement);
+    this.#body.replaceChildren(...rows);
+    if (focused) this.#cellAt(this.#current)?.focus({ preventScroll: true });
+  }
+
+  /**
+   * @param {number} place
    * @param {boolean} [cut]
    */
-  #row(cells, cut = false) {
+  #row(place, cut = false) {
+    const cells = this.#cells(place);
     const row = document.createElement('tr');
+    row.dataset.place = String(place);
     for (let column = 0; column < this.#columns.length; column += 1) {
       const cell = document.createElement('td');
       const text = cellText(cells[column]);
       cell.textContent = aligned(text, this.#decimals[column] ?? 0);
       if (this.#figures[column]) cell.className = 'figure';
       else if (cut && text.length > WIDEST) cell.title = text;
+      cell.tabIndex = place === this.#current.place && column === this.#current.column ? 0 : -1;
       row.append(cell);
     }
     return row;
+  }
+
+  // --- writing in a cell ---
+
+  /** Begins at the cell that the keyboard was in last. */
+  begin() {
+    this.#beginAt(this.#current);
+  }
+
+  /** @param {{ place: number, column: number }} cell */
+  #beginAt({ place, column }) {
+    const row = this.#order[place];
+    if (row !== undefined) this.#begin({ kind: 'cell', row, column });
+  }
+
+  /**
+   * Lays the field over its cell: rows may be drawn anew under it.
+   * @param {Edit} edit
+   */
+  show(edit) {
+    this.#edit = edit;
+    this.#scroller.append(edit.element);
+    this.#scroller.classList.add('editing');
+    this.#anchor();
+    // A card that is being made has no size yet.
+    requestAnimationFrame(() => this.#anchor());
+  }
+
+  /** The field is gone. */
+  hide() {
+    this.#edit = null;
+    this.#scroller.classList.remove('editing');
+  }
+
+  /**
+   * Brings the keyboard back to a cell.
+   * @param {Spot} spot
+   */
+  focus(spot) {
+    if (spot.kind !== 'cell') return;
+    this.#go({ place: Math.max(0, this.#order.indexOf(spot.row)), column: spot.column });
+  }
+
+  #anchor() {
+    const spot = this.#edit?.spot;
+    if (!this.#edit || spot?.kind !== 'cell') return;
+    const { style } = this.#edit.element;
+    const place = this.#order.indexOf(spot.row);
+    const cell = this.#cellAt({ place, column: spot.column })?.getBoundingClientRect();
+    const all = this.#scroller.getBoundingClientRect();
+    const { scrollLeft, scrollTop, clientWidth } = this.#scroller;
+    const width = Math.min(clientWidth, Math.max(FIELD, cell?.width ?? 0));
+    const left = cell ? cell.left - all.left + scrollLeft : 0;
+    style.width = `${width}px`;
+    style.left = `${Math.max(0, Math.min(left, scrollLeft + clientWidth - width))}px`;
+    style.top = `${cell ? cell.top - all.top + scrollTop : (place + 1) * ROW}px`;
+  }
+
+  /** @param {{ place: number, column: number }} cell */
+  #cellAt({ place, column }) {
+    const cell = this.#body.querySelector(`tr[data-place="${place}"]`)?.children[column];
+    return cell instanceof HTMLElement ? cell : null;
+  }
+
+  /**
+   * Brings the keyboard to a cell, and the cell into sight.
+   * @param {{ place: number, column: number }} cell
+   */
+  #go(cell) {
+    this.#cellAt(this.#current)?.setAttribute('tabindex', '-1');
+    this.#current = cell;
+    if (this.#windowed && this.#cellAt(cell) === null) {
+      this.#scroller.scrollTop = Math.max(0, cell.place * ROW - this.#scroller.clientHeight / 2);
+      this.#draw();
+    }
+    const found = this.#cellAt(cell);
+    if (!found) return;
+    found.tabIndex = 0;
+    found.focus({ preventScroll: true });
+    found.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  }
+
+  /** @param {Event} event */
+  #cellOf({ target }) {
+    const cell = target instanceof Element ? target.closest('td') : null;
+    const place = Number(cell?.parentElement?.dataset.place ?? -1);
+    return cell && place >= 0 ? { place, column: cell.cellIndex } : null;
+  }
+
+  /** @param {Event} event */
+  #clicked(event) {
+    const cell = this.#cellOf(event);
+    // Words being marked are for copying.
+    if (cell === null || !getSelection()?.isCollapsed) return;
+    this.#go(cell);
+    this.#beginAt(cell);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #keyed(event) {
+    const cell = this.#cellOf(event);
+    if (cell === null || event.ctrlKey || event.metaKey || event.altKey) return;
+    const [down, across] = STEPS[event.key] ?? [0, 0];
+    if (event.key === 'Enter' || event.key === 'F2') this.#beginAt(cell);
+    else if (down || across) {
+      const next = { place: cell.place + down, column: cell.column + across };
+      if (next.place in this.#order && next.column in this.#columns) this.#go(next);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   async #copyAll() {

@@ -9,6 +9,8 @@ import { iconElement } from '../icons.js';
 /** @type {Record<string, 1 | -1>} */
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 
+const BOARD = 'canvas-board';
+
 export class Tabs {
   /** @type {Stacks} */
   #stacks;
@@ -22,13 +24,14 @@ export class Tabs {
   #seen = null;
 
   /**
-   * `showArchived()` opens the list of what is archived.
+   * `showArchived()` opens the list of what is archived, `writeNote()` the form for a note.
    * @param {HTMLElement} root
    * @param {Stacks} stacks
-   * @param {() => void} showArchived
+   * @param {{ showArchived: () => void, writeNote: () => void }} acts
    */
-  constructor(root, stacks, showArchived) {
+  constructor(root, stacks, { showArchived, writeNote }) {
     this.#stacks = stacks;
+    this.element = root;
     this.#list = h('div', { class: 'stack-tabs scroll', role: 'tablist', 'aria-label': 'Stacks' });
     this.#list.addEventListener('keydown', (event) => this.#key(event));
     this.#rename = tool('edit', () => stacks.renameActive());
@@ -36,7 +39,10 @@ export class Tabs {
     this.#archived = h('button', { type: 'button', class: 'button quiet small', onclick: showArchived });
     const create = tool('add', () => stacks.create());
     name(create, 'New stack');
-    root.append(this.#list, h('div', { class: 'stack-tools' }, create, this.#rename, this.#archive, this.#archived));
+    const note = tool('note', writeNote);
+    name(note, 'New note');
+    const tools = [note, create, this.#rename, this.#archive, this.#archived];
+    root.append(this.#list, h('div', { class: 'stack-tools' }, tools));
   }
 
   /**
@@ -124,7 +130,6 @@ class Tab {
       role: 'tab',
       class: 'stack-tab',
       dataset: { stackId: id },
-      'aria-controls': 'canvas-board',
       onclick: () => stacks.choose(id),
       ondblclick: () => stacks.rename(this.#stack),
     });
@@ -140,6 +145,8 @@ class Tab {
     this.#stack = stack;
     this.element.setAttribute('aria-selected', String(selected));
     this.element.tabIndex = selected ? 0 : -1;
+    // The board comes with the first card.
+    if (document.getElementById(BOARD)) this.element.setAttribute('aria-controls', BOARD);
     const shown = JSON.stringify([stack.name, count, isNew]);
     if (shown === this.#shown) return;
     this.#shown = shown;

@@ -1,5 +1,6 @@
 // Editing one curated file: what is typed is never lost, and never overwrites what somebody else wrote unseen.
 
+import { drafts } from '../drafts.js';
 import { bytes, number } from '../format.js';
 import { codeOf, wordsOf } from '../problem.js';
 import { elementOf, typedIn } from '../template.js';
@@ -12,40 +13,7 @@ import { lineCount } from './labels.js';
 
 /** Most bytes of a curated file, as the writer's own limit has it. */
 const MOST_BYTES = 16_000;
-const KEPT = 'sprite.edit.';
-
 /** @typedef {{ text: string, version: number }} Draft */
-
-/** Drafts live as long as the tab: on disk, no forget could reach them. */
-const drafts = {
-  /** @param {string} name */
-  get: (name) => parsed(sessionStorage.getItem(KEPT + name)),
-  /**
-   * @param {string} name
-   * @param {Draft} draft
-   */
-  keep: (name, draft) => sessionStorage.setItem(KEPT + name, JSON.stringify(draft)),
-  /** @param {string} name */
-  drop: (name) => sessionStorage.removeItem(KEPT + name),
-};
-
-/**
- * @param {string | null} json
- * @returns {Draft | null}
- */
-function parsed(json) {
-  try {
-    const draft = JSON.parse(json ?? 'null');
-    return typeof draft?.text === 'string' ? draft : null;
-  } catch {
-    return null;
-  }
-}
-
-/** Drops every draft: what was forgotten must not come back by a save. */
-export function dropDrafts() {
-  for (const key of Object.keys(sessionStorage)) if (key.startsWith(KEPT)) sessionStorage.removeItem(key);
-}
 
 /**
  * Whether something typed for a file waits to be saved.
@@ -86,6 +54,7 @@ export class Editor {
     this.#client = client;
     this.#done = done;
     this.#file = file;
+    /** @type {Draft | null} */
     const draft = drafts.get(file.name);
     this.#text = draft?.text ?? file.content;
     this.#base = draft?.version ?? file.version;

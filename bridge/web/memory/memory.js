@@ -3,12 +3,12 @@
 // Everything here is made with lit templates: lists and forms that are drawn anew as a whole from what memory answered.
 
 import { ENDED } from '../chat/conversation.js';
+import { dropDrafts } from '../drafts.js';
 import { plural } from '../format.js';
 import { wordsOf } from '../problem.js';
 import { html, render } from '../vendor/lit-html/lit-html.js';
 import { Actions } from './actions.js';
 import { createClient } from './client.js';
-import { dropDrafts } from './editor.js';
 import { Files } from './files.js';
 import { forget, forgetWords } from './forget.js';
 import { Head, ORDER, TABS } from './head.js';

@@ -1,0 +1,123 @@
+// A block that a person can write in: it is drawn as ever, with a button to edit it, who wrote it last, and, while
+// somebody writes, the field in its place.
+
+import { h } from '../dom.js';
+import { iconElement } from '../icons.js';
+import { drawBlock } from './blocks.js';
+import { NAMES } from './spots.js';
+
+/** @import { Block } from '../types/page.js' */
+/** @import { Edit } from './edit.js' */
+/** @import { Spot } from './spots.js' */
+
+/**
+ * Who changed a block last, where that is not the agent that drew it.
+ * @param {Block} block
+ */
+export function authorOf({ by, version = 1 }) {
+  if (by === 'person') return version > 1 ? 'Edited by you' : 'Written by you';
+  return version > 1 ? 'Edited by Sprite' : '';
+}
+
+/** Arrow keys between the names and values of a list of pairs. */
+const STEPS = new Map([
+  ['ArrowUp', -2],
+  ['ArrowDown', 2],
+  ['ArrowLeft', -1],
+  ['ArrowRight', 1],
+]);
+
+export class BlockFrame {
+  #drawn;
+  #type;
+  /** @type {(spot: Spot) => void} */
+  #begin;
+  #button;
+
+  /**
+   * `begin(spot)` is called when the person wants to write; `title` is the card's.
+   * @param {Block} block
+   * @param {string} title
+   * @param {(spot: Spot) => void} begin
+   */
+  constructor(block, title, begin) {
+    this.#type = block.type;
+    this.#begin = begin;
+    this.#drawn = drawBlock(block);
+    this.#button = h('button', { type: 'button', class: 'icon-button small' }, iconElement('edit', true));
+    this.#button.title = 'Edit (F2)';
+    this.#button.setAttribute('aria-label', `Edit ${NAMES.get(block.type)} in ${title}`);
+    this.#button.addEventListener('click', () => this.begin());
+    const author = h('span', { class: 'block-author' }, authorOf(block));
+    this.element = h(
+      'div',
+      { class: `block ${block.type}` },
+      this.#drawn,
+      h('div', { class: 'block-tools' }, author, this.#button),
+    );
+    this.#drawn.addEventListener('click', (event) => this.#clicked(event));
+    if (block.type === 'key-value') this.#rove();
+  }
+
+  /** Begins at the first spot. */
+  begin() {
+    this.#begin(this.#type === 'key-value' ? { kind: 'pair', index: 0, side: 'value' } : { kind: 'text' });
+  }
+
+  /**
+   * Puts the field where the words stood.
+   * @param {Edit} edit
+   */
+  show({ element, spot }) {
+    this.element.classList.add('editing');
+    const side = spot.kind === 'pair' ? this.#sides[2 * spot.index + (spot.side === 'value' ? 1 : 0)] : undefined;
+    if (side) side.replaceChildren(element);
+    else this.#drawn.replaceWith(element);
+  }
+
+  /**
+   * Brings the keyboard back to a spot.
+   * @param {Spot} spot
+   */
+  focus(spot) {
+    const side = spot.kind === 'pair' ? this.#sides[2 * spot.index + (spot.side === 'value' ? 1 : 0)] : undefined;
+    (side ?? this.#button).focus({ preventScroll: true });
+  }
+
+  /** @returns {HTMLElement[]} */
+  get #sides() {
+    return [...this.#drawn.querySelectorAll('dt, dd')].filter((side) => side instanceof HTMLElement);
+  }
+
+  /** @param {Event} event */
+  #clicked(event) {
+    const { target } = event;
+    // A press on a link follows it, and words being marked are for copying.
+    if (!(target instanceof Element) || target.closest('a, button, summary, textarea')) return;
+    if (!getSelection()?.isCollapsed) return;
+    if (this.#type !== 'key-value') this.begin();
+    else this.#beginAt(this.#sides.findIndex((side) => side.contains(target)));
+  }
+
+  /** @param {number} at */
+  #beginAt(at) {
+    if (at >= 0) this.#begin({ kind: 'pair', index: Math.floor(at / 2), side: at % 2 ? 'value' : 'key' });
+  }
+
+  /** One stop for Tab, arrows between the sides, Enter or F2 to write. */
+  #rove() {
+    const sides = this.#sides;
+    sides.forEach((side, at) => {
+      side.tabIndex = at === 1 ? 0 : -1;
+      side.addEventListener('keydown', (event) => {
+        const step = STEPS.get(event.key);
+        if (event.target !== side) return;
+        if (event.key === 'Enter' || event.key === 'F2') this.#beginAt(at);
+        else if (step) sides[at + step]?.focus();
+        else return;
+        event.preventDefault();
+        event.stopPropagation();
+      });
+    });
+  }
+}

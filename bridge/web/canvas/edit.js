@@ -1,0 +1,375 @@
+// Words being typed at one spot of a card: they outlast a reload, a lost link and another's change, and never write
+// over what nobody here has seen.
+
+import { copyText, h } from '../dom.js';
+import { drafts } from '../drafts.js';
+import { codeOf, Problem, wordsOf } from '../problem.js';
+import { loadStyle } from '../style.js';
+import { hasLines, NAMES, surroundings, withWords, wordsAt } from './spots.js';
+
+/** @import { Block, Page } from '../types/page.js' */
+/** @import { Spot } from './spots.js' */
+
+/** As long as a sprite may take to wake; the bridge keeps what was sent. */
+const ANSWER_MS = 10 * 60_000;
+/** Others may change other cells of a table again and again; after so many times a person is asked. */
+const TRIES = 5;
+
+/** @typedef {{ text: string, spot: Spot, seen: number, around: string }} Draft */
+
+/**
+ * What was typed for a block and not saved, if anything.
+ * @param {string} cardId
+ * @param {string} blockId
+ * @returns {Draft | null}
+ */
+export const draftOf = (cardId, blockId) => drafts.get(keyOf(cardId, blockId));
+
+/**
+ * @param {string} cardId
+ * @param {string} blockId
+ */
+const keyOf = (cardId, blockId) => `block/${cardId}/${blockId}`;
+
+export class Edit {
+  /** @type {Page} */
+  #page;
+  #cardId;
+  #block;
+  /** @type {Spot} */
+  #spot;
+  #key;
+  /** The version that the person has seen, and what stood around the spot in it. */
+  #seen;
+  #around;
+  /**
+   * The present block as a refusal had it; news of it may still be on their way.
+   * @type {Block | null}
+   */
+  #refusedFor = null;
+  #field;
+  #words;
+  #buttons;
+  #compare;
+  #saving = false;
+  #waiting = false;
+  #over = false;
+  #told = '';
+  /** @type {(focused: boolean) => void} */
+  #ended;
+  /** @type {() => void} */
+  #grew;
+  /** @type {(() => unknown)[]} */
+  #listening;
+
+  /**
+   * `ended(focused)` is called when nothing is being typed any more, `grew()` when the field has another height;
+   * `draft` is what was typed before a reload.
+   * @param {Page} page
+   * @param {string} cardId
+   * @param {Block} block
+   * @param {Spot} spot
+   * @param {{ ended: (focused: boolean) => void, grew: () => void }} hooks
+   * @param {Draft | null} [draft]
+   */
+  constructor(page, cardId, block, spot, { ended, grew }, draft = null) {
+    this.#page = page;
+    this.#cardId = cardId;
+    this.#block = block;
+    this.#spot = spot;
+    this.#ended = ended;
+    this.#grew = grew;
+    this.#key = keyOf(cardId, block.id);
+    this.#seen = draft?.seen ?? block.version ?? 1;
+    this.#around = draft?.around ?? surroundings(block, spot);
+    const name = spot.kind === 'cell' ? this.#cellName(spot) : (NAMES.get(block.type) ?? block.type);
+    const title = page.store.state.cards.get(cardId)?.title ?? '';
+    this.#field = h('textarea', {
+      class: 'input',
+      rows: 1,
+      spellcheck: true,
+      value: draft?.text ?? wordsAt(block, spot) ?? '',
+      'aria-label': `Edit ${name} in ${title}`,
+    });
+    this.#field.addEventListener('input', () => this.#typed());
+    this.#words = h('span', { class: 'edit-words grow', role: 'status' });
+    this.#compare = this.#button('Compare…', () => void this.#choose());
+    const save = this.#button('Save', () => void this.save(), 'primary');
+    this.#buttons = [this.#button('Cancel', () => this.cancel(), 'quiet'), save];
+    const foot = h('div', { class: 'edit-foot' }, this.#words, this.#compare, ...this.#buttons);
+    this.element = h('div', { class: `block-edit ${spot.kind}` }, this.#field, foot);
+    this.element.addEventListener('keydown', (event) => this.#keyed(event));
+    this.element.addEventListener('focusout', () => setTimeout(() => this.#left()));
+    this.#listening = [
+      page.store.subscribe('cards', () => this.#look()),
+      page.store.listen('auth_ok', () => this.#waiting && void this.save()),
+    ];
+    this.#look();
+  }
+
+  get spot() {
+    return this.#spot;
+  }
+
+  /** Puts the keyboard into the field, behind what stands there. */
+  focus() {
+    this.fit();
+    this.#field.focus({ preventScroll: true });
+    this.#field.setSelectionRange(this.#field.value.length, this.#field.value.length);
+    this.element.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  }
+
+  /** Makes the field as high as its text. */
+  fit() {
+    const { style } = this.#field;
+    const before = style.height;
+    style.height = 'auto';
+    style.height = `${this.#field.scrollHeight + 2}px`;
+    if (style.height !== before) this.#grew();
+  }
+
+  /** @param {{ row: number, column: number }} cell */
+  #cellName({ row, column }) {
+    const { columns } = this.#block.data;
+    const name = Array.isArray(columns) ? columns[column] : '';
+    return `${name || `column ${column + 1}`}, row ${row + 1},`;
+  }
+
+  /**
+   * A press does not take the keyboard out of the field before it counts.
+   * @param {string} label
+   * @param {() => void} act
+   * @param {string} [look]
+   */
+  #button(label, act, look = '') {
+    const button = h('button', { type: 'button', class: `button small ${look}`, onclick: act }, label);
+    button.addEventListener('mousedown', (event) => event.preventDefault());
+    return button;
+  }
+
+  // --- the block as it now is ---
+
+  /** @returns {Block | null} */
+  get #present() {
+    const card = this.#page.store.state.cards.get(this.#cardId);
+    const known = card?.blocks.find((block) => block.id === this.#block.id) ?? null;
+    const refused = this.#refusedFor;
+    return refused && known && (refused.version ?? 1) > (known.version ?? 1) ? refused : known;
+  }
+
+  /** Whether the present block may be written over: it is the one that was seen, or the same around the spot. */
+  get #unchanged() {
+    const present = this.#present;
+    return present !== null && (present.version === this.#seen || surroundings(present, this.#spot) === this.#around);
+  }
+
+  get #changed() {
+    return this.#field.value !== (wordsAt(this.#block, this.#spot) ?? '');
+  }
+
+  #look() {
+    if (this.#over) return;
+    const card = this.#page.store.state.cards.get(this.#cardId);
+    if (this.#saving) return;
+    if (card?.archived) this.#tell('This card is archived now. What you typed is kept until it is restored.');
+    else if (this.#present === null) this.#tell('This is no longer on the card. What you typed is still here.');
+    else if (!this.#unchanged)
+      this.#tell(`This was changed meanwhile, by ${this.#who()}. What you typed is still here.`);
+    else if (this.#waiting) this.#tell('Not saved yet: it is sent when the connection is back.');
+    else this.#tell('');
+  }
+
+  #who() {
+    return this.#present?.by === 'person' ? 'you in another place' : 'Sprite';
+  }
+
+  /**
+   * Says how it stands, and offers what can be done about it.
+   * @param {string} words
+   */
+  #tell(words) {
+    const conflict = this.#present === null || !this.#unchanged;
+    this.#compare.hidden = !conflict;
+    this.#compare.textContent = this.#present === null ? 'Copy' : 'Compare…';
+    for (const button of this.#buttons) button.disabled = this.#saving;
+    this.element.classList.toggle('conflict', conflict);
+    if (words === this.#told) return;
+    this.#told = words;
+    this.#words.textContent = words;
+    this.#grew();
+  }
+
+  // --- typing ---
+
+  #typed() {
+    this.#waiting = false;
+    drafts.keep(this.#key, {
+      text: this.#field.value,
+      spot: this.#spot,
+      seen: this.#seen,
+      around: this.#around,
+    });
+    this.fit();
+    this.#look();
+  }
+
+  /** @param {KeyboardEvent} event */
+  #keyed(event) {
+    if (event.isComposing) return;
+    const enter = event.key === 'Enter' && event.target === this.#field;
+    const saves = enter && (event.ctrlKey || event.metaKey || (!hasLines(this.#block.type) && !event.shiftKey));
+    if (saves) void this.save();
+    else if (event.key === 'Escape') this.cancel();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** The keyboard went elsewhere: that saves, but not when the whole window lost it. */
+  #left() {
+    const { activeElement } = document;
+    if (this.#over || !this.element.isConnected || this.element.contains(activeElement) || !document.hasFocus()) return;
+    if (document.querySelector('dialog[open]')) return;
+    if (this.#changed) void this.save();
+    else this.cancel();
+  }
+
+  /** What stood there stands there again. */
+  cancel() {
+    if (this.#changed) this.#page.announce('What stood there before is back.');
+    this.#end();
+  }
+
+  #end() {
+    if (this.#over) return;
+    this.#over = true;
+    drafts.drop(this.#key);
+    for (const stop of this.#listening) stop();
+    this.#ended(this.element.contains(document.activeElement));
+  }
+
+  /** The card is not drawn any more; what was typed waits for it. */
+  leave() {
+    this.#over = true;
+    for (const stop of this.#listening) stop();
+  }
+
+  // --- saving ---
+
+  /** Saves what was typed; stays open, and says why, where that cannot be done. */
+  async save() {
+    if (this.#saving || this.#over) return;
+    if (!this.#changed && this.#unchanged) return this.#end();
+    this.#saving = true;
+    this.#waiting = false;
+    const { state } = this.#page.store.state.link;
+    this.#tell(state === 'ready' ? 'Saving…' : 'It is saved as soon as your sprite is there.');
+    const problem = await this.#sent();
+    this.#saving = false;
+    if (problem === null) {
+      this.#page.announce('Saved.');
+      return this.#end();
+    }
+    const code = codeOf(problem);
+    this.#waiting = code === 'offline';
+    this.#look();
+    if (code === 'conflict') await this.#choose();
+    else if (!this.#waiting && this.#present !== null) this.#tell(`Not saved: ${wordsOf(problem)}`);
+  }
+
+  /** @returns {Promise<unknown>} */
+  async #sent() {
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      const present = this.#present;
+      const data = present && withWords(present, this.#spot, this.#field.value);
+      if (!present || !data) return new Problem('not_found', 'This is no longer on the card.');
+      if (!this.#unchanged) break;
+      try {
+        const edit = { card_id: this.#cardId, block_id: present.id, data, seen: present.version ?? 1 };
+        const options = { timeout: ANSWER_MS };
+        await this.#page.connection.ask('canvas_interaction', { action: 'update_block', ...edit }, options);
+        this.#show({ ...present, data, version: (present.version ?? 1) + 1, by: 'person' });
+        return null;
+      } catch (problem) {
+        if (codeOf(problem) !== 'conflict' || !(problem instanceof Problem)) return problem;
+        this.#refusedFor = problem.block;
+      }
+    }
+    return new Problem('conflict', 'This has changed meanwhile.');
+  }
+
+  /**
+   * What the server has just confirmed; its own message to all pages says the same.
+   * @param {Block} saved
+   */
+  #show(saved) {
+    const { store } = this.#page;
+    const card = store.state.cards.get(this.#cardId);
+    if (!card?.blocks.some((block) => block.id === saved.id && (block.version ?? 1) < (saved.version ?? 1))) return;
+    store.setCard({ ...card, blocks: card.blocks.map((block) => (block.id === saved.id ? saved : block)) });
+  }
+
+  /** Both versions, and what shall stand. */
+  async #choose() {
+    const present = this.#present;
+    if (present === null) return this.#copy();
+    const theirs = wordsAt(present, this.#spot);
+    if (theirs === null) {
+      this.#tell('The row that this stood in is gone. Copy what you typed, or cancel.');
+      return this.#copy();
+    }
+    const choice = await this.#page.dialog({
+      title: 'This has changed meanwhile',
+      body: h(
+        'div',
+        { class: 'edit-choice' },
+        h('p', null, `It was changed by ${this.#who()} while you were writing. What shall stand?`),
+        await this.#difference(theirs),
+      ),
+      actions: [
+        { label: 'Copy mine', value: 'copy' },
+        { label: 'Take theirs', value: 'theirs', danger: true },
+        { label: 'Keep mine', value: 'mine', danger: true, primary: true },
+      ],
+      wide: true,
+    });
+    if (choice === 'copy') await this.#copy();
+    else if (choice === 'theirs') this.#end();
+    else if (choice === 'mine') await this.#keepMine(present);
+    else this.focus();
+  }
+
+  /**
+   * @param {string} theirs
+   * @returns {Promise<HTMLElement>}
+   */
+  async #difference(theirs) {
+    try {
+      const [{ diffElement, diffOf }] = await Promise.all([import('../memory/diff.js'), loadStyle('memory.css')]);
+      return diffElement(await diffOf(theirs, this.#field.value), 'From what stands there now to what you typed');
+    } catch {
+      const part = (/** @type {string} */ name, /** @type {string} */ text) => [
+        h('h3', null, name),
+        h('pre', null, text),
+      ];
+      return h('div', null, part('There now', theirs), part('Yours', this.#field.value));
+    }
+  }
+
+  /**
+   * The person has seen what is there now, and their words shall come in its place.
+   * @param {Block} present
+   */
+  async #keepMine(present) {
+    this.#block = present;
+    this.#seen = present.version ?? 1;
+    this.#around = surroundings(present, this.#spot);
+    await this.save();
+  }
+
+  async #copy() {
+    const copied = await copyText(this.#field.value);
+    const text = copied ? 'What you typed is copied.' : 'The browser does not allow copying here.';
+    this.#page.toast({ kind: copied ? 'success' : 'error', text });
+  }
+}

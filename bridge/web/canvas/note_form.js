@@ -1,0 +1,204 @@
+// A note of the person's own: what is typed outlasts a reload and a lost link, and becomes one card, however often it
+// is sent.
+
+import { makeId } from '../connection.js';
+import { h } from '../dom.js';
+import { drafts } from '../drafts.js';
+import { codeOf, wordsOf } from '../problem.js';
+
+/** @import { Page } from '../types/page.js' */
+
+/** As long as a sprite may take to wake; the bridge keeps what was sent. */
+const ANSWER_MS = 10 * 60_000;
+const KEY = 'note';
+const LONGEST_TITLE = 200;
+
+/**
+ * `id` names these words once they were sent: sent again with it, they are the same note. Other words are another one.
+ * @typedef {{ title: string, text: string, id: string | null, pending: boolean }} Draft
+ */
+
+export class NoteForm {
+  /** @type {Page} */
+  #page;
+  /** @type {() => string | null} */
+  #stackId;
+  /** @type {(cardId: string) => void} */
+  #made;
+  /** @type {string | null} */
+  #id;
+  /** Whether it is to be on the canvas as soon as that can be. */
+  #pending;
+  #sending = false;
+  #title;
+  #text;
+  #words;
+  #drop;
+  #add;
+
+  /**
+   * `stackId()` is the stack in front; `made(cardId)` is called when a note is on the canvas.
+   * @param {Page} page
+   * @param {() => string | null} stackId
+   * @param {(cardId: string) => void} made
+   */
+  constructor(page, stackId, made) {
+    this.#page = page;
+    this.#stackId = stackId;
+    this.#made = made;
+    /** @type {Draft | null} */
+    const draft = drafts.get(KEY);
+    this.#id = draft?.id ?? null;
+    this.#pending = draft?.pending ?? false;
+    this.#title = h('input', {
+      class: 'input',
+      type: 'text',
+      maxLength: LONGEST_TITLE,
+      placeholder: 'Title (optional)',
+      autocomplete: 'off',
+      value: draft?.title ?? '',
+      'aria-label': 'Title of the note',
+    });
+    this.#text = h('textarea', {
+      class: 'input',
+      rows: 4,
+      spellcheck: true,
+      placeholder: 'Write something. Markdown works.',
+      value: draft?.text ?? '',
+      'aria-label': 'Text of the note',
+    });
+    this.#words = h('span', { class: 'edit-words grow', role: 'status' });
+    this.#drop = h('button', { type: 'button', class: 'button small quiet', onclick: () => this.#dropped() });
+    this.#add = h('button', { type: 'submit', class: 'button small primary' }, 'Add note');
+    this.element = h(
+      'form',
+      { class: 'note-form', 'aria-label': 'New note', hidden: true },
+      this.#title,
+      this.#text,
+      h('div', { class: 'edit-foot' }, this.#words, this.#drop, this.#add),
+    );
+    this.element.addEventListener('input', () => this.#typed());
+    this.element.addEventListener('keydown', (event) => this.#keyed(event));
+    this.element.addEventListener('submit', (event) => {
+      event.preventDefault();
+      void this.#send();
+    });
+    page.store.listen('auth_ok', () => this.#pending && void this.#send());
+    this.#draw('');
+    if (this.#pending) void this.#send();
+  }
+
+  /** Shows it, with what was typed before; `focus` brings the keyboard into it. */
+  show(focus = true) {
+    this.element.hidden = false;
+    this.#fit();
+    if (focus) this.#text.focus();
+  }
+
+  #fit() {
+    const { style } = this.#text;
+    style.height = 'auto';
+    style.height = `${this.#text.scrollHeight + 2}px`;
+  }
+
+  #typed() {
+    this.#id = null;
+    this.#keep();
+    this.#fit();
+    this.#draw('');
+  }
+
+  #keep() {
+    const draft = { title: this.#title.value, text: this.#text.value, id: this.#id, pending: this.#pending };
+    if (draft.title || draft.text) drafts.keep(KEY, draft);
+    else drafts.drop(KEY);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #keyed(event) {
+    if (event.isComposing) return;
+    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void this.#send();
+    else if (event.key === 'Escape') this.#close();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  #close() {
+    const kept = this.#title.value !== '' || this.#text.value !== '';
+    this.element.hidden = true;
+    if (kept) this.#page.announce('What you wrote is kept. New note brings it back.');
+  }
+
+  /** @param {string} words */
+  #draw(words) {
+    this.#words.textContent = words;
+    this.#title.readOnly = this.#text.readOnly = this.#pending;
+    this.#drop.textContent = this.#pending ? 'Take back' : 'Discard';
+    this.#drop.disabled = this.#sending;
+    this.#add.disabled = this.#pending;
+  }
+
+  /** Empties the form; a note that waits to be sent can be changed again first. */
+  #dropped() {
+    if (this.#pending) {
+      this.#pending = false;
+      this.#keep();
+      this.#draw('');
+      return;
+    }
+    this.#empty();
+    this.element.hidden = true;
+  }
+
+  #empty() {
+    this.#id = null;
+    this.#pending = false;
+    this.#title.value = this.#text.value = '';
+    drafts.drop(KEY);
+    this.#draw('');
+  }
+
+  async #send() {
+    if (this.#sending) return;
+    const content = this.#text.value;
+    if (!content.trim() && !this.#title.value.trim()) {
+      this.#draw('Write something first.');
+      this.#text.focus();
+      return;
+    }
+    this.#id ??= makeId();
+    this.#pending = true;
+    this.#keep();
+    this.#sending = true;
+    const { state } = this.#page.store.state.link;
+    this.#draw(state === 'ready' ? 'Sending…' : 'It goes out as soon as your sprite is there.');
+    const options = { id: this.#id, timeout: ANSWER_MS };
+    try {
+      const ack = await this.#page.connection.ask('canvas_interaction', this.#card(content), options);
+      this.#sending = false;
+      this.#empty();
+      const here = !this.element.hidden;
+      this.element.hidden = true;
+      this.#page.announce('The note is on the canvas.');
+      if (here && ack.card_id) this.#made(ack.card_id);
+    } catch (problem) {
+      this.#sending = false;
+      if (codeOf(problem) === 'offline') {
+        this.#draw('Not sent yet: it goes out when the connection is back.');
+        return;
+      }
+      this.#pending = false;
+      this.#draw(`Not added: ${wordsOf(problem)} What you wrote is still here.`);
+      this.#keep();
+    }
+  }
+
+  /** @param {string} content */
+  #card(content) {
+    const stackId = this.#stackId();
+    const blocks = [{ type: 'text', data: { content } }];
+    const card = { action: /** @type {const} */ ('create_card'), title: this.#title.value, blocks };
+    return stackId === null ? card : { ...card, stack_id: stackId };
+  }
+}

@@ -1,0 +1,129 @@
+/** Where in a block a person can write: what stands there, and the block's data with other words there. Pure. */
+
+import { cellText, isFigures } from './figures.js';
+
+/** @import { Block, BlockData } from '../types/page.js' */
+
+/**
+ * A spot in a block: its whole text, a cell of its table, or one side of a pair.
+ * @typedef {{ kind: 'text' } | { kind: 'cell', row: number, column: number } |
+ *   { kind: 'pair', index: number, side: 'key' | 'value' }} Spot
+ */
+
+/** The member that holds all of a block's text. */
+const TEXTS = new Map([
+  ['text', 'content'],
+  ['note', 'content'],
+  ['heading', 'text'],
+]);
+/** What a person calls a block of a type. */
+export const NAMES = new Map([
+  ['text', 'text'],
+  ['note', 'note'],
+  ['heading', 'heading'],
+  ['key-value', 'pairs'],
+  ['table', 'table'],
+]);
+
+/**
+ * Whether the words of a spot may have lines: then Enter makes one.
+ * @param {string} type
+ */
+export const hasLines = (type) => type === 'text' || type === 'note';
+
+/**
+ * What stands at a spot, as a person types it; null where there is no such spot any more.
+ * @param {Pick<Block, 'type' | 'data'>} block
+ * @param {Spot} spot
+ * @returns {string | null}
+ */
+export function wordsAt({ type, data }, spot) {
+  const value = valueAt(type, data, spot);
+  if (value === undefined) return null;
+  // A cell is shown rounded, and edited as it is.
+  return typeof value === 'number' ? String(value) : cellText(value);
+}
+
+/**
+ * The surroundings that words typed for a spot were meant for: while they are the same, the words still belong there.
+ * @param {Pick<Block, 'type' | 'data'>} block
+ * @param {Spot} spot
+ */
+export function surroundings({ type, data }, spot) {
+  if (spot.kind === 'cell') return JSON.stringify([data.columns, rowsOf(data)[spot.row]]);
+  if (spot.kind === 'pair') return JSON.stringify(pairsOf(data)[spot.index]);
+  return JSON.stringify(data[TEXTS.get(type) ?? '']);
+}
+
+/**
+ * The block's data with these words at a spot; null where there is no such spot any more.
+ * @param {Pick<Block, 'type' | 'data'>} block
+ * @param {Spot} spot
+ * @param {string} words
+ * @returns {BlockData | null}
+ */
+export function withWords({ type, data }, spot, words) {
+  const before = valueAt(type, data, spot);
+  if (before === undefined) return null;
+  if (spot.kind === 'cell') {
+    const rows = rowsOf(data);
+    const value = valueTyped(words, before, isFigures(rows, spot.column));
+    const changed = rows.map((row, at) => (at === spot.row ? row.with(spot.column, value) : row));
+    return { ...data, rows: changed };
+  }
+  if (spot.kind === 'pair') {
+    const value = spot.side === 'key' ? words : valueTyped(words, before, typeof before === 'number');
+    const changed = pairsOf(data).map((pair, at) => (at === spot.index ? { ...pair, [spot.side]: value } : pair));
+    return { ...data, pairs: changed };
+  }
+  return { ...data, [TEXTS.get(type) ?? '']: type === 'heading' ? words.replace(/\s+/gu, ' ').trim() : words };
+}
+
+/**
+ * @param {string} type
+ * @param {BlockData} data
+ * @param {Spot} spot
+ * @returns {unknown}
+ */
+function valueAt(type, data, spot) {
+  if (spot.kind === 'cell') return rowsOf(data)[spot.row]?.[spot.column];
+  if (spot.kind === 'pair') {
+    const pair = pairsOf(data)[spot.index];
+    return pair && (pair[spot.side] ?? null);
+  }
+  return data[TEXTS.get(type) ?? ''];
+}
+
+/**
+ * @param {BlockData} data
+ * @returns {unknown[][]}
+ */
+function rowsOf({ columns, rows }) {
+  if (!Array.isArray(rows) || !Array.isArray(columns)) return [];
+  return rows.map((row) => columns.map((name, at) => (Array.isArray(row) ? row[at] : row?.[name]) ?? null));
+}
+
+/**
+ * @param {BlockData} data
+ * @returns {{ key?: unknown, value?: unknown }[]}
+ */
+const pairsOf = ({ pairs }) => (Array.isArray(pairs) ? pairs : []);
+
+/**
+ * What typed words are, where `before` stood: the same where it reads the same, a number among numbers.
+ * @param {string} words
+ * @param {unknown} before
+ * @param {boolean} figures
+ */
+function valueTyped(words, before, figures) {
+  const typed = words.trim();
+  if (typed === '') return before === null ? null : '';
+  if (typeof before === 'boolean' && (typed === 'yes' || typed === 'no')) return typed === 'yes';
+  const wasNumber = typeof before === 'number' || (before === null && figures);
+  if (wasNumber && /^[-+]?\d+(\.\d+)?$/u.test(typed)) {
+    const number = Number(typed);
+    // Larger ones would not come back as they were typed.
+    if (Math.abs(number) <= Number.MAX_SAFE_INTEGER) return number;
+  }
+  return words;
+}
