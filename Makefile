@@ -41,6 +41,7 @@ lint: $(VENV)/.dev $(PAGE_TOOLS) ## ruff and mypy, Biome and tsc for the page
 	$(BIN)/mypy
 	$(BIOME) check --error-on-warnings
 	$(TSC)
+	$(TSC) --project tsconfig.worker.json
 
 types: $(VENV)/.dev $(PAGE_TOOLS) ## the page's types of messages, from the protocol
 	PYTHONPATH=. $(BIN)/python tools/page_types.py

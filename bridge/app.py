@@ -270,7 +270,7 @@ class _Notices:
 
     def routes(self, doorkeeper: Doorkeeper, relay: Relay) -> list[web.RouteDef]:
         """The routes by which people choose what reaches them, and answer from a notification."""
-        routes = PushRoutes(doorkeeper, self.push_key, self.subscriptions, self.push, relay.ask)
+        routes = PushRoutes(doorkeeper, self.push_key, self.subscriptions, self.push, relay)
         return [*SettingsRoutes(doorkeeper, self.choices).table(), *routes.table()]
 
     async def key(self) -> str:

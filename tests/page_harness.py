@@ -93,6 +93,8 @@ class PageStack:
         options.setdefault("viewport", {"width": 1280, "height": 800})
         # What is half faded in has half its contrast, for a moment.
         options.setdefault("reduced_motion", "reduce")
+        # A worker between page and bridge would have what a test routes go past it.
+        options.setdefault("service_workers", "block")
         context = await self.browser.new_context(**options)
         context.set_default_timeout(PATIENCE_MS)
         name, value = self._cookie

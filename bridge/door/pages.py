@@ -2,16 +2,18 @@
 
 Only files that were found below `web/` at the start are served; no path of a request ever reaches the disk. The
 page's modules are named relative to each other, so they are served below `/-/VERSION/`, kept by the browser for
-good, and a new version is a new address. Downloads come from the sprite, and nothing in them can run here.
+good, and a new version is a new address. The service worker has one address for good, and is told the version and the
+files it may keep. Downloads come from the sprite, and nothing in them can run here.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import mimetypes
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +30,20 @@ from bridge.hosts.host import (
 
 _WEB = Path(__file__).resolve().parents[1] / "web"
 _INDEX = "index.html"
+_WORKER = "sw.js"
+#: What the worker keeps: the page's program. Pictures come when they are needed.
+_KEPT = frozenset({".css", ".js", ".svg"})
 _SERVED = frozenset({".html", ".css", ".js", ".svg", ".png", ".ico", ".json", ".webmanifest"})
 _COMPRESSED = frozenset({".html", ".css", ".js", ".svg", ".json", ".webmanifest"})
-#: Everything comes from us, no markup becomes script, and lit-html's is the only Trusted Types policy.
+#: Everything comes from us, no markup becomes script. Of the two Trusted Types policies one is lit-html's, and one lets
+#: the service worker's address through.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "font-src 'none'; manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types lit-html"
+    "font-src 'none'; manifest-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types lit-html service-worker"
 )
+#: The service worker fetches from us, and loads no other script.
+_WORKER_POLICY = "default-src 'none'; connect-src 'self'; frame-ancestors 'none'"
 #: A download opened by a browser after all has no origin, no script, nothing.
 _SANDBOX = "default-src 'none'; sandbox; frame-ancestors 'none'"
 _FOR_GOOD = "public, max-age=31536000, immutable"
@@ -70,6 +78,8 @@ class Pages:
             if offline_model:
                 html = html.replace("<html ", '<html data-model="offline" ', 1)
             bodies[_INDEX] = html.encode()
+        if (worker := bodies.get(_WORKER)) is not None:
+            bodies[_WORKER] = self._with_files(worker.decode(), bodies).encode()
         self._assets = {name: _asset(name, body) for name, body in bodies.items()}
 
     def index(self, request: web.Request) -> web.Response:
@@ -88,8 +98,16 @@ class Pages:
         # A page that was opened before an update asks for an older version, and gets what there is now.
         is_current = request.match_info.get("version") == self._version
         response = self._answer(request, asset, _FOR_GOOD if is_current else _ASK_FIRST)
-        response.headers["Content-Security-Policy"] = _SANDBOX
+        is_worker = request.match_info["name"] == _WORKER
+        response.headers["Content-Security-Policy"] = _WORKER_POLICY if is_worker else _SANDBOX
         return response
+
+    def _with_files(self, worker: str, names: Iterable[str]) -> str:
+        """The worker with this version, and what of it to keep: its bytes change with any file, so browsers update."""
+        kept = sorted(name for name in names if Path(name).suffix in _KEPT and name != _WORKER)
+        return worker.replace("const VERSION = '';", f"const VERSION = {json.dumps(self._version)};", 1).replace(
+            "const FILES = [];", f"const FILES = {json.dumps(kept)};", 1
+        )
 
     def _with_versions(self, html: str, names: frozenset[str]) -> str:
         def versioned(match: re.Match[str]) -> str:

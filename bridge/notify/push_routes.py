@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -18,6 +17,7 @@ from bridge.door import login, messages
 from bridge.door.small_bodies import small_body
 from bridge.notify.subscriptions import Subscription, SubscriptionError
 from bridge.observing.request_keys import PERSON
+from bridge.relay.link import LinkDownError
 from bridge.token_bucket import TokenBucket
 from sprite.protocol.messages import Ack, Error, Permission
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bridge.notify.push import Push
     from bridge.notify.subscriptions import Subscriptions
     from bridge.notify.vapid import VapidKey
+    from bridge.relay.relay import Relay
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class PushRoutes:
-    """`ask` hands a person's word to their sprite and returns its answer."""
+    """What a browser asks of notifications, and who answers it: the bridge, or the person's sprite by the relay."""
 
     def __init__(
         self,
@@ -60,13 +61,13 @@ class PushRoutes:
         key: VapidKey,
         subscriptions: Subscriptions,
         push: Push,
-        ask: Callable[[str, Permission], Awaitable[Ack | Error]],
+        relay: Relay,
     ) -> None:
         self._doorkeeper = doorkeeper
         self._key = key
         self._subscriptions = subscriptions
         self._push = push
-        self._ask = ask
+        self._relay = relay
         self._tests = TokenBucket(_TESTS_PER_SECOND, _TESTS_AT_ONCE)
 
     def table(self) -> list[web.RouteDef]:
@@ -140,18 +141,21 @@ class PushRoutes:
             return word
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                answer = await self._ask(caller.person, Permission(word.request_id, word.decision))
-        except TimeoutError:
-            answer = Error("unavailable", "Your sprite could not be reached in time.")
-        log.info("a question was answered from a notification", extra={"person": caller.person})
-        if isinstance(answer, Ack):
-            response = web.Response(status=204)
-            await self._doorkeeper.renew(response, caller)
-            return response
-        if answer.code == "not_found":
+                with self._relay.held(caller.person) as room:
+                    answer = await room.ask(Permission(word.request_id, word.decision))
+        except (TimeoutError, LinkDownError):
+            words = "Your sprite could not be reached. Open the page, and answer there."
+            return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
+        if isinstance(answer, Error) and answer.code == "not_found":
             words = "It was answered elsewhere, or nobody answered in time."
             return messages.page(request, 409, "This question is not open any more", words, code="closed")
-        return messages.page(request, 503, "Your answer did not arrive", answer.message, code="unavailable")
+        if not isinstance(answer, Ack):
+            words = answer.message if isinstance(answer, Error) else "The sprite's answer makes no sense."
+            return messages.page(request, 503, "Your answer did not arrive", words, code="unavailable")
+        log.info("a question was answered from a notification", extra={"person": caller.person})
+        response = web.Response(status=204)
+        await self._doorkeeper.renew(response, caller)
+        return response
 
     async def _who_acts(self, request: web.Request) -> Caller | web.Response:
         """Whose browser it is that asks for something to be done; else what it is answered."""

@@ -21,7 +21,7 @@ from bridge.relay.room import IDLE_SECONDS, Room
 from bridge.relay.subscriber import Subscriber
 from bridge.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError
-from sprite.protocol.messages import Ack, Error, Permission
+from sprite.protocol.messages import Error
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -129,14 +129,6 @@ class Relay:
                 await member.leave(sender, code, reason)
             finally:
                 self._serving.discard(this)
-
-    async def ask(self, sprite: str, permission: Permission) -> Ack | Error:
-        """Hands a person's word to their sprite without a page, such as from a notification; returns its answer.
-
-        The sprite is reached for it; how long that may take is the caller's to bound.
-        """
-        answer = await self._room(sprite).ask(permission)
-        return answer if isinstance(answer, Ack | Error) else Error("bad_answer", "The sprite's answer makes no sense.")
 
     async def _listen(self, member: Subscriber, sprite: str) -> None:
         room = self._room(sprite)

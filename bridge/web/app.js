@@ -6,8 +6,10 @@ import { ENDED } from './chat/conversation.js';
 import { createConnection } from './connection.js';
 import { createOutbox } from './outbox.js';
 import { createCommands } from './shell/commands.js';
+import { createInstall } from './shell/install.js';
 import { createLayout } from './shell/layout.js';
 import { createPalette } from './shell/palette.js';
+import { startServiceWorker } from './shell/service_worker.js';
 import { applyTheme, cycleTheme } from './shell/theme.js';
 import { createToasts } from './shell/toasts.js';
 import { mountTopBar } from './shell/top_bar.js';
@@ -32,6 +34,7 @@ const connection = createConnection(store);
 const outbox = createOutbox(store, connection);
 const commands = createCommands();
 const palette = createPalette(commands);
+const install = createInstall();
 const announce = createAnnounce(byId('announce'));
 const toast = createToasts(byId('toasts'), announce);
 const panels = { chat: byId('chat'), canvas: byId('canvas'), memory: byId('memory') };
@@ -55,6 +58,7 @@ const page = {
   commands,
   announce,
   toast,
+  install,
   // What is not on the screen at first comes when it is wanted.
   confirm: async (question) => (await import('./shell/dialogs.js')).confirm(question),
   prompt: async (question) => (await import('./shell/dialogs.js')).prompt(question),
@@ -97,6 +101,11 @@ const page = {
     layout.open('chat');
     return chat.openMission(id);
   },
+  openQuestion: () => {
+    layout.open('chat');
+    chat.openQuestion();
+  },
+  openNotifications: async () => (await import('./shell/notifications_dialog.js')).showNotifications(page),
 };
 
 const chat = mountChat(panels.chat, page);
@@ -194,6 +203,19 @@ commands.add({
   run: () => page.openPanel('memory'),
 });
 commands.add({
+  id: 'notifications',
+  title: 'Notifications',
+  group: 'Everywhere',
+  run: () => void page.openNotifications(),
+});
+commands.add({
+  id: 'install',
+  title: 'Install Sprite as an app',
+  group: 'Everywhere',
+  when: () => install.isOffered(),
+  run: () => void install.ask(),
+});
+commands.add({
   id: 'theme',
   title: 'Change between light, dark and the system’s theme',
   group: 'Everywhere',
@@ -223,6 +245,7 @@ document.addEventListener('visibilitychange', () => {
 
 layout.start();
 connection.start();
+startServiceWorker(page);
 
 /**
  * Says a thing to a screen reader; the same words twice are said twice.

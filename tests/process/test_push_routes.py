@@ -13,11 +13,8 @@ from typing import Any
 import msgspec
 
 from bridge.notify.subscriptions import Subscription
-from sprite.protocol.messages import Ack, Error, Permission
 from tests.bridge_harness import BridgeProcess, running_bridge
-from tests.chat_stand_in import StandIn, state_sync
 from tests.push_service import PushService
-from tests.relay_stage import Street, stage
 
 
 @dataclass
@@ -112,37 +109,6 @@ async def test_a_question_is_answered_from_a_notification_once_and_later_answers
         assert (phone.bridge.workspace / "allowed").exists()
         always = {**word, "decision": "always"}
         assert (await phone.ask("POST", "/push/permission", always))[0] == 400
-
-
-async def test_an_answer_without_a_page_is_sent_again_after_a_cut_and_given_back_when_nobody_waits() -> None:
-    async with StandIn() as sprite, stage(Street(sprite.port)) as shown:
-        asked = asyncio.create_task(shown.relay.ask("local", Permission("r1", "allow")))
-        link = await sprite.visitor()
-        await link.welcome(last_seq=1, sync=state_sync())
-        first = await link.receive("permission")
-        link.cut()
-        link = await sprite.visitor()
-        await link.welcome(last_seq=1, sync=state_sync())
-        again = await link.receive("permission")
-        assert first["id"] == again["id"]
-        assert again["payload"] == {"request_id": "r1", "decision": "allow"}
-        await link.send(Ack("done"), reply_to=again["id"])
-        assert await asked == Ack("done")
-
-        closed = asyncio.create_task(shown.relay.ask("local", Permission("r1", "deny")))
-        late = await link.receive("permission")
-        await link.send(Error("not_found", "This question is not open any more."), reply_to=late["id"])
-        assert await closed == Error("not_found", "This question is not open any more.")
-
-        given_up = asyncio.create_task(shown.relay.ask("local", Permission("r2", "deny")))
-        dropped = await link.receive("permission")
-        given_up.cancel()
-        await asyncio.gather(given_up, return_exceptions=True)
-        # Its answer is nobody's, and harms nobody.
-        await link.send(Ack("done"), reply_to=dropped["id"])
-        last = asyncio.create_task(shown.relay.ask("local", Permission("r3", "deny")))
-        await link.send(Ack("done"), reply_to=(await link.receive("permission"))["id"])
-        assert await last == Ack("done")
 
 
 def test_a_subscription_is_read_as_browsers_write_it() -> None:

@@ -198,6 +198,10 @@ export function mountChat(root, page) {
     /** @param {string} text */
     draft: (text) => composer.draft(text),
     newSession,
+    openQuestion() {
+      if (store.state.permissions.length) thread.showQuestion();
+      else page.toast({ text: 'That question is not open any more.' });
+    },
     /** @param {string} missionId */
     async openMission(missionId) {
       if (await thread.show(missionId)) return true;

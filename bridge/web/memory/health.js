@@ -155,6 +155,13 @@ export class Health extends View {
             </section>`
       }
       <section class="health-part">
+        <h3>Notifications</h3>
+        <p class="memory-note">
+          Sprite can tell you on this device when it asks for you, or has done something by itself.
+        </p>
+        <button type="button" class="button" @click=${() => void this.page.openNotifications()}>Notifications…</button>
+      </section>
+      <section class="health-part">
         <h3>Forget something</h3>
         <p class="memory-note">
           Words are taken out of every place they stand in, after you have seen which these are.

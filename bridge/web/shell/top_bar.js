@@ -69,6 +69,8 @@ export function mountTopBar({ state, actions }, page, chat) {
         confirm: 'Sign out',
       });
       if (!sure) return;
+      // The bridge forgets this browser with its login; the browser's own part is given up here.
+      await import('./notifications.js').then(({ turnOff }) => turnOff()).catch(() => null);
       await fetch('/logout', { method: 'POST' }).catch(() => null);
       sessionStorage.clear();
       for (const key of Object.keys(localStorage))

@@ -316,6 +316,11 @@ export interface Page {
   searchMemory(query?: string): Promise<void>;
   openCard(id: string): void;
   openMission(id: string): Promise<boolean>;
+  /** Shows the question that waits for an answer, or says that there is none. */
+  openQuestion(): void;
+  openNotifications(): Promise<void>;
+  /** The page as an app of its own, where the browser offers it. */
+  install: { isOffered(): boolean; ask(): Promise<void> };
 }
 
 // --- elements ---

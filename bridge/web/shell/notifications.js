@@ -1,0 +1,131 @@
+// Whether this browser is told when no page is open: asked of the browser, and of the bridge. Knows no DOM.
+//
+// A person turns it on for one browser and one login. What the browser was told once is kept up from then on: its push
+// service gives it new addresses, and the bridge may have a new key.
+
+import { Problem } from '../problem.js';
+
+/** @typedef {'unsupported' | 'denied' | 'off' | 'on'} State */
+/** @typedef {{ words: boolean }} Choices */
+
+const KEY = 'sprite.notifications';
+const READY_MS = 15_000;
+
+/** Whether this browser has what it takes, here. */
+export const isSupported = () =>
+  'serviceWorker' in navigator && 'PushManager' in globalThis && 'Notification' in globalThis;
+
+/** @returns {Promise<State>} */
+export async function state() {
+  if (!isSupported()) return 'unsupported';
+  if (Notification.permission === 'denied') return 'denied';
+  return isWanted() && Notification.permission === 'granted' && (await present()) ? 'on' : 'off';
+}
+
+/** Asks the browser's permission, so it is called by a click. Rejects with a Problem. */
+export async function turnOn() {
+  if ((await Notification.requestPermission()) !== 'granted')
+    throw new Problem('denied', 'The browser was not allowed to show notifications.');
+  await subscribed();
+  localStorage.setItem(KEY, 'on');
+}
+
+/** Nothing is told to this browser any more, also where the bridge cannot be asked just now. */
+export async function turnOff() {
+  localStorage.removeItem(KEY);
+  const subscription = isSupported() ? await present() : null;
+  if (!subscription) return;
+  await subscription.unsubscribe();
+  // The bridge also finds out by itself: the address is gone.
+  await ask('DELETE', '/push/subscriptions', { endpoint: subscription.endpoint }).catch(() => null);
+}
+
+/** Has the bridge send a notification to this browser. */
+export async function test() {
+  const subscription = await subscribed();
+  await ask('POST', '/push/test', { endpoint: subscription.endpoint });
+}
+
+/** What was turned on stays on: a lost subscription is made again, and one that somebody else left is given up. */
+export async function keepUp() {
+  if (!isSupported()) return;
+  try {
+    if (isWanted() && Notification.permission === 'granted') await subscribed();
+    else if (!isWanted()) await turnOff();
+  } catch {
+    // The next visit tries again, and the dialog says what is wrong.
+  }
+}
+
+/** @returns {Promise<Choices>} */
+export const choices = async () => (await ask('GET', '/notify/settings')).json();
+
+/** @param {Choices} chosen */
+export const choose = (chosen) => ask('PUT', '/notify/settings', chosen);
+
+// --- inside ---
+
+const isWanted = () => localStorage.getItem(KEY) === 'on';
+
+async function present() {
+  const registration = await navigator.serviceWorker.getRegistration();
+  return (await registration?.pushManager.getSubscription()) ?? null;
+}
+
+/** This browser's subscription, made if need be, and known to the bridge. */
+async function subscribed() {
+  const registration = await ready();
+  const { key } = await (await ask('GET', '/push/key')).json();
+  let subscription = await registration.pushManager.getSubscription();
+  if (subscription && text(subscription.options.applicationServerKey) !== key) {
+    await subscription.unsubscribe();
+    subscription = null;
+  }
+  try {
+    subscription ??= await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
+  } catch (error) {
+    const why = error instanceof Error ? ` (${error.message})` : '';
+    throw new Problem('push', `This browser could not reach its push service${why}.`);
+  }
+  await ask('POST', '/push/subscriptions', subscription);
+  return subscription;
+}
+
+/** @returns {Promise<ServiceWorkerRegistration>} */
+function ready() {
+  return new Promise((resolve, reject) => {
+    const words = 'This page is not ready for it yet. Reload it, and try again.';
+    setTimeout(() => reject(new Problem('timeout', words)), READY_MS);
+    void navigator.serviceWorker.ready.then(resolve);
+  });
+}
+
+/**
+ * A key as the bridge writes it: base64url.
+ * @param {ArrayBuffer | null} bytes
+ */
+const text = (bytes) =>
+  btoa(String.fromCharCode(...new Uint8Array(bytes ?? new ArrayBuffer(0))))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replaceAll('=', '');
+
+/**
+ * Asks the bridge; a refusal is a Problem with its words.
+ * @param {string} method
+ * @param {string} path
+ * @param {unknown} [body]
+ */
+async function ask(method, path, body) {
+  const headers = { Accept: 'application/json', 'Content-Type': 'application/json' };
+  /** @type {Response} */
+  let response;
+  try {
+    response = await fetch(path, { method, headers, cache: 'no-store', body: body ? JSON.stringify(body) : null });
+  } catch {
+    throw new Problem('offline', 'The bridge does not answer. Try again when it is back.');
+  }
+  if (response.ok) return response;
+  const said = await response.json().catch(() => null);
+  throw new Problem(said?.error?.code ?? 'refused', said?.error?.message ?? 'The bridge refused it.');
+}
