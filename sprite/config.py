@@ -24,6 +24,7 @@ DEFAULT_PORT = 8765
 #: Long enough for a build or a night's download, short enough that a machine nobody looks at comes to rest.
 DEFAULT_UNATTENDED_SECONDS = 2 * 3600
 DEFAULT_SPARE_SECONDS = 600
+DEFAULT_SCHEDULE_SHARE = 0.25
 #: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
@@ -47,6 +48,8 @@ class Settings:
     batch_turns: int = DEFAULT_BATCH_TURNS
     #: What curation may cost a day; None for no cap.
     daily_usd: float | None = None
+    #: The part of it that turns begun by schedules may cost beside.
+    schedule_share: float = DEFAULT_SCHEDULE_SHARE
     #: Whether the bridge's built-in stand-in answers instead of Claude: then nothing costs anything.
     is_offline: bool = False
     #: How long a turn that the agent begins by itself may take, and work in the background keeps a VM awake.
@@ -151,6 +154,7 @@ def from_environment(
         curator_model=os.environ.get("SPRITE_CURATOR_MODEL") or DEFAULT_CURATOR_MODEL,
         batch_turns=_whole("SPRITE_BATCH_TURNS", DEFAULT_BATCH_TURNS),
         daily_usd=_dollars("SPRITE_DAILY_USD"),
+        schedule_share=_share("SPRITE_SCHEDULE_SHARE", DEFAULT_SCHEDULE_SHARE),
         is_offline=os.environ.get("SPRITE_OFFLINE") == "1",
         unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
         spare_seconds=_whole("SPRITE_SPARE_SECONDS", DEFAULT_SPARE_SECONDS, least=0),
@@ -188,6 +192,19 @@ def _whole(name: str, default: int, *, least: int = 1) -> int:
     if not text.isdecimal() or int(text) < least:
         raise OperatorError(f"{name} must be a whole number{' above 0' if least else ''}, not {text!r}.")
     return int(text)
+
+
+def _share(name: str, default: float) -> float:
+    text = os.environ.get(name)
+    if not text:
+        return default
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise OperatorError(f"{name} must be a part from 0 to 1 such as 0.25, not {text!r}.")
+    return share
 
 
 def _dollars(name: str) -> float | None:

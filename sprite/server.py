@@ -37,6 +37,7 @@ from sprite.database.workspace import open_workspace
 from sprite.errors import AgentError, OperatorError, ShortageError, is_shortage
 from sprite.feed import Feed
 from sprite.folders import make_folders
+from sprite.memory.actions import Actions
 from sprite.memory.agent_watch import AgentWatch
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
@@ -46,12 +47,15 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
-from sprite.memory.recall.view import MemoryView, learning_row
+from sprite.memory.recall.view import MemoryView, action_row, learning_row
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.protocol.messages import (
+    ActionUpdate,
     MemoryUpdate,
 )
+from sprite.schedules.allowance import Allowance
+from sprite.schedules.scheduler import Scheduler
 from sprite.tasks import owned_task
 
 if TYPE_CHECKING:
@@ -88,6 +92,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         view = MemoryView(transcript, memory, files)
         announce = _Announcer(feed, memory, view)
         processor = ObservationProcessor(settings, transcript, memory, files, projection, announce)
+        actions = Actions(projection, memory, announce)
         await stack.enter_async_context(announce.running(stop.set))
         await stack.enter_async_context(processor.running(stop.set))
         recorder = TurnRecorder(transcript, lambda words: feed.warn("storage", words), confidences)
@@ -118,8 +123,13 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             settings.spare_seconds,
         )
         await runtime.restore()
+        scheduler = Scheduler(
+            *(actions, transcript.curations, workspace, feed, runtime, Allowance(settings, workspace))
+        )
+        announce.when_actions_change(scheduler.changed)
         gateway = Gateway(
-            settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter, announce
+            *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
+            *(actions, scheduler, announce),
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for
@@ -136,12 +146,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(
             kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.is_flushing, stop.set)
         )
-        if await processor.leftovers():
-            processor.request()
-        runtime.expect_mission()
-        await stack.enter_async_context(
-            owned_task(runtime.run(), name="runtime", on_death=stop.set, finish=runtime.stop)
-        )
+        await stack.enter_async_context(_at_work(processor, runtime, scheduler, stop.set))
         await stop.wait()
         log.info("stopping: the turn is stored and memory is flushed")
         # No new clients; those connected still hear how it ends.
@@ -240,12 +245,19 @@ class _Announcer:
         self._feed = feed
         self._memory = memory
         self._view = view
+        self._tell_of_actions: Callable[[], None] = lambda: None
         #: None asks the task to end.
         self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
 
     def __call__(self, change: Change) -> None:
         """Takes a change; returns at once."""
         self._changes.put_nowait(change)
+        if change.actions:
+            self._tell_of_actions()
+
+    def when_actions_change(self, tell: Callable[[], None]) -> None:
+        """Whom to tell, at once, of changes of actions."""
+        self._tell_of_actions = tell
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
@@ -279,9 +291,29 @@ class _Announcer:
                     drift=list(await self._view.drift()),
                 )
             )
+            for action_id in change.actions:
+                if (action := await self._memory.action(action_id)) is not None:
+                    self._feed.publish(ActionUpdate(action_row(action)))
         except Exception:
             # An announcement that fails must not stop the ones after it.
             log.exception("a change of memory could not be announced")
+
+
+@asynccontextmanager
+async def _at_work(
+    processor: ObservationProcessor, runtime: AgentRuntime, scheduler: Scheduler, on_death: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Curates what was left, runs missions, and fires what is due, while the block runs."""
+    if await processor.leftovers():
+        processor.request()
+    runtime.expect_mission()
+    # Before the queue runs: what somebody closed while the sprite was away is taken back first.
+    await scheduler.try_look()
+    async with (
+        owned_task(runtime.run(), name="runtime", on_death=on_death, finish=runtime.stop),
+        owned_task(scheduler.run(), name="scheduler", on_death=on_death, finish=scheduler.stop),
+    ):
+        yield
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from sprite.database.transcript import (
     TranscriptDB,
     open_transcript,
 )
+from sprite.memory.actions import Actions
 from sprite.memory.files import CURATED, MemoryFiles
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.hits import Found
@@ -63,6 +64,14 @@ class Stores:
         await self.batch(response.replace("[t]", f"[t{turn}]"), turn)
         await self.projection.settle()
         return turn
+
+    @property
+    def actions(self) -> Actions:
+        return Actions(self.projection, self.memory)
+
+    def actions_at(self, clock: Callable[[], float]) -> Actions:
+        """The same, at another time."""
+        return Actions(self.projection, self.memory, clock=clock)
 
     async def learnings(self) -> list[Learning]:
         return await self.memory.learnings(limit=10_000)

@@ -49,7 +49,10 @@ _SEEN_SECONDS = 600.0
 #: An update waits so long at most for a mission to end: that one runs is only the sprite's word.
 _PUT_OFF_SECONDS = 3600.0
 #: A sprite's settings that its VM gets; everything else of our environment stays here.
-_SETTINGS = ("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_DAILY_USD", "SPRITE_OFFLINE")
+_SETTINGS = (
+    *("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_DAILY_USD", "SPRITE_SCHEDULE_SHARE"),
+    "SPRITE_OFFLINE",
+)
 
 
 class SpritesHost:

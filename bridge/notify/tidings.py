@@ -21,7 +21,7 @@ from bridge.notify import wording
 from bridge.notify.notice import Notice
 from bridge.tasks import owned_task
 from sprite.protocol.events import Complete, Ending, Failed, Started
-from sprite.protocol.messages import PermissionRequest, PermissionResolved, StateSync
+from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, StateSync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 #: Kept of each sprite; one that says it has more going on than this is not followed in all of it.
 _MOST_TURNS, _MOST_QUESTIONS = 32, 32
 _LONGEST_ID = 200
+#: What a sprite calls it when a turn ends since there is no money, and when what is due waits since its schedules have
+#: used their part.
+_ENDED_BY_BUDGET, _SCHEDULES_BUDGET = "budget_used_up", "schedule_budget"
 #: What ended longer ago is no news; a sprite's clock may be ahead by so much before it is not believed.
 _NEWS_SECONDS, _AHEAD_SECONDS = 24 * 3600.0, 3600.0
 _PAUSE_SECONDS = 1.0
@@ -82,7 +85,7 @@ class Tidings:
             await self._write()
 
     def budget_ended(self, sprite: str, words: str) -> None:
-        """A call of the model was refused since the sprite's budget is used up; told once a day."""
+        """A budget of the sprite's is used up, and something was refused or waits for it; told once a day."""
         day = datetime.fromtimestamp(time.time(), UTC).date()
         self._tell(sprite, f"budget-{day}", "budget", ("The budget is used up", words), time.time())
 
@@ -118,6 +121,8 @@ class Tidings:
         elif isinstance(payload, PermissionResolved):
             if self._of(sprite).questions.pop(payload.request_id, None) is not None:
                 self._notifier.withdraw(sprite, payload.request_id)
+        elif isinstance(payload, Error) and message.reply_to is None and payload.code == _SCHEDULES_BUDGET:
+            self.budget_ended(sprite, wording.line(payload.message))
         elif isinstance(payload, StateSync):
             self._state(sprite, payload)
 
@@ -137,6 +142,8 @@ class Tidings:
             return
         if isinstance(event, Complete):
             self._tell(sprite, event.mission_id, "ended", wording.of_reply(event.text), at)
+        elif isinstance(event, Failed) and event.code == _ENDED_BY_BUDGET:
+            self.budget_ended(sprite, wording.line(event.message))
         elif isinstance(event, Failed):
             words = wording.of_failure(event.message, by_schedule=origin == "schedule")
             self._tell(sprite, event.mission_id, "ended", words, at)

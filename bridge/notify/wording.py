@@ -25,23 +25,23 @@ def of_reply(text: str) -> tuple[str, str]:
     """Title and body for a reply: its first line, and what follows."""
     first, _, rest = text[:_MAX_READ].strip().partition("\n")
     title = line(_MARKS.sub("", first), _MAX_TITLE)
-    return title or "Sprite did something by itself", line(rest, _MAX_BODY)
+    return title or "Sprite did something by itself", line(rest)
 
 
 def of_failure(message: str, *, by_schedule: bool) -> tuple[str, str]:
     """Title and body for a turn that could not be brought to its end."""
     title = "A schedule could not be carried out" if by_schedule else "Something that Sprite had begun did not end well"
-    return title, line(message, _MAX_BODY)
+    return title, line(message)
 
 
 def of_question(tool: str, tool_input: dict[str, Any]) -> tuple[str, str]:
     """Title and body for a tool call that waits for the person's word."""
     title = _QUESTIONS.get(tool) or f"May Sprite use {line(tool, 40) or 'a tool'}?"
     told = next((value for name in _TOLD_OF_INPUT if isinstance(value := tool_input.get(name), str)), "")
-    return title, line(told, _MAX_BODY)
+    return title, line(told)
 
 
-def line(text: str, most: int) -> str:
+def line(text: str, most: int = _MAX_BODY) -> str:
     """On one line, without what steers terminals and text, and not longer than that."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text[:_MAX_READ]).split())
     return words if len(words) <= most else words[: most - 1].rstrip() + "…"

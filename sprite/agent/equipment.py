@@ -71,6 +71,11 @@ class Listener(Protocol):
         ...
 
     @property
+    def is_scheduled(self) -> bool:
+        """Whether a schedule began the turn, or the one whose work in the background it goes on with."""
+        ...
+
+    @property
     def background(self) -> Background:
         """What goes on beside turns."""
         ...
@@ -219,7 +224,11 @@ class Agent:
             begun_by = listener.background.turn_of(context.agent_id)
             call = Call(tool, tool_input, folders.take(context.tool_use_id))
             try:
-                await self._desk.ask(begun_by or listener.turn_id, call, of_background=begun_by is not None)
+                await self._desk.ask(
+                    *(begun_by or listener.turn_id, call),
+                    of_background=begun_by is not None,
+                    is_unattended=listener.is_scheduled,
+                )
             except DeniedError as denied:
                 return PermissionResultDeny(message=str(denied))
             # No rule is left with the CLI: its own cover more than the person was asked about.

@@ -14,6 +14,9 @@ from sprite.protocol.shapes import MissionStatus, Origin, UsedTool
 CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept; send it again."
 #: Nobody had asked for it, so nobody can send it again.
 OWN_CRASHED_MESSAGE = "The sprite was stopped in the middle of this. What had happened by then is kept."
+SCHEDULE_CRASHED_MESSAGE = (
+    "The sprite was stopped in the middle of this. What had happened by then is kept; the list of actions says so, too."
+)
 
 _STATUS: dict[Outcome, MissionStatus] = {
     "complete": "complete",
@@ -53,7 +56,8 @@ def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyE
     if turn is not None and turn.outcome == "interrupted":
         return Interrupted(mission_id)
     by_person = origin == "person"
-    return Failed(mission_id, "crashed", CRASHED_MESSAGE if by_person else OWN_CRASHED_MESSAGE, retryable=by_person)
+    words = {"person": CRASHED_MESSAGE, "agent": OWN_CRASHED_MESSAGE, "schedule": SCHEDULE_CRASHED_MESSAGE}[origin]
+    return Failed(mission_id, "crashed", words, retryable=by_person)
 
 
 def rows(
@@ -64,13 +68,15 @@ def rows(
     *,
     origin: Origin = "person",
     tools: Sequence[UsedTool] = (),
+    cost_usd: float | None = None,
 ) -> list[Effect]:
     """What an end writes: the mission's status, what the agent had said and used, and the error if it ended with one.
 
     A turn that no message asked for has a line of chat in any case.
     """
-    effects: list[Effect] = [MissionMoved(mission_id, _STATUS[outcome])]
-    has_line = origin == "person" or isinstance(event, Failed)
+    code = event.code if isinstance(event, Failed) else None
+    effects: list[Effect] = [MissionMoved(mission_id, _STATUS[outcome], cost_usd=cost_usd, error_code=code)]
+    has_line = origin != "agent" or isinstance(event, Failed)
     if said.strip() or tools or not has_line:
         effects.append(ChatAdded("assistant", said, mission_id, origin, tools))
     if isinstance(event, Failed):

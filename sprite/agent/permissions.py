@@ -46,15 +46,18 @@ class PermissionDesk:
         """The questions that are open, oldest first."""
         return list(self._requests.values())
 
-    async def ask(self, mission_id: str | None, call: Call, *, of_background: bool = False) -> None:
+    async def ask(
+        self, mission_id: str | None, call: Call, *, of_background: bool = False, is_unattended: bool = False
+    ) -> None:
         """Returns when the call may run, by a rule or by a person's word.
 
         DeniedError on "deny", with nobody there, without an answer in time, and where the input cannot be shown whole.
-        A question `of_background` work stays open when the turn ends that began this.
+        A question `of_background` work stays open when the turn ends that began this. One of `is_unattended` work waits
+        for somebody to come: nobody need be there when a schedule begins a turn.
         """
         if self.rules.cover(call):
             return
-        if self._feed.audience == 0:
+        if self._feed.audience == 0 and not is_unattended:
             raise DeniedError("Nobody is connected who could allow this. Say what you would have done instead.")
         rule, real_path = self.rules.offer(call), call.real_path
         request = PermissionRequest(

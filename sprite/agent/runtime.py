@@ -22,7 +22,7 @@ from sprite.agent.text_stream import TextStream
 from sprite.agent.turn import Turn
 from sprite.agent.turn_result import TurnResult
 from sprite.agent.used_tools import used_tools
-from sprite.database.transcript import Outcome, TranscriptDB
+from sprite.database.transcript import Outcome, TranscriptDB, Trigger
 from sprite.database.workspace import Effect, MissionMoved, StoredMission, WorkspaceDB
 from sprite.errors import PeerError, SpriteError, StorageError, is_shortage
 from sprite.feed import Feed
@@ -70,6 +70,9 @@ class AgentRuntime:
         self._inbox = Inbox()
         self._stream = TextStream(feed)
         self._turn: Turn | None = None
+        #: Whether a schedule began the newest mission: what its background work begins is the schedule's, too.
+        self._last_is_scheduled = False
+        self._when_scheduled_ends: Callable[[], None] | None = None
         self._spare = Spare(self._inbox, session, self, spare_seconds, make_way=self._end_rested)
         self._unattended_seconds = unattended_seconds
         self._own = OwnTurns(
@@ -121,13 +124,36 @@ class AgentRuntime:
         # The agent gets the words as they are; what is written down, and would run after a crash, is discreet.
         self._confidences.hear(text)
         shown = self._confidences.person(text)
-        if not await self._workspace.accept_mission(mission_id, shown, stack_id):
+        if not await self._workspace.accept_mission(StoredMission(mission_id, shown, stack_id, "queued", None)):
             return None
         # Other people's screens follow.
         self._feed.publish(ChatSaid(mission_id, "user", shown[:CHAT_TEXT_CHARS], time.time()))
         before = len(self._inbox) + (self._turn is not None)
         self._inbox.put(StoredMission(mission_id, text, stack_id, "queued", None))
         return before
+
+    async def submit_scheduled(self, mission_id: str, action_id: int, due: float, *, text: str, said: str) -> bool:
+        """Takes a schedule's mission, durably, with a line of chat that says `said`; False if its id is known already.
+
+        PeerError where nothing more may wait.
+        """
+        self._inbox.check_room()
+        # Where the words of an action come from, secrets are out of them already; this holds for any text.
+        text, said = self._confidences.others(text), self._confidences.others(said)
+        mission = StoredMission(mission_id, text, None, "queued", None, "schedule", action_id, due)
+        if not await self._workspace.accept_mission(mission, said):
+            return False
+        self._feed.publish(ChatSaid(mission_id, "user", said[:CHAT_TEXT_CHARS], time.time(), "schedule"))
+        self._inbox.put(mission)
+        return True
+
+    def take_back(self, mission_id: str) -> bool:
+        """Takes back a mission that waits: it ends as interrupted when its turn comes. False if it does not wait."""
+        return self._inbox.take_back(mission_id)
+
+    def when_scheduled_ends(self, tell: Callable[[], None]) -> None:
+        """Whom to tell that a schedule's mission has ended; its rows may still be on their way to the disk."""
+        self._when_scheduled_ends = tell
 
     async def heartbeat(self) -> None:
         """Returns when the missions before it have ended."""
@@ -190,14 +216,14 @@ class AgentRuntime:
         await self._recorder.recover()
         for mission in await self._workspace.open_missions():
             turn = await self._transcript.turn_of(mission.id)
-            by_person = mission.origin == "person"
-            if turn is None and mission.session_id is not None and by_person:
+            by_message = mission.origin != "agent"
+            if turn is None and mission.session_id is not None and by_message:
                 # Killed between its start and its first hook: nothing but the words is known.
                 self._recorder.begin_session(mission.session_id)
-                self._recorder.open_mission(mission.id, mission.text)
+                self._recorder.open_mission(mission.id, mission.text, _trigger(mission))
                 await self._recorder.close_mission("crashed")
                 turn = await self._transcript.turn_of(mission.id)
-            if turn is None and by_person:
+            if turn is None and by_message:
                 self._inbox.put(mission)
                 continue
             event = left_open(mission.id, turn, mission.origin)
@@ -264,14 +290,16 @@ class AgentRuntime:
 
     async def _run_mission(self, mission: StoredMission) -> None:
         turn = self._turn = Turn(mission, self._session, self._recorder, self)
+        self._last_is_scheduled = mission.origin == "schedule"
         if self._inbox.was_taken_back(mission.id):
             turn.interrupt()
         try:
             if self._session.has_rested:
                 await self._end_session(SESSION_FLUSH_SECONDS)
             await self._session.begin()
-            self._feed.publish(Started(mission.id), [MissionMoved(mission.id, "running", self._session.id)])
-            self._recorder.open_mission(mission.id, mission.text)
+            effects: list[Effect] = [MissionMoved(mission.id, "running", self._session.id)]
+            self._feed.publish(Started(mission.id, mission.origin), effects)
+            self._recorder.open_mission(mission.id, mission.text, _trigger(mission))
             outcome, event = await turn.play()
         except Exception as error:
             # Whatever went wrong, the mission has to end, and the next one has to run.
@@ -283,10 +311,17 @@ class AgentRuntime:
         await self._end(turn, outcome, event)
 
     async def _end(self, turn: Turn, outcome: Outcome, event: AnyEnding) -> None:
-        self._session.turn_ended()
+        mission = turn.mission
+        if mission.origin == "person":
+            # A schedule keeps no conversation going: one that nobody takes part in would never rest, and only grow.
+            self._session.turn_ended()
         self._turn = None
         tools = used_tools([] if turn.observation is None else turn.observation.tool_calls)
-        self._publish(event, rows(turn.mission.id, outcome, "\n\n".join(turn.texts), event, tools=tools))
+        said = "\n\n".join(turn.texts)
+        effects = rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost_usd=turn.cost_usd)
+        self._publish(event, effects)
+        if mission.origin == "schedule" and self._when_scheduled_ends is not None:
+            self._when_scheduled_ends()
         await self._processor.turn_ended()
 
     def _publish(self, event: AnyAgentEvent, effects: list[Effect]) -> None:
@@ -314,6 +349,11 @@ class AgentRuntime:
         if own is not None and not self._is_in_mission():
             return own.id
         return self._turn.mission.id if self._turn is not None else None
+
+    @property
+    def is_scheduled(self) -> bool:
+        """See Listener."""
+        return self._last_is_scheduled
 
     @property
     def background(self) -> Background:
@@ -389,6 +429,10 @@ class AgentRuntime:
     def _is_in_mission(self) -> bool:
         """Whether what the agent does now is the mission's: its words were sent, and are not held up."""
         return self._turn is not None and self._turn.asked and not self._recorder.in_task_turn
+
+
+def _trigger(mission: StoredMission) -> Trigger:
+    return "user" if mission.origin == "person" else "schedule"
 
 
 async def _nothing() -> None:

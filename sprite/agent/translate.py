@@ -45,6 +45,7 @@ _INSTRUCTION = re.compile(
 _ERROR_CODES = {
     400: "invalid_request",
     401: "unauthorized_model",
+    402: "budget_used_up",
     403: "forbidden_model",
     404: "unknown_model",
     413: "request_too_large",

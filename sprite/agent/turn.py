@@ -50,6 +50,8 @@ class Turn:
         self.asked = False
         #: What the agent has said in it.
         self.texts: list[str] = []
+        #: What it has cost in US dollars, once the CLI has said so.
+        self.cost_usd: float | None = None
         #: What the log has of it, once it has ended.
         self.observation: NewObservation | None = None
 
@@ -93,9 +95,9 @@ class Turn:
             if self.is_interrupted:
                 return "interrupted", Interrupted(mission_id)
             return "error", failed(mission_id, AgentError(self._death))
-        cost = self._session.cost_of_turn(result.total_cost_usd)
+        self.cost_usd = self._session.cost_of_turn(result.total_cost_usd)
         duration_ms = int((time.monotonic() - self._started_at) * 1000)
-        return result.outcome, ended(mission_id, result, self.texts, cost, duration_ms)
+        return result.outcome, ended(mission_id, result, self.texts, self.cost_usd, duration_ms)
 
     async def _result(self) -> TurnResult | None:
         await self._ask()

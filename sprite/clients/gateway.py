@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
+from sprite.clients.acting import act
 from sprite.clients.connection import Connection
 from sprite.clients.look import PAGE_ROWS, look
 from sprite.clients.state_sync import (
@@ -17,6 +18,7 @@ from sprite.config import Settings
 from sprite.database.workspace import WorkspaceDB
 from sprite.errors import ModelError, PeerError
 from sprite.feed import Feed
+from sprite.memory.actions import Actions
 from sprite.memory.curation.model import check_model
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
@@ -59,7 +61,6 @@ from sprite.protocol.memory import (
     RejectRequest,
     RejectResult,
     ResolveActionRequest,
-    ResolveActionResult,
     RetryRequest,
     RetryResult,
     UpdateActionRequest,
@@ -85,6 +86,7 @@ from sprite.protocol.messages import (
 )
 from sprite.protocol.rows import Forgotten
 from sprite.protocol.shapes import Card, Point, Size
+from sprite.schedules.scheduler import Scheduler
 
 #: A person who asks for a flush waits for one call to a model.
 FLUSH_SECONDS = 120.0
@@ -106,6 +108,8 @@ class Gateway:
         desk: PermissionDesk,
         uploads: Uploads,
         forgetter: Forgetter,
+        actions: Actions,
+        scheduler: Scheduler,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -118,11 +122,13 @@ class Gateway:
         self._desk = desk
         self._uploads = uploads
         self._forgetter = forgetter
+        self._actions = actions
+        self._scheduler = scheduler
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
         """What a client gets that is not brought up to date by replay."""
-        return await state_sync(self._workspace, self._view, self._feed, self._desk, self._runtime)
+        return await state_sync(self._workspace, self._view, self._feed, self._desk, self._runtime, self._actions)
 
     async def handle(self, connection: Connection, message: ClientMessage) -> None:
         """Answers one message. PeerError for one that makes no sense; the caller tells the client."""
@@ -130,7 +136,7 @@ class Gateway:
             case Mission() as mission:
                 await self._mission(connection, message.id, mission)
             case Heartbeat():
-                await self._runtime.heartbeat()
+                await self._scheduler.run_due()
                 connection.send(Ack("done"), reply_to=message.id)
             case Interrupt(mission_id):
                 stopped = await self._runtime.interrupt(mission_id)
@@ -179,6 +185,8 @@ class Gateway:
             await self._processor.flush_within(FLUSH_SECONDS)
         elif system.action == "revoke":
             self._desk.rules.revoke(system.rule_id)
+        elif system.action == "zone":
+            await self._actions.set_zone(system.tz or "")
         answers, words = await self._model_check() if system.action == "check_model" else (None, None)
         return Status(
             action=system.action,
@@ -191,6 +199,8 @@ class Gateway:
             model_words=words,
             stopped=stopped,
             rules=self._desk.rules.listed(),
+            next_due=await self._actions.next_due(),
+            tz=await self._actions.zone(),
         )
 
     async def _model_check(self) -> tuple[bool, str]:
@@ -258,8 +268,10 @@ class Gateway:
 
     async def _memory(self, request: AnyMemoryRequest) -> AnyMemoryResult:
         match request:
-            case EditRequest() | AcceptRequest() | RejectRequest() | ResolveActionRequest() | RetryRequest():
+            case EditRequest() | AcceptRequest() | RejectRequest() | RetryRequest():
                 return await self._change(request)
+            case AddActionRequest() | UpdateActionRequest() | ResolveActionRequest():
+                return await act(self._actions, self._view, request)
             case ForgetRequest():
                 return await self._forget(request)
             case ChatRequest(before, limit):
@@ -269,14 +281,12 @@ class Gateway:
                 return HealthResult(
                     await self._view.health(daily_cap_usd=self._settings.daily_usd, last_error=last_error)
                 )
-            case AddActionRequest() | UpdateActionRequest() | UserFilesRequest() | DeleteUserFileRequest():
+            case UserFilesRequest() | DeleteUserFileRequest():
                 raise NotImplementedError
             case _:
                 return await look(self._view, request)
 
-    async def _change(
-        self, request: EditRequest | AcceptRequest | RejectRequest | ResolveActionRequest | RetryRequest
-    ) -> AnyMemoryResult:
+    async def _change(self, request: EditRequest | AcceptRequest | RejectRequest | RetryRequest) -> AnyMemoryResult:
         result: AnyMemoryResult
         match request:
             case EditRequest(version=int()) | AcceptRequest(curation_id=int()) | RejectRequest(curation_id=int()):
@@ -293,9 +303,6 @@ class Gateway:
             case RejectRequest(name, seen):
                 self._publish(await self._projection.reject(name, seen))
                 result = RejectResult(name, *await self._view.file(name))
-            case ResolveActionRequest(action_id, status):
-                self._publish(await self._projection.resolve_action(action_id, status))
-                result = ResolveActionResult(await self._view.actions())
             case RetryRequest(turn_id):
                 self._publish(await self._projection.retry(turn_id))
                 self._processor.request()

@@ -6,6 +6,7 @@ from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.database.workspace import WorkspaceDB
 from sprite.feed import Feed
+from sprite.memory.actions import Actions
 from sprite.memory.recall.view import MemoryView
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import (
@@ -18,7 +19,7 @@ from sprite.protocol.shapes import ChatMessage
 
 
 async def state_sync(
-    workspace: WorkspaceDB, view: MemoryView, feed: Feed, desk: PermissionDesk, runtime: AgentRuntime
+    workspace: WorkspaceDB, view: MemoryView, feed: Feed, desk: PermissionDesk, runtime: AgentRuntime, actions: Actions
 ) -> StateSync:
     """Everything a client needs to draw itself, cut so that it fits one frame."""
     sync = StateSync(
@@ -31,6 +32,8 @@ async def state_sync(
         running=feed.underway.shown(),
         queued=runtime.queued(),
         model=runtime.model,
+        next_due=await actions.next_due(),
+        tz=await actions.zone(),
     )
     # Old lines go first, then archived cards, then the oldest cards: what is on screen stays longest.
     while len(encode(sync)) > MAX_FRAME_BYTES:

@@ -10,13 +10,14 @@ import dataclasses
 import json
 import sqlite3
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sprite.database.connection import LARGEST_ROW_ID, Database, row_id, to_json
 
-CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift"]
+CurationKind = Literal["batch", "edit", "forget", "quarantine", "drift", "action"]
 _CURATION = (
     "id, created_at, kind, first_observation_id, last_observation_id, model, prompt_sha256, response, "
     "usage_json, cost_usd, seen_curation_id, generation"
@@ -117,6 +118,20 @@ class Curations:
         curation = NewCuration(kind="drift", response=to_json(response))
         return await self._db.transact(lambda tx: append(tx, curation))
 
+    async def append_action(self, response: str, turn: int | None = None) -> int:
+        """Logs a change of an action (JSON, see `action_rows.py`); `turn` taught it. Returns the curation's id."""
+        curation = NewCuration(kind="action", response=response, first_observation_id=turn, last_observation_id=turn)
+        return await self._db.transact(lambda tx: append(tx, curation))
+
+    async def has_note_of(self, mission_id: str) -> bool:
+        """Whether an action's history says how a schedule's mission ended."""
+        found = await self._db.fetch_value(
+            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'action' AND json_valid(response) "
+            "AND json_extract(response, '$.op') = 'noted' AND json_extract(response, '$.mission') = ?)",
+            (mission_id,),
+        )
+        return bool(found)
+
     async def open_drift(self) -> dict[str, Drift]:
         """The drift of each file that no person has accepted or rejected yet."""
         rows = await self._db.fetch_all(
@@ -160,18 +175,20 @@ class Curations:
         )
 
     async def extraction(self, generation: int, before: int) -> list[Curation]:
-        """A re-extraction with the edits made up to its activation, in the order in which things happened.
+        """A re-extraction with the edits and actions made up to its activation, in the order in which things happened.
 
-        A batch happened when its last turn did, and is dated so.
+        A batch happened when its last turn did, and is dated so. What was done with an action comes after the batch
+        that learns it, however late that one ends.
         """
         rows = await self._db.fetch_all(
             f"SELECT {_CURATION}, coalesce((SELECT timestamp FROM observations o "  # noqa: S608 - our columns
             "WHERE o.id = c.last_observation_id AND c.kind = 'batch'), created_at) AS moment FROM curations c "
-            "WHERE id < ? AND ((kind = 'batch' AND generation = ?) OR kind = 'edit') ORDER BY moment, id",
+            "WHERE id < ? AND ((kind = 'batch' AND generation = ?) OR kind IN ('edit', 'action')) ORDER BY id",
             (before, generation),
         )
         dated = [{**dict(row), "created_at": row["moment"]} for row in rows]
-        return [Curation(**{key: value for key, value in row.items() if key != "moment"}) for row in dated]
+        events = [Curation(**{key: value for key, value in row.items() if key != "moment"}) for row in dated]
+        return _in_order(events)
 
     async def batches(self, generation: int) -> list[tuple[int, int]]:
         """The inclusive ranges of turns that an extraction has curated."""
@@ -199,6 +216,26 @@ class Curations:
     async def _select(self, where: str, parameters: Sequence[Any]) -> list[Curation]:
         sql = f"SELECT {_CURATION} FROM curations {where}"  # noqa: S608 - our columns, our clause
         return [Curation(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
+
+
+def _in_order(events: list[Curation]) -> list[Curation]:
+    """Events by when they happened; what was done with an action comes after the batch that has its turn."""
+    batches = sorted((event for event in events if event.kind == "batch"), key=_first_turn)
+    starts = [_first_turn(batch) for batch in batches]
+
+    def moment(event: Curation) -> tuple[float, bool, int]:
+        at = event.created_at
+        if event.kind == "action" and (before := bisect_right(starts, _first_turn(event))):
+            batch = batches[before - 1]
+            if _first_turn(event) <= (batch.last_observation_id or 0):
+                at = max(at, batch.created_at)
+        return at, event.kind != "batch", event.id
+
+    return sorted(events, key=moment)
+
+
+def _first_turn(event: Curation) -> int:
+    return event.first_observation_id or 0
 
 
 def append(tx: sqlite3.Connection, curation: NewCuration) -> int:

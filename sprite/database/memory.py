@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sprite.database.actions import ACTION_COLUMNS, MADE_ACTIONS, Action
 from sprite.database.connection import Database, Schema, open_database, open_reader
 from sprite.database.learning_index import LEARNING_INDEX, LearningIndex
 from sprite.database.log_mark import LogMark
@@ -118,6 +119,7 @@ SCHEMA = Schema(
         ALTER TABLE actions RENAME TO pending_actions;
         CREATE INDEX pending_actions_due ON pending_actions (due) WHERE status = 'open' AND due IS NOT NULL;
         """,
+        MADE_ACTIONS,
     ],
 )
 
@@ -139,28 +141,6 @@ class Learning:
     superseded_by: int | None
     seen: int
     last_seen: float
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """Something to be done; `status` is open, done, dismissed or failed, the times are Unix seconds.
-
-    `due` is when it fires next, `fired_at` when it did last; `rrule` is its repeat (RFC 5545), computed in `tz`.
-    `history_json` is a list of {at, by, what}, oldest first.
-    """
-
-    id: int
-    created_at: float
-    content: str
-    priority: int
-    status: str
-    source_learning_id: int | None
-    due: float | None = None
-    rrule: str | None = None
-    tz: str | None = None
-    fired_at: float | None = None
-    origin: str = "curator"
-    history_json: str = "[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +168,6 @@ class Report:
 _LEARNING = (
     "id, created_at, session_id, type, content, source_observation_id, confidence, curation_id, origin, "
     "evidence, superseded_by, seen, last_seen"
-)
-_ACTION = (
-    "id, created_at, content, priority, status, source_learning_id, due, rrule, tz, fired_at, origin, history_json"
 )
 _VERSION = "name, version, curation_id, created_at, source, content, sha256"
 
@@ -251,7 +228,7 @@ class MemoryDB:
                 tx.execute(f"DELETE FROM {table}")  # noqa: S608 - our own tables
             tx.execute("UPDATE learnings SET superseded_by = NULL")
             tx.execute("DELETE FROM learnings")
-            tx.execute("UPDATE projection SET cursor = 0, numbered = 0")
+            tx.execute("UPDATE projection SET cursor = 0, numbered = 0, tz = 'UTC'")
 
         await self._db.transact(write)
 
@@ -345,11 +322,31 @@ class MemoryDB:
     async def actions(self, status: str | None = None) -> list[Action]:
         """Actions, most urgent first, then oldest first."""
         rows = await self._db.fetch_all(
-            f"SELECT {_ACTION} FROM pending_actions "  # noqa: S608 - our columns
+            f"SELECT {ACTION_COLUMNS} FROM pending_actions "  # noqa: S608 - our columns
             "WHERE ?1 IS NULL OR status = ?1 ORDER BY priority DESC, id",
             (status,),
         )
         return [Action(**dict(row)) for row in rows]
+
+    async def action(self, action_id: int) -> Action | None:
+        """One action."""
+        rows = await self._db.fetch_all(
+            f"SELECT {ACTION_COLUMNS} FROM pending_actions WHERE id = ?",  # noqa: S608 - our columns
+            (action_id,),
+        )
+        return Action(**dict(rows[0])) if rows else None
+
+    async def scheduled(self) -> list[Action]:
+        """The open actions with a due time, the next first."""
+        rows = await self._db.fetch_all(
+            f"SELECT {ACTION_COLUMNS} FROM pending_actions "  # noqa: S608 - our columns
+            "WHERE status = 'open' AND due IS NOT NULL ORDER BY due, priority DESC, id"
+        )
+        return [Action(**dict(row)) for row in rows]
+
+    async def zone(self) -> str:
+        """The person's time zone, an IANA name; UTC until it is known."""
+        return str(await self._db.fetch_value("SELECT tz FROM projection"))
 
     # --- files ---
 

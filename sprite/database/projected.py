@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from sprite.database.actions import ProjectedActions
+
 
 @dataclass(frozen=True, slots=True)
 class NewLearning:
@@ -51,6 +53,7 @@ class Projected:
 
     def __init__(self, tx: sqlite3.Connection) -> None:
         self._tx = tx
+        self.actions = ProjectedActions(tx)
 
     def same_learning(self, type_: str, said: str) -> Known | None:
         """A valid learning of the same type that says the same, or None."""
@@ -145,29 +148,11 @@ class Projected:
         )
 
     def supersede(self, learning_id: int, by: int) -> bool:
-        """Marks a valid learning as replaced, and closes the action it stood for; False if there is none."""
+        """Marks a valid learning as replaced; False if there is none."""
         cursor = self._tx.execute(
             "UPDATE learnings SET superseded_by = ?1 WHERE id = ?2 AND id <> ?1 AND superseded_by IS NULL",
             (by, learning_id),
         )
-        if cursor.rowcount != 1:
-            return False
-        self._tx.execute(
-            "UPDATE pending_actions SET status = 'done' WHERE source_learning_id = ? AND status = 'open'",
-            (learning_id,),
-        )
-        return True
-
-    def add_action(self, content: str, learning_id: int, at: float) -> None:
-        """Opens an action under its learning's number."""
-        self._tx.execute(
-            "INSERT INTO pending_actions (id, created_at, content, source_learning_id) VALUES (?1, ?2, ?3, ?1)",
-            (learning_id, at, content),
-        )
-
-    def resolve_action(self, action_id: int, status: str) -> bool:
-        """Closes or reopens an action; False if there is none."""
-        cursor = self._tx.execute("UPDATE pending_actions SET status = ? WHERE id = ?", (status, action_id))
         return cursor.rowcount == 1
 
     def add_version(self, name: str, content: str, sha256: str, *, curation_id: int, at: float, source: str) -> None:

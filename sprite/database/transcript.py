@@ -26,14 +26,14 @@ from sprite.database.turn_index import REINDEX, TurnIndex
 from sprite.database.turn_journal import TurnJournal
 
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
-#: Whose turn it was: a person's mission, or one the CLI started by itself (a background task is done).
-Trigger = Literal["user", "task"]
+#: Whose turn it was: a person's mission, one the CLI started by itself (a background task is done), or a schedule's.
+Trigger = Literal["user", "task", "schedule"]
 
 #: An FTS5 expression that no row matches.
 NOTHING = '"\u2205"'
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
-    "outcome, mission_id, trigger, notice, unkept_json"
+    "outcome, mission_id, trigger, notice, unkept_json, by_schedule"
 )
 
 
@@ -382,6 +382,8 @@ def _observation(row: sqlite3.Row) -> Observation:
     fields = dict(row)
     calls = json.loads(fields.pop("tool_calls_json"))
     unkept = json.loads(fields.pop("unkept_json"))
+    if fields.pop("by_schedule"):
+        fields["trigger"] = "schedule"
     return Observation(**fields, tool_calls=calls, unkept=unkept)
 
 
@@ -394,7 +396,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
     cursor = tx.execute(
         f"INSERT INTO observations ({_OBSERVATION}, import_key) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
         "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
-        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?11)",
+        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?13, ?11)",
         (
             timestamp,
             observation.session_id,
@@ -403,11 +405,12 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             observation.agent_response,
             observation.outcome,
             observation.mission_id,
-            observation.trigger,
+            "user" if observation.trigger == "user" else "task",
             observation.notice,
             to_json(observation.unkept),
             import_key,
             OFF_RECORD if observation.off_record else WAITING,
+            observation.trigger == "schedule",
         ),
     )
     return row_id(cursor.lastrowid)

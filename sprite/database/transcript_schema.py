@@ -130,5 +130,12 @@ SCHEMA = Schema(
         CREATE TRIGGER unkept_frozen BEFORE UPDATE ON observations WHEN OLD.unkept_json IS NOT NEW.unkept_json
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
         """,
+        """
+        CREATE INDEX curations_action ON curations (id) WHERE kind = 'action';
+        -- A turn that a schedule began: its `trigger` is 'task', which no older version takes for a person's words.
+        ALTER TABLE observations ADD COLUMN by_schedule INTEGER NOT NULL DEFAULT 0;
+        CREATE TRIGGER by_schedule_frozen BEFORE UPDATE ON observations WHEN OLD.by_schedule IS NOT NEW.by_schedule
+        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
+        """,
     ],
 )

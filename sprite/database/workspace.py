@@ -88,6 +88,18 @@ SCHEMA = Schema(
             CHECK (origin IN ('person', 'agent', 'schedule'));
         ALTER TABLE chat_messages ADD COLUMN tools_json TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(tools_json));
         """,
+        # Which action a schedule's mission is about, and how a mission ended: what schedules spend a day is bounded.
+        """
+        ALTER TABLE missions ADD COLUMN action_id INTEGER;
+        ALTER TABLE missions ADD COLUMN due REAL;
+        -- Whether the action's history says how it ended.
+        ALTER TABLE missions ADD COLUMN told INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE missions ADD COLUMN ended_at REAL;
+        ALTER TABLE missions ADD COLUMN cost_usd REAL;
+        ALTER TABLE missions ADD COLUMN error_code TEXT;
+        CREATE INDEX missions_scheduled ON missions (ended_at) WHERE origin = 'schedule';
+        CREATE INDEX missions_of_actions ON missions (action_id, position) WHERE origin = 'schedule';
+        """,
     ],
 )
 
@@ -106,6 +118,22 @@ class StoredMission:
     status: MissionStatus
     session_id: str | None
     origin: Origin = "person"
+    #: The action that a schedule's mission is about, and the due time that it is for.
+    action_id: int | None = None
+    due: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledMission:
+    """A schedule's mission as it stands; `error` are the words of the error it ended with, `error_code` names that."""
+
+    id: str
+    action_id: int
+    due: float
+    received_at: float
+    status: MissionStatus
+    error_code: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +147,16 @@ class TurnBegan:
 
 @dataclass(frozen=True, slots=True)
 class MissionMoved:
-    """An event's effect: a mission changed its status. Its text goes when it ends: chat has it."""
+    """An event's effect: a mission changed its status. Its text goes when it ends: chat has it.
+
+    `cost_usd` is what it cost, where that is known, and `error_code` names the error that it ended with.
+    """
 
     mission_id: str
     status: MissionStatus
     session_id: str | None = None
+    cost_usd: float | None = None
+    error_code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,17 +255,24 @@ class WorkspaceDB:
 
     # --- missions ---
 
-    async def accept_mission(self, mission_id: str, text: str, stack_id: str | None) -> bool:
-        """Puts a mission (its `text` discreet) into the inbox, with its line of chat; False if its id is known."""
+    async def accept_mission(self, mission: StoredMission, said: str | None = None) -> bool:
+        """Puts a mission (its `text` discreet) into the inbox, with its line of chat; False if its id is known.
+
+        `said` is what the line says, where that is not the mission's text.
+        """
 
         def write(tx: sqlite3.Connection) -> bool:
             cursor = tx.execute(
-                "INSERT OR IGNORE INTO missions (id, text, stack_id, status, received_at) "
-                "VALUES (?, ?, ?, 'queued', ?)",
-                (mission_id, text, stack_id, time.time()),
+                "INSERT OR IGNORE INTO missions (id, text, stack_id, status, received_at, origin, action_id, due) "
+                "VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7)",
+                (
+                    *(mission.id, mission.text, mission.stack_id, time.time()),
+                    *(mission.origin, mission.action_id, mission.due),
+                ),
             )
             if cursor.rowcount == 1:
-                _apply(tx, ChatAdded("user", text, mission_id))
+                line = mission.text if said is None else said
+                _apply(tx, ChatAdded("user", line, mission.id, mission.origin))
             return cursor.rowcount == 1
 
         return await self._db.transact(write)
@@ -240,10 +280,47 @@ class WorkspaceDB:
     async def open_missions(self) -> list[StoredMission]:
         """Missions that have not ended, in order."""
         rows = await self._db.fetch_all(
-            "SELECT id, text, stack_id, status, session_id, origin FROM missions "
+            "SELECT id, text, stack_id, status, session_id, origin, action_id, due FROM missions "
             "WHERE status IN ('queued', 'running') ORDER BY position"
         )
         return [StoredMission(**dict(row)) for row in rows]
+
+    # --- missions of schedules ---
+
+    async def scheduled_missions(self) -> list[ScheduledMission]:
+        """The missions of schedules that wait, run, or have ended without their action being told, in order."""
+        rows = await self._db.fetch_all(
+            "SELECT id, action_id, due, received_at, status, error_code, (SELECT text FROM chat_messages line "
+            "WHERE line.mission_id = missions.id AND role = 'error' ORDER BY line.id DESC LIMIT 1) AS error "
+            "FROM missions WHERE origin = 'schedule' AND told = 0 ORDER BY position"
+        )
+        return [ScheduledMission(**dict(row)) for row in rows]
+
+    async def mark_told(self, mission_id: str) -> None:
+        """The action knows how its mission ended."""
+        await self._db.execute("UPDATE missions SET told = 1 WHERE id = ?", (mission_id,))
+
+    async def failures_of(self, action_id: int, limit: int) -> list[str | None]:
+        """The error codes of an action's newest missions, newest first; None for one that ended otherwise."""
+        rows = await self._db.fetch_all(
+            "SELECT error_code FROM missions WHERE origin = 'schedule' AND action_id = ? "
+            "ORDER BY position DESC LIMIT ?",
+            (action_id, limit),
+        )
+        return [row[0] for row in rows]
+
+    async def spent_by_schedules(self, since: float) -> float:
+        """What missions of schedules that ended since a time have cost, in US dollars.
+
+        One whose cost is not known, since it was cut off, counts as one that is, on the average.
+        """
+        return float(
+            await self._db.fetch_value(
+                "SELECT coalesce(sum(coalesce(cost_usd, (SELECT avg(cost_usd) FROM missions "
+                "WHERE origin = 'schedule'))), 0.0) FROM missions WHERE origin = 'schedule' AND ended_at >= ?",
+                (since,),
+            )
+        )
 
     # --- forgetting ---
 
@@ -359,12 +436,13 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 "VALUES (?, '', 'running', ?, ?, ?)",
                 (mission_id, now, session_id, origin),
             )
-        case MissionMoved(mission_id, status, session_id):
+        case MissionMoved(mission_id, status, session_id, cost_usd, error_code):
             ended = status not in {"queued", "running"}
             tx.execute(
-                "UPDATE missions SET status = ?, session_id = coalesce(?, session_id), "
-                "text = CASE WHEN ? THEN '' ELSE text END WHERE id = ?",
-                (status, session_id, ended, mission_id),
+                "UPDATE missions SET status = ?1, session_id = coalesce(?2, session_id), "
+                "text = CASE WHEN ?3 THEN '' ELSE text END, ended_at = CASE WHEN ?3 THEN ?4 END, "
+                "cost_usd = ?5, error_code = ?6 WHERE id = ?7",
+                (status, session_id, ended, now, cost_usd, error_code, mission_id),
             )
         case ChatAdded(role, text, mission_id, origin, tools):
             tx.execute(

@@ -15,6 +15,7 @@ from sprite.protocol.shapes import (
     Card,
     ChatMessage,
     MemoryState,
+    Origin,
     Payload,
     Point,
     SessionState,
@@ -68,7 +69,7 @@ class Mission(Payload):
 
 
 class Heartbeat(Payload):
-    """Answered in its turn, after the missions before it."""
+    """Looks at what is due; answered when that has ended, and so have the missions before it."""
 
 
 class Interrupt(Payload):
@@ -282,12 +283,16 @@ class SessionUpdate(Payload, omit_defaults=False):
 
 
 class ChatSaid(Payload, omit_defaults=False):
-    """A person's message was taken, from whichever client; `at` in Unix seconds. Its reply comes as agent events."""
+    """A mission was taken; `at` in Unix seconds. Its reply comes as agent events.
+
+    A person's message, from whichever client, or (by `origin`) what a schedule asked for.
+    """
 
     mission_id: str
     role: Literal["user"]
     text: str
     at: float
+    origin: Origin = "person"
 
 
 CanvasCommand = Literal["create_card", "update_card", "close_card"]

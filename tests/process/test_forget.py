@@ -382,7 +382,7 @@ async def test_the_learnings_that_stay_keep_their_numbers_so_that_corrections_hi
     await stores.learn('ACTION [t] Mail Ilse the numbers. | "mail Ilse"', "Please mail Ilse the numbers")
     await stores.learn('ACTION [t] Call Bo on Friday. | "call Bo"', "Please call Bo on Friday")
     await stores.learn('CORRECTION [t] supersedes L2: Reports are in SEK. | "in SEK"', "no, in SEK")
-    await stores.projection.resolve_action(4, "done")
+    await stores.actions.resolve(4, "done", by="person")
     await forget_in(stores, turn=1)
     assert await numbered(stores) == {2: "Reports are in EUR.", 3: "Mail Ilse the numbers.", 4: "Call Bo on Friday.",
                                       5: "Reports are in SEK."}  # fmt: skip

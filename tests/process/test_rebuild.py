@@ -96,7 +96,7 @@ async def eventful(stores: Stores) -> None:
         turn = await stores.turn("I keep three llamas, not two", "Noted")
         answer = f'FACT [t{turn}] Ada keeps llamas. | "keep llamas, not two."\n' + update("context.md", "# Old and new")
         await stores.batch(answer, turn, prompt_sha256=prompt)
-    await stores.projection.resolve_action(3, "done")
+    await stores.actions.resolve(3, "done", by="person")
     stores.path("files.md").write_text("# By hand\n")
     await stores.learn('FACT [t] Bo repairs bicycles. | "Bo repairs"', "Bo repairs my bicycle", "He does")
     await stores.transcript.curations.append_batch(NewCuration("edit", "no json"))

@@ -244,7 +244,8 @@ def test_the_stores_do_not_know_each_other() -> None:
         },
         "quarantine": {"curations"},
         "transcript_schema": {"turn_index"},
-        "memory": {"learning_index", "projected"},
+        "memory": {"learning_index", "projected", "actions"},
+        "projected": {"actions"},
     }
     for name in stores:
         own = {f"sprite.database.{part}" for part in parts.get(name.rpartition(".")[2], set())}

@@ -139,8 +139,8 @@ async def test_ordinary_markup_is_shown_as_it_is(stores: Stores, boot_prompt: Bo
 async def test_only_open_actions_are_shown(stores: Stores, boot_prompt: BootPrompt) -> None:
     for name in ("Bo", "Cy", "Di"):
         await stores.learn(f'ACTION [t] Call {name}. | "{name}"', name)
-    await stores.projection.resolve_action(1, "done")
-    await stores.projection.resolve_action(3, "dismissed")
+    await stores.actions.resolve(1, "done", by="person")
+    await stores.actions.resolve(3, "dismissed", by="person")
     assert part(await boot_prompt.text(), "open_actions") == "- [2] Call Cy."
 
 

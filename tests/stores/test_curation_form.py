@@ -172,7 +172,7 @@ async def test_what_is_open_wanted_or_corrected_is_always_shown(stores: Stores) 
     assert '<learning id="1" type="ACTION" from="user" on="2026-11-20" turn="1">Water the ficus.</learning>' in user
     assert all(words in user for words in ("always wants tea", "Dates are DD/MM", "Talked of bees"))
     assert "keeps bees" not in user
-    await stores.projection.resolve_action(1, "done")
+    await stores.actions.resolve(1, "done", by="person")
     assert "Water the ficus" not in (await prompt(stores, turn)).user
 
 

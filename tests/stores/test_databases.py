@@ -174,6 +174,7 @@ async def log(tmp_path: Path) -> Path:
                 "mission_id = 'x'",
                 "mission_id = NULL",
                 "trigger = 'task'",
+                "by_schedule = 1",
                 "notice = 'x'",
                 "import_key = 'x'",
                 "processed = 1, user_message = 'x'",
@@ -181,13 +182,13 @@ async def log(tmp_path: Path) -> Path:
         ),
         (
             "INSERT OR REPLACE INTO observations SELECT id, timestamp, session_id, sequence_num, 'never said', "
-            "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, unkept_json "
-            "FROM observations"
+            "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, "
+            "unkept_json, by_schedule FROM observations"
         ),
         (
             "INSERT OR REPLACE INTO observations SELECT 77, timestamp, session_id, 77, 'never said', "
-            "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, unkept_json "
-            "FROM observations WHERE id = 1"
+            "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, "
+            "unkept_json, by_schedule FROM observations WHERE id = 1"
         ),
         "UPDATE OR REPLACE observations SET id = 2 WHERE id = 1",
         "DELETE FROM curations",

@@ -23,7 +23,7 @@ from bridge.notify.notifier import AT_ONCE, Notifier
 from bridge.notify.tidings import Tidings
 from sprite.protocol.events import Complete, Failed, Interrupted, Started
 from sprite.protocol.frames import ServerMessage
-from sprite.protocol.messages import PermissionRequest, PermissionResolved, Running
+from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, Running
 from sprite.protocol.shapes import ChatMessage
 from tests.chat_stand_in import state_sync
 from tests.harness import PATIENCE
@@ -267,6 +267,15 @@ async def test_a_budget_that_is_used_up_is_told_once_a_day_in_the_words_of_the_r
         (notice,) = await at.told(1)
         assert notice.kind == "budget"
         assert "The day's budget of $1.00 is used up" in notice.body
+
+
+async def test_a_sprite_that_says_that_its_budget_is_used_up_is_told_as_that_once(database: Database) -> None:
+    words = "Action 7 waits until tomorrow: schedules have used their part of the day's budget."
+    async with desk(database) as at:
+        at.hear(Error("schedule_budget", words), Error("schedule_budget", "Action 8 waits."), Error("busy", "Later."))
+        at.hear(Started("m1", "schedule"), Failed("m1", "budget_used_up", "The budget is used up.", retryable=True))
+        (notice,) = await at.told(1)
+        assert (notice.kind, notice.body) == ("budget", words)
 
 
 async def test_what_makes_no_sense_is_told_in_short_lines_of_plain_words(database: Database) -> None:

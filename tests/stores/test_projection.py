@@ -418,12 +418,12 @@ async def test_an_edit_over_the_limits_is_refused_and_not_logged(stores: Stores)
 async def test_an_action_is_closed_and_reopened_by_a_person(stores: Stores) -> None:
     await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
     for status in ("done", "open", "dismissed"):
-        await stores.projection.resolve_action(1, status)
+        await stores.actions.resolve(1, status, by="person")
         (action,) = await stores.memory.actions()
         assert action.status == status
     for action_id, status, words in ((1, "burnt", "open, done"), (9, "done", "no action 9")):
         with pytest.raises(PeerError, match=words):
-            await stores.projection.resolve_action(action_id, status)
+            await stores.actions.resolve(action_id, status, by="person")
 
 
 # Hand edits

@@ -146,7 +146,7 @@ export class Timeline extends View {
   /** @param {TurnRow} row */
   #turn(row) {
     const outcome = OUTCOMES[row.outcome];
-    const asked = row.trigger === 'task' ? 'Went on by itself' : row.user_message;
+    const asked = { task: 'Went on by itself', schedule: 'Begun by a schedule' }[row.trigger] ?? row.user_message;
     return html`<button type="button" class="timeline-main" @click=${() => this.#acts.openTurn(row.id)}>
       <span class="timeline-icon">${icon('chat', true)}</span>
       <span class="timeline-words">

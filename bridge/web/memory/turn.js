@@ -95,7 +95,9 @@ function content(turn) {
     ${
       turn.trigger === 'task'
         ? html`<p>The agent went on by itself, since something it waited for was done.</p>`
-        : nothing
+        : turn.trigger === 'schedule'
+          ? html`<p>A schedule began this: an action was due.</p>`
+          : nothing
     }
     ${turn.user_message ? said('You', html`<div class="turn-text">${turn.user_message}</div>`) : nothing}
     ${turn.notice ? said('What it was told', html`<div class="turn-text">${turn.notice}</div>`) : nothing}

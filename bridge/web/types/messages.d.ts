@@ -101,7 +101,7 @@ export interface Mission {
   stack_id?: string | null;
 }
 /**
- * Answered in its turn, after the missions before it.
+ * Looks at what is due; answered when that has ended, and so have the missions before it.
  */
 export interface Heartbeat {}
 /**
@@ -1213,13 +1213,16 @@ export interface PermissionResolved {
   decision: ("allow" | "always" | "deny") | null;
 }
 /**
- * A person's message was taken, from whichever client; `at` in Unix seconds. Its reply comes as agent events.
+ * A mission was taken; `at` in Unix seconds. Its reply comes as agent events.
+ *
+ *     A person's message, from whichever client, or (by `origin`) what a schedule asked for.
  */
 export interface ChatSaid {
   mission_id: string;
   role: "user";
   text: string;
   at: number;
+  origin?: "agent" | "person" | "schedule";
 }
 /**
  * A stack as it now is: made, renamed, archived or restored.

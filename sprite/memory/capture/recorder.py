@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from sprite.database.transcript import NewObservation, Outcome, TranscriptDB
+from sprite.database.transcript import NewObservation, Outcome, TranscriptDB, Trigger
 from sprite.database.turn_journal import JournalEntry
 from sprite.errors import StorageError
 from sprite.memory.capture.subagents import Subagents
@@ -71,9 +71,11 @@ class TurnRecorder:
         """Whom to tell of turns that the CLI begins by itself, each with an id of its own, and how each was written."""
         self._task_began, self._task_ended = began, ended
 
-    def open_mission(self, mission_id: str, text: str) -> None:
-        """A mission is about to be handed to the agent."""
-        self._mission = TurnBuffer(self._session_id, "user", mission_id, text, confidences=self._confidences)
+    def open_mission(self, mission_id: str, text: str, trigger: Trigger = "user") -> None:
+        """A mission is about to be handed to the agent. A schedule's text is kept as a notice: nobody said it."""
+        self._mission = TurnBuffer(self._session_id, trigger, mission_id, text, confidences=self._confidences)
+        if trigger != "user":
+            self._mission.add_notice(text)
         self._taken_up.clear()
 
     async def taken_up(self, seconds: float) -> bool:
@@ -154,7 +156,10 @@ class TurnRecorder:
                 await self.close_task("complete")
             mission.prompt_id = prompt_id
             self._taken_up.set()
-            await self._journal(mission, "prompt", {"user_message": mission.discreet_message})
+            if mission.trigger == "user":
+                await self._journal(mission, "prompt", {"user_message": mission.discreet_message})
+            else:
+                await self._journal(mission, "notice", {"notice": self._confidences.others(mission.user_message)})
             return
         if mission is not None and mission.prompt_id == prompt_id:
             await self._noticed(mission, prompt)

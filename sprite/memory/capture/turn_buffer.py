@@ -42,7 +42,7 @@ class TurnBuffer:
         self.session_id = session_id
         self.trigger = trigger
         self.mission_id = mission_id
-        #: As the person wrote it, which the hook's prompt is compared with; it is written down discreetly.
+        #: What was asked, as it was written, which the hook's prompt is compared with; it is written down discreetly.
         self.user_message = clean(user_message)
         self._confidences = confidences or Confidences()
         self._discreet = self._confidences.others
@@ -55,8 +55,8 @@ class TurnBuffer:
 
     @property
     def discreet_message(self) -> str:
-        """What was asked, as it may be written down."""
-        return self._confidences.person(self.user_message)
+        """What a person asked, as it may be written down; where nobody did, it is empty."""
+        return self._confidences.person(self.user_message) if self.trigger == "user" else ""
 
     @property
     def empty(self) -> bool:

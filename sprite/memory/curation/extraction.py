@@ -203,7 +203,7 @@ def _as_seen(turn: Observation) -> CuratorTurn:
         id=turn.id,
         at=turn.timestamp,
         session_id=turn.session_id,
-        origin=turn.trigger,
+        origin="user" if turn.trigger == "user" else "task",
         outcome=turn.outcome,
         user_message=turn.user_message,
         tool_calls=turn.tool_calls,

@@ -33,8 +33,9 @@ MAX_ATTRIBUTE_CHARS = 200
 class CuratorTurn:
     """One observation as the curator sees it.
 
-    `at` is in Unix seconds. `origin` is "user", or "task" for a turn that the CLI started by itself: its message was
-    never the user's words and is not shown. A tool call is `{tool_use_id, name, input, result, is_error, agent_id?}`.
+    `at` is in Unix seconds. `origin` is "user", or "task" for a turn that the CLI or a schedule started: what it was
+    told was never the user's words and is not shown. A tool call is `{tool_use_id, name, input, result, is_error,
+    agent_id?}`.
     """
 
     id: int

@@ -56,7 +56,7 @@ def taken_up(turns: Sequence[Observation], messages: Mapping[int, Message]) -> l
     for turn in turns:
         own = messages[turn.id].own
         here = _sentences("\n".join(messages[turn.id].pasted))
-        if turn.trigger != "task":
+        if turn.trigger == "user":
             if _WHOLLY.search(own):
                 found += here or pasted[-_LAST_PASTED:]
             # A later sentence of the same message speaks of what was pasted before it.

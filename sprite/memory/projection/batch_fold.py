@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sprite.database.actions import Action
 from sprite.database.curations import Curation
 from sprite.database.projected import (
     Known,
@@ -22,6 +23,7 @@ from sprite.memory.curation.answer import (
 )
 from sprite.memory.curation.answer_edits import Edited, apply_edits
 from sprite.memory.files import CURATED, over_limit, over_together, sha256, template
+from sprite.memory.projection.action_fold import history_of_new, status_words
 from sprite.memory.projection.ageing import without_past_reminders
 from sprite.memory.projection.disguises import disguise_of, told_apart
 from sprite.memory.projection.evidence import (
@@ -76,6 +78,7 @@ class BatchFold:
         self._retired: list[str] = []
         self.learnings: list[int] = []
         self.files: list[str] = []
+        self.actions: list[int] = []
 
     def apply(self) -> None:
         """Learnings first, since files may rest on them."""
@@ -176,8 +179,14 @@ class BatchFold:
         )
         self.learnings.append(number)
         if evidence.type == "ACTION" and evidence.origin in {"user", "assistant"}:
-            self._tx.add_action(learning.content, number, at)
+            self._open_action(number, learning.content, at)
         return number
+
+    def _open_action(self, number: int, content: str, at: float) -> None:
+        action = Action(number, at, content, priority=0, status="open", source_learning_id=number)
+        self._tx.actions.add(action)
+        self._tx.actions.note(number, at, "curator", history_of_new(action))
+        self.actions.append(number)
 
     def _retire(self, replaced: int, by: int, evidence: Evidence) -> None:
         known = self._tx.known(replaced)
@@ -191,6 +200,13 @@ class BatchFold:
             self._report("supersede_refused", f"L{replaced} stands: it was learned from a newer turn")
         elif self._tx.supersede(replaced, by):
             self._retired.append(known.content)
+            self._close_action_of(known.id)
+
+    def _close_action_of(self, learning_id: int) -> None:
+        for action in self._tx.actions.standing_for(learning_id):
+            self._tx.actions.change(action.id, status="done")
+            self._tx.actions.note(action.id, self._curation.created_at, "curator", status_words("done"))
+            self.actions.append(action.id)
 
     def _whose_word(self, known: Known) -> str:
         if self._rules.tells_why and known.type == "ACTION":

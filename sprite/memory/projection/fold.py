@@ -14,6 +14,8 @@ from sprite.database.projected import Projected
 from sprite.database.transcript import Observation
 from sprite.memory.curation.answer import parse_response
 from sprite.memory.files import CURATED, sha256
+from sprite.memory.projection.action_fold import fold_action, status_words
+from sprite.memory.projection.action_rows import ACTION_STATUSES
 from sprite.memory.projection.batch_fold import BatchFold
 from sprite.memory.projection.disguises import told_apart
 from sprite.memory.projection.rules import rules_of
@@ -26,23 +28,23 @@ DISTANT_TURNS, RECENT_TURNS = 10, 200
 #: So many new lines of one answer are looked for.
 _MOST_TRACED = 60
 _WORK = frozenset(CURATED) - {"user.md"}
-ACTION_STATUSES = frozenset({"open", "done", "dismissed", "failed"})
-#: What older logs call them.
+#: What older logs call how an action stands.
 _OLD_STATUSES = {"pending": "open", "completed": "done"}
 
 
 @dataclass(slots=True)
 class Change:
-    """What one curation changed: the files rewritten, and the ids of the learnings added."""
+    """What one curation changed: the files rewritten, the ids of the learnings added, and of the actions changed."""
 
     curation_id: int
     files: list[str] = field(default_factory=list)
     learnings: list[int] = field(default_factory=list)
+    actions: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Resolution:
-    """A person's word on an action, as logged."""
+    """A person's word on an action, as older logs have it."""
 
     action_id: int
     status: str
@@ -88,6 +90,8 @@ def fold(tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Cha
         _fold_batch(tx, curation, turns, change)
     elif curation.kind == "edit":
         _fold_edit(tx, curation, change)
+    elif curation.kind == "action":
+        change.actions = fold_action(tx, curation)
     elif curation.kind not in {"forget", "quarantine", "drift"}:
         # From a newer Sprite, perhaps: said, and the rest is applied.
         tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
@@ -102,7 +106,7 @@ def _fold_batch(tx: Projected, curation: Curation, heard: Sequence[Observation],
     earlier = [turn for turn in heard if turn.id < first and (traces or turn.session_id in sessions)]
     batch = BatchFold(tx, curation, turns, earlier)
     batch.apply()
-    change.learnings, change.files = batch.learnings, batch.files
+    change.learnings, change.files, change.actions = batch.learnings, batch.files, batch.actions
 
 
 def _fold_edit(tx: Projected, curation: Curation, change: Change) -> None:
@@ -115,7 +119,10 @@ def _fold_edit(tx: Projected, curation: Curation, change: Change) -> None:
     if isinstance(edit, int):
         return
     if isinstance(edit, _Resolution):
-        tx.resolve_action(edit.action_id, edit.status)
+        if tx.actions.get(edit.action_id) is not None:
+            tx.actions.change(edit.action_id, status=edit.status)
+            tx.actions.note(edit.action_id, curation.created_at, "person", status_words(edit.status))
+            change.actions.append(edit.action_id)
     else:
         tx.add_version(
             edit.name,

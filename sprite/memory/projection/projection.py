@@ -17,8 +17,8 @@ from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
+from sprite.memory.projection.action_rows import AnyRecord, write_record
 from sprite.memory.projection.fold import (
-    ACTION_STATUSES,
     DISTANT_TURNS,
     RECENT_TURNS,
     Change,
@@ -133,15 +133,18 @@ class Projection:
         # A turn begins and ends here: where no byte has changed on disk, it waits for no database.
         return [] if self._files.state() == self._settled else await self._settle()
 
-    async def resolve_action(self, action_id: int, status: str) -> list[Change]:
-        """A person's word on an action: logged, then applied. PeerError for an unknown one."""
-        if status not in ACTION_STATUSES:
-            raise PeerError("An action's status is open, done, dismissed or failed.")
-        if all(action.id != action_id for action in await self._memory.actions()):
-            raise PeerError(f"There is no action {action_id}.", code="not_found")
+    async def log_action(
+        self, decide: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]
+    ) -> tuple[int, list[Change]]:
+        """Logs what `decide` says of an action once everything is up to date, and applies it.
+
+        It returns the row and the turn that taught the action, or raises. Returns the row's number and what changed.
+        """
         async with self._lock:
-            await self._transcript.curations.append_edit({"action_id": action_id, "status": status})
-            return await self._settle()
+            changes = await self._settle()
+            record, turn = await decide()
+            curation_id = await self._transcript.curations.append_action(write_record(record), turn)
+            return curation_id, changes + await self._settle()
 
     async def retry(self, turn_id: int) -> list[Change]:
         """Puts a quarantined turn back to those that wait. PeerError if it is not quarantined."""

@@ -105,8 +105,8 @@ class Hearing:
         unkept = read_all(turn.unkept) if self._traces else {}
         self._persons_runs |= Text(told_apart(message.own)).runs
         yield self._voice("user", message.own, "person")
-        # What a person pastes is shown by them, not said by them; and in a turn of the CLI's own they said nothing.
-        yield self._voice("tool", turn.user_message if turn.trigger == "task" else "\n".join(message.pasted), "outside")
+        # What a person pastes is shown by them, not said by them; in a turn that they did not begin they said nothing.
+        yield self._voice("tool", "\n".join(message.pasted) if turn.trigger == "user" else turn.user_message, "outside")
         notice = self._voice("tool", turn.notice, "outside")
         calls = [voice for call in turn.tool_calls for voice in self._of_call(call, unkept)]
         # Words of an image or of a document are known to nobody else: what is told of it proves nothing.
@@ -117,8 +117,8 @@ class Hearing:
         yield notice
 
     def _read(self, turn: Observation) -> Message:
-        """The message of a turn; in one of the CLI's own the person said nothing."""
-        if turn.trigger == "task":
+        """The message of a turn; in one of the CLI's own or a schedule's the person said nothing."""
+        if turn.trigger != "user":
             return Message("", ())
         if self._traces:
             return read_message(turn.user_message)

@@ -173,6 +173,8 @@ def _turn(turn: Observation) -> str:
     lines = [f"[turn {turn.id}, {when}{'' if turn.outcome == 'complete' else ', ' + turn.outcome}]"]
     if turn.user_message:
         lines.append(f"User: {set_in(_short(turn.user_message))}")
+    elif turn.trigger == "schedule":
+        lines.append(f"Schedule: {set_in(_short(turn.notice))}")
     if turn.tool_calls:
         lines.append("Tools: " + ", ".join(dict.fromkeys(on_one_line(call["name"]) for call in turn.tool_calls)))
     if turn.agent_response:

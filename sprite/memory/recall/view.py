@@ -6,9 +6,11 @@ Read-only. The gateway, the command line and the state a client gets all look th
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
 import msgspec
 
+from sprite.database.actions import Action
 from sprite.database.curations import Drift
 from sprite.database.memory import FileVersion, Learning, MemoryDB
 from sprite.database.spending import seconds_since_midnight
@@ -28,6 +30,7 @@ from sprite.memory.recall.timeline import (
     turn_row,
 )
 from sprite.protocol.rows import (
+    ActionChange,
     ActionRow,
     CurationRow,
     DaySpend,
@@ -52,6 +55,7 @@ REFUSALS_SHOWN = 5
 #: What asks for a person: a turn that has waited so long, a disk with so little left.
 LONGEST_WAIT_SECONDS = 86_400.0
 LEAST_FREE_BYTES = 256 * 2**20
+_HISTORY = msgspec.json.Decoder(list[ActionChange])
 
 
 class MemoryView:
@@ -207,7 +211,7 @@ class MemoryView:
 
     async def actions(self) -> list[ActionRow]:
         """Every action as a row, most urgent first."""
-        return [msgspec.convert(action, ActionRow, from_attributes=True) for action in await self._memory.actions()]
+        return [action_row(action) for action in await self._memory.actions()]
 
     async def turn(self, turn_id: int) -> LoggedTurn:
         """One turn of the log. PeerError if there is none."""
@@ -220,6 +224,11 @@ class MemoryView:
 def learning_row(learning: Learning) -> LearningRow:
     """A learning as it travels."""
     return msgspec.convert(learning, LearningRow, from_attributes=True)
+
+
+def action_row(action: Action) -> ActionRow:
+    """An action as it travels."""
+    return msgspec.convert({**asdict(action), "history": _HISTORY.decode(action.history_json)}, ActionRow)
 
 
 def drifted(drift: Drift) -> Drifted:

@@ -1,0 +1,142 @@
+"""The rows of `pending_actions`: what is to be done, by when, and how it went (times are Unix seconds).
+
+Written by the fold alone, on the database's own thread.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+#: An action that no learning stands behind has its log row's number above this: it means the same action after every
+#: rebuild and every re-extraction, and no learning ever has it.
+MADE_IDS = 1_000_000
+#: A repeat would fill the disk with its history: its beginning and its newest entries are kept.
+HISTORY_KEPT = 40
+
+ACTION_COLUMNS = (
+    "id, created_at, content, priority, status, source_learning_id, due, rrule, tz, fired_at, origin, history_json, "
+    "first_due, mission_id"
+)
+
+#: Columns of an action that only the fold needs; the last migration of memory.db.
+MADE_ACTIONS = """
+ALTER TABLE pending_actions ADD COLUMN first_due REAL;
+ALTER TABLE pending_actions ADD COLUMN mission_id TEXT;
+CREATE INDEX pending_actions_mission ON pending_actions (mission_id) WHERE mission_id IS NOT NULL;
+ALTER TABLE projection ADD COLUMN tz TEXT NOT NULL DEFAULT 'UTC';
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something to be done; `status` is open, done, dismissed or failed.
+
+    `due` is when it fires next, `first_due` when it did or does first, `fired_at` when it did last; `rrule` is its
+    repeat (RFC 5545), computed in `tz`. `mission_id` is the turn it was made in, by the agent.
+    `history_json` is a list of {at, by, what}, oldest first.
+    """
+
+    id: int
+    created_at: float
+    content: str
+    priority: int
+    status: str
+    source_learning_id: int | None
+    due: float | None = None
+    rrule: str | None = None
+    tz: str | None = None
+    fired_at: float | None = None
+    origin: str = "curator"
+    history_json: str = "[]"
+    first_due: float | None = None
+    mission_id: str | None = None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether a person or the agent made it; else the curator learned it."""
+        return self.id > MADE_IDS
+
+
+class ProjectedActions:
+    """The writes to actions inside a curation's transaction."""
+
+    def __init__(self, tx: sqlite3.Connection) -> None:
+        self._tx = tx
+
+    def get(self, action_id: int) -> Action | None:
+        """One action."""
+        found = self._select("WHERE id = ?", (action_id,))
+        return found[0] if found else None
+
+    def learned(self) -> list[tuple[Action, str, int | None]]:
+        """Every action that the curator learned, with what the learning says and the turn that taught it."""
+        rows = self._tx.execute(
+            f"SELECT {', '.join(f'a.{name}' for name in ACTION_COLUMNS.split(', '))}, "  # noqa: S608 - our columns
+            "l.content AS learned, l.source_observation_id AS turn FROM pending_actions a "
+            "JOIN learnings l ON l.id = a.source_learning_id WHERE a.id <= ? ORDER BY a.id",
+            (MADE_IDS,),
+        )
+        found = [dict(row) for row in rows]
+        return [
+            (Action(**row), content, turn) for row in found for content, turn in [(row.pop("learned"), row.pop("turn"))]
+        ]
+
+    def open(self) -> list[Action]:
+        """The open ones."""
+        return self._select("WHERE status = 'open' ORDER BY id")
+
+    def standing_for(self, learning_id: int) -> list[Action]:
+        """The open ones that a learning says."""
+        return self._select("WHERE source_learning_id = ? AND status = 'open' ORDER BY id", (learning_id,))
+
+    def made_in(self, mission_id: str) -> list[Action]:
+        """What the agent made in a turn."""
+        return self._select("WHERE mission_id = ? ORDER BY id", (mission_id,))
+
+    def scheduled(self) -> int:
+        """How many open ones have a due time."""
+        row = self._tx.execute(
+            "SELECT count(*) FROM pending_actions WHERE status = 'open' AND due IS NOT NULL"
+        ).fetchone()
+        return int(row[0])
+
+    def _select(self, where: str, parameters: Iterable[Any] = ()) -> list[Action]:
+        rows = self._tx.execute(
+            f"SELECT {ACTION_COLUMNS} FROM pending_actions {where}",  # noqa: S608 - our columns, our clause
+            tuple(parameters),
+        )
+        return [Action(**dict(row)) for row in rows]
+
+    def add(self, action: Action) -> None:
+        """Stores a new action."""
+        values = [getattr(action, name) for name in ACTION_COLUMNS.split(", ")]
+        places = ", ".join("?" * len(values))
+        self._tx.execute(f"INSERT INTO pending_actions ({ACTION_COLUMNS}) VALUES ({places})", values)  # noqa: S608
+
+    def change(self, action_id: int, **columns: Any) -> None:
+        """Changes columns of an action."""
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        self._tx.execute(
+            f"UPDATE pending_actions SET {sets} WHERE id = ?",  # noqa: S608 - the fold's own names
+            (*columns.values(), action_id),
+        )
+
+    def note(self, action_id: int, at: float, by: str, what: str) -> None:
+        """Adds an entry to an action's history."""
+        row = self._tx.execute("SELECT history_json FROM pending_actions WHERE id = ?", (action_id,)).fetchone()
+        history = [*json.loads(row[0]), {"at": at, "by": by, "what": what}]
+        if len(history) > HISTORY_KEPT:
+            history = [history[0], *history[-HISTORY_KEPT + 1 :]]
+        self.change(action_id, history_json=json.dumps(history, ensure_ascii=False))
+
+    def zone(self) -> str:
+        """The person's time zone at this point of the log."""
+        return str(self._tx.execute("SELECT tz FROM projection").fetchone()[0])
+
+    def set_zone(self, tz: str) -> None:
+        """The person's time zone from here on."""
+        self._tx.execute("UPDATE projection SET tz = ?", (tz,))

@@ -1,0 +1,365 @@
+"""The list of actions, as whoever changes it sees it: a person, the agent, the scheduler.
+
+Each change is checked, logged as a row of kind `action`, and applied, in one go and one after another; memory.db's
+`pending_actions` is what the rows come to. Times are Unix seconds. Times and repeats are the zone's of the person
+(`set_zone`) unless another one is named; a changed zone is that of actions made later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+from msgspec import UNSET, UnsetType
+
+from sprite.database.actions import MADE_IDS, Action
+from sprite.database.memory import MemoryDB
+from sprite.errors import PeerError
+from sprite.memory.projection.action_rows import (
+    ACTION_STATUSES,
+    LARGEST_PRIORITY,
+    MAX_ACTION_CHARS,
+    MAX_NOTE_CHARS,
+    Added,
+    AnyRecord,
+    Fired,
+    Known,
+    Maker,
+    Noted,
+    Resolved,
+    Status,
+    Updated,
+    Zoned,
+)
+from sprite.memory.projection.fold import Change
+from sprite.memory.projection.projection import Projection
+from sprite.memory.words import said
+from sprite.privacy.redaction import discreet
+from sprite.protocol.messages import NextDue
+from sprite.schedules.due import parse_due
+from sprite.schedules.recurrence import LEAST_GAP_SECONDS, first_after, next_after, parse_rule
+from sprite.schedules.words import moment_words
+from sprite.schedules.zones import known_zone
+
+#: So many open actions have a due time at once, whoever made them.
+MOST_SCHEDULED = 50
+#: So many of them may be made within turns that schedules began: what fires by itself cannot multiply.
+MOST_BY_SCHEDULES = 5
+#: A due time may lie so far back: what was just typed has not passed.
+GRACE_SECONDS = 60.0
+_Changed = TypeVar("_Changed", Updated, Resolved, Fired, Noted)
+
+
+class Actions:
+    """The verbs of actions. `announce` is told of every change; `clock` gives the time."""
+
+    def __init__(
+        self,
+        projection: Projection,
+        memory: MemoryDB,
+        announce: Callable[[Change], None] = lambda _change: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._projection = projection
+        self._memory = memory
+        self._announce = announce
+        self._clock = clock
+
+    # --- looks ---
+
+    async def action(self, action_id: int) -> Action:
+        """One action. PeerError (`not_found`) if there is none."""
+        action = await self._memory.action(action_id)
+        if action is None:
+            raise PeerError(f"There is no action {action_id}.", code="not_found")
+        return action
+
+    async def scheduled(self) -> list[Action]:
+        """The open actions with a due time, the next one first; those whose time has come are among them."""
+        return await self._memory.scheduled()
+
+    async def next_due(self) -> NextDue | None:
+        """The open action that fires next, also where its time has passed; None where none is due ever."""
+        scheduled = await self._memory.scheduled()
+        return next((NextDue(action.id, action.due) for action in scheduled if action.due is not None), None)
+
+    async def zone(self) -> str:
+        """The person's time zone, an IANA name."""
+        return await self._memory.zone()
+
+    # --- changes by people and the agent ---
+
+    async def set_zone(self, tz: str) -> None:
+        """The person's time zone from now on. PeerError (`unknown_zone`)."""
+        known_zone(tz)
+        if tz != await self.zone():
+
+            async def decide() -> tuple[AnyRecord, int | None]:
+                return Zoned(tz), None
+
+            await self._log(decide)
+
+    async def add(
+        self,
+        content: str,
+        *,
+        by: Maker,
+        due: float | str | None = None,
+        rrule: str | None = None,
+        tz: str | None = None,
+        priority: int = 0,
+        mission_id: str | None = None,
+    ) -> Action:
+        """A new action, or the one that stands open already and says the same for the same time.
+
+        `due` as in `parse_due`; with a repeat alone it is first due when the rule says. PeerError where the text is
+        empty or too long (`bad_request`), the time has passed (`past`) or is none (`bad_due`), the zone or the repeat
+        makes no sense (`unknown_zone`, `bad_repeat`, `too_often`, `never`), or too many are due (`too_many`).
+        Within a turn that a schedule began there may be no repeat, nothing sooner than in five minutes, and little at
+        once (`within_schedule`).
+        """
+        record = Added(by=by, content=_content(content), priority=_priority(priority), mission=mission_id)
+        same: list[Action] = []
+
+        async def decide() -> tuple[AnyRecord, int | None]:
+            record.due, record.rrule, record.tz = await self._time(due, rrule, tz)
+            same.extend(await self._same(record))
+            if same:
+                raise _AlreadyThereError
+            if record.due is not None:
+                await self._check_room()
+                if by == "schedule":
+                    await self._check_own(record.due, record.rrule)
+            return record, None
+
+        try:
+            curation_id = await self._log(decide)
+        except _AlreadyThereError:
+            return same[0]
+        return await self.action(MADE_IDS + curation_id)
+
+    async def update(
+        self,
+        action_id: int,
+        *,
+        by: Maker,
+        content: str | None = None,
+        due: float | str | None = None,
+        rrule: str | None = None,
+        tz: str | None = None,
+        priority: int | None = None,
+        mission_id: str | None = None,
+    ) -> Action:
+        """Changes an action: None stays as it is, an empty `due` or `rrule` takes it away. PeerError as for `add`."""
+
+        async def decide() -> tuple[AnyRecord, int | None]:
+            action = await self.action(action_id)
+            record = Updated(action=action_id, by=by, mission=mission_id)
+            if content is not None:
+                record.content = _content(content)
+            if priority is not None:
+                record.priority = _priority(priority)
+            if (due, rrule, tz) != (None, None, None):
+                record.due, record.rrule, record.tz = await self._new_time(action, due, rrule, tz)
+                if record.due is not None and action.status == "open" and action.due is None:
+                    await self._check_room()
+                if record.due is not None and by == "schedule":
+                    await self._check_own(record.due, record.rrule)
+            return await self._of(action, record)
+
+        await self._log(decide)
+        return await self.action(action_id)
+
+    async def resolve(
+        self,
+        action_id: int,
+        status: str,
+        *,
+        by: Maker,
+        note: str = "",
+        once: bool = False,
+        mission_id: str | None = None,
+    ) -> Action:
+        """A new status: open, done, dismissed or failed; a closed one fires no more, its repeat neither.
+
+        `once` leaves one that repeats open: only this time is done. PeerError for another status, or no such action.
+        """
+        known = _status(status)
+
+        async def decide() -> tuple[AnyRecord, int | None]:
+            action = await self.action(action_id)
+            if known == "open" and action.status != "open" and action.due is not None:
+                await self._check_room()
+            record = Resolved(
+                action=action_id,
+                by=by,
+                status=known,
+                note=discreet(note)[:MAX_NOTE_CHARS],
+                once=once and action.rrule is not None and action.status == "open",
+                mission=mission_id,
+            )
+            return await self._of(action, record)
+
+        await self._log(decide)
+        return await self.action(action_id)
+
+    # --- changes by the scheduler ---
+
+    async def fired(self, action_id: int, *, due: float, mission_id: str, late_by: float = 0.0) -> Action:
+        """The mission for this due time is accepted: `due` moves on to the repeat's next time after now, or to None.
+
+        Call it after the mission is in the inbox: killed in between, `due` still stands, and the same mission is not
+        accepted twice. Where the action was given another time meanwhile, that one stays. Its status stays open.
+        """
+
+        async def decide() -> tuple[AnyRecord, int | None]:
+            action = await self.action(action_id)
+            after = max(self._clock(), due)
+            record = Fired(
+                action=action_id,
+                by="sprite",
+                due=due,
+                next=_next(action, after),
+                late_by=max(0.0, late_by),
+                mission=mission_id,
+            )
+            return await self._of(action, record)
+
+        await self._log(decide)
+        return await self.action(action_id)
+
+    async def noted(
+        self,
+        action_id: int,
+        what: str,
+        *,
+        status: Status | UnsetType = UNSET,
+        due: float | UnsetType | None = UNSET,
+        mission_id: str | None = None,
+    ) -> Action:
+        """An entry in an action's history by the sprite: how its mission ended, why it waits, when it is tried again.
+
+        With `status` and `due` the action takes these too; a due time may be any, also one that has passed.
+        """
+
+        async def decide() -> tuple[AnyRecord, int | None]:
+            action = await self.action(action_id)
+            words = discreet(what)[:MAX_NOTE_CHARS]
+            record = Noted(action=action_id, by="sprite", what=words, status=status, due=due, mission=mission_id)
+            return await self._of(action, record)
+
+        await self._log(decide)
+        return await self.action(action_id)
+
+    # --- behind them ---
+
+    async def _log(self, decide: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> int:
+        curation_id, changes = await self._projection.log_action(decide)
+        for change in changes:
+            self._announce(change)
+        return curation_id
+
+    async def _of(self, action: Action, record: _Changed) -> tuple[_Changed, int | None]:
+        """The row with what makes it mean this action for good, and the turn that taught the action."""
+        if action.is_made or action.source_learning_id is None:
+            return record, None
+        learning = await self._memory.learning(action.source_learning_id)
+        if learning is None:
+            return record, None
+        record.of = Known(learning.content, learning.source_observation_id)
+        return record, learning.source_observation_id
+
+    async def _time(
+        self, due: float | str | None, rrule: str | None, tz: str | None
+    ) -> tuple[float | None, str | None, str | None]:
+        """(due, repeat, zone) of what is asked for; a zone only where there is a time."""
+        zone = known_zone(tz) if tz else await self.zone()
+        now = self._clock()
+        rule = "".join(rrule.split()).upper().removeprefix("RRULE:").rstrip(";") if rrule else None
+        if rule:
+            parse_rule(rule)
+        if due is None or due == "":
+            if not rule:
+                return None, None, zone if tz else None
+            at = first_after(rule, zone, now)
+            if at is None:
+                raise PeerError(f"{rule[:80]!r} never fires.", code="never")
+            return at, rule, zone
+        at = parse_due(due, zone, now)
+        if at < now - GRACE_SECONDS:
+            raise PeerError(f"{moment_words(at, zone)} has passed already: name a time to come.", code="past")
+        if rule and next_after(rule, at, zone, at) is None:
+            raise PeerError(f"{rule[:80]!r} never fires again after {moment_words(at, zone)}.", code="never")
+        return at, rule, zone
+
+    async def _new_time(
+        self, action: Action, due: float | str | None, rrule: str | None, tz: str | None
+    ) -> tuple[float | None, str | None, str | None]:
+        """The same for an action that has a time already: what is None stays."""
+        new_rule = action.rrule if rrule is None else rrule
+        if due is None and action.due is not None and rrule is None:
+            # Another zone, or the same time once more: the moment stays, and is not refused for being near.
+            return action.due, action.rrule, known_zone(tz) if tz else action.tz
+        if due is None:
+            # A new repeat is counted from the time it has; where that has passed, the repeat says when.
+            due = action.due if action.due is not None and action.due > self._clock() else ""
+        if due == "" and not rrule:
+            new_rule = None
+        return await self._time(due, new_rule, tz or action.tz)
+
+    async def _same(self, wanted: Added) -> list[Action]:
+        return [
+            action
+            for action in await self._memory.actions("open")
+            if said(action.content) == said(wanted.content) and (action.due, action.rrule) == (wanted.due, wanted.rrule)
+        ]
+
+    async def _check_room(self) -> None:
+        if len(await self._memory.scheduled()) >= MOST_SCHEDULED:
+            raise PeerError(
+                f"{MOST_SCHEDULED} open actions have a due time already: finish or dismiss one first.", code="too_many"
+            )
+
+    async def _check_own(self, due: float, rrule: str | None) -> None:
+        """What a schedule's turn may set up by itself: a few single times, each some minutes off."""
+        reason = ""
+        if rrule:
+            reason = "it cannot repeat: offer it to the person, who can set it up"
+        elif due < self._clock() + LEAST_GAP_SECONDS:
+            reason = f"it is due in {LEAST_GAP_SECONDS // 60} minutes at the soonest"
+        elif sum(action.origin == "schedule" for action in await self._memory.scheduled()) >= MOST_BY_SCHEDULES:
+            reason = f"{MOST_BY_SCHEDULES} such actions are open already"
+        if reason:
+            raise PeerError(f"In a turn that a schedule began: {reason}.", code="within_schedule")
+
+
+class _AlreadyThereError(Exception):
+    """What is to be added stands open already."""
+
+
+def _content(text: str) -> str:
+    content = discreet(" ".join(text.split()))
+    if not content:
+        raise PeerError("An action needs a text.")
+    if len(content) > MAX_ACTION_CHARS:
+        raise PeerError(f"An action's text has at most {MAX_ACTION_CHARS:,} characters.", code="too_long")
+    return content
+
+
+def _priority(value: int) -> int:
+    if not -LARGEST_PRIORITY <= value <= LARGEST_PRIORITY:
+        raise PeerError(f"A priority goes from -{LARGEST_PRIORITY} to {LARGEST_PRIORITY}.")
+    return value
+
+
+def _status(status: str) -> Status:
+    if status not in ACTION_STATUSES:
+        raise PeerError("An action's status is open, done, dismissed or failed.")
+    return cast("Status", status)
+
+
+def _next(action: Action, after: float) -> float | None:
+    if action.rrule is None or action.first_due is None:
+        return None
+    return next_after(action.rrule, action.first_due, action.tz or "UTC", after)

@@ -1,0 +1,176 @@
+"""What a row of kind `action` does to the list of actions: one synchronous function over one transaction (pure).
+
+Deterministic: the same rows give the same actions, with their histories, whenever they are folded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+
+from sprite.database.actions import MADE_IDS, Action
+from sprite.database.curations import Curation
+from sprite.database.projected import Projected
+from sprite.memory.projection.action_rows import (
+    Added,
+    Changed,
+    Fired,
+    Known,
+    Noted,
+    Resolved,
+    Updated,
+    Zoned,
+    read_record,
+)
+from sprite.memory.words import FORGOTTEN, content_words, said, share
+from sprite.schedules.recurrence import next_after
+from sprite.schedules.words import due_words, moment_words, span_words
+from sprite.schedules.zones import DEFAULT_ZONE
+
+#: Learned again from the same turn, an action has so much of its words; from another turn, nearly all of them.
+ALIKE_IN_TURN, ALIKE = 0.5, 0.8
+#: Later than this is worth a word.
+LATE_SECONDS = 60
+_DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "failed": "failed"}
+
+
+def fold_action(tx: Projected, curation: Curation) -> list[int]:
+    """Applies one row; returns the actions that it changed. What cannot be read or meant is reported."""
+    try:
+        record = read_record(curation.response)
+    except ValueError as error:
+        tx.report(curation.id, "damaged", f"a change of an action could not be read: {str(error)[:300]}")
+        return []
+    if isinstance(record, Zoned):
+        tx.actions.set_zone(record.tz)
+        return []
+    if isinstance(record, Added):
+        return _add(tx, curation, record)
+    action = find_action(tx, record.action, record.of)
+    if action is None:
+        if record.of is None or FORGOTTEN not in record.of.content:
+            tx.report(curation.id, "action_missing", f"there is no action {record.action} any more")
+        return []
+    _change(tx, curation, record, action)
+    return [action.id]
+
+
+def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
+    """The action that a row means: by its number where that is still the same one, else by what it was known by."""
+    action = tx.actions.get(number)
+    if of is None or (action is not None and action.is_made):
+        return action
+    learned = tx.actions.learned()
+    if action is not None and any(each.id == number and content == of.content for each, content, _ in learned):
+        return action
+    saying = said(of.content)
+    best: tuple[float, Action] | None = None
+    for each, content, turn in learned:
+        alike = 1.0 if said(content) == saying else alikeness(content, of.content)
+        wanted = ALIKE_IN_TURN if of.turn is not None and turn == of.turn else ALIKE
+        if alike >= wanted and (best is None or alike > best[0]):
+            best = (alike, each)
+    return best[1] if best else None
+
+
+def alikeness(one: str, other: str) -> float:
+    """Which part of the words of either the two have in common, the smaller part."""
+    words, others = content_words(one), content_words(other)
+    return min(share(words, others), share(others, words))
+
+
+def status_words(status: str) -> str:
+    """What a history says of a new status."""
+    return _DID[status]
+
+
+def history_of_new(action: Action) -> str:
+    """The first entry of an action's history: what was asked for."""
+    asked = due_words(action.due, action.rrule, action.tz)
+    return f"made: {asked}" if asked else "made"
+
+
+def _add(tx: Projected, curation: Curation, record: Added) -> list[int]:
+    if record.content == FORGOTTEN:
+        return []
+    action = Action(
+        id=MADE_IDS + curation.id,
+        created_at=curation.created_at,
+        content=record.content,
+        priority=record.priority,
+        status="open",
+        source_learning_id=None,
+        due=record.due,
+        rrule=record.rrule,
+        tz=record.tz,
+        origin=record.by,
+        first_due=record.due,
+        mission_id=record.mission,
+    )
+    if tx.actions.get(action.id) is not None:
+        tx.report(curation.id, "damaged", f"there is an action {action.id} already")
+        return []
+    tx.actions.add(action)
+    tx.actions.note(action.id, curation.created_at, record.by, history_of_new(action))
+    return [action.id]
+
+
+def _change(tx: Projected, curation: Curation, record: Changed, action: Action) -> None:
+    match record:
+        case Updated():
+            columns, what = _updated(action, record)
+        case Resolved():
+            columns, what = _resolved(action, record, curation.created_at)
+        case Fired():
+            columns, what = _fired(action, record, curation.created_at)
+        case Noted(what=what):
+            columns = {} if record.status is UNSET else {"status": record.status}
+            columns |= {} if record.due is UNSET else {"due": record.due}
+    if columns:
+        tx.actions.change(action.id, **columns)
+    if what:
+        tx.actions.note(action.id, curation.created_at, record.by, what)
+
+
+def _updated(action: Action, record: Updated) -> tuple[dict[str, Any], str]:
+    given = {name: getattr(record, name) for name in ("content", "due", "rrule", "tz", "priority")}
+    columns = {name: value for name, value in given.items() if value is not UNSET}
+    if "due" in columns:
+        columns["first_due"] = columns["due"]
+    words = []
+    if "content" in columns:
+        words.append("its words changed")
+    if {"due", "rrule", "tz"} & set(columns):
+        now = {"due": action.due, "rrule": action.rrule, "tz": action.tz} | columns
+        words.append(due_words(now["due"], now["rrule"], now["tz"]) or "no time any more")
+    if "priority" in columns:
+        words.append(f"priority {columns['priority']}")
+    return columns, "changed: " + ", ".join(words)
+
+
+def _resolved(action: Action, record: Resolved, at: float) -> tuple[dict[str, Any], str]:
+    note = f": {record.note}" if record.note else ""
+    if record.once:
+        return {}, f"done this time{note}"
+    columns: dict[str, Any] = {"status": record.status}
+    if record.status == "open" and action.due is not None and action.due <= at:
+        # Its time has passed while it was closed: it must not fire for that.
+        columns["due"] = _next(action, at)
+    return columns, f"{status_words(record.status)}{note}"
+
+
+def _fired(action: Action, record: Fired, at: float) -> tuple[dict[str, Any], str]:
+    columns: dict[str, Any] = {"fired_at": at}
+    if action.due is not None and action.due <= record.due:
+        # Else it was changed meanwhile, and what it was changed to holds.
+        columns["due"] = record.next
+    late = f", {span_words(record.late_by)} late" if record.late_by >= LATE_SECONDS else ""
+    when = moment_words(record.due, action.tz or DEFAULT_ZONE)
+    return columns, f"fired{late} (was due {when})"
+
+
+def _next(action: Action, at: float) -> float | None:
+    if action.rrule is None or action.first_due is None:
+        return None
+    return next_after(action.rrule, action.first_due, action.tz or DEFAULT_ZONE, at)

@@ -1,0 +1,1 @@
+"""When actions are due: moments, time zones and repeats."""

@@ -1,0 +1,41 @@
+"""What schedules may spend: a share of the daily cap, counted by their missions (UTC days, US dollars)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sprite.config import Settings
+from sprite.database.spending import SECONDS_PER_DAY
+from sprite.database.workspace import WorkspaceDB
+
+
+class Allowance:
+    """Asked before each firing; `clock` gives Unix seconds."""
+
+    def __init__(self, settings: Settings, workspace: WorkspaceDB, clock: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._workspace = workspace
+        self._clock = clock
+
+    async def refusal(self) -> str | None:
+        """Why nothing may be fired today any more, in words; None where something may."""
+        cap = self._settings.daily_usd
+        if cap is None or self._settings.is_offline:
+            return None
+        share = cap * self._settings.schedule_share
+        spent = await self._workspace.spent_by_schedules(self._day_began())
+        if spent < share:
+            return None
+        return (
+            f"schedules have used their part of the day's budget (${spent:.2f} of ${share:.2f}; "
+            "SPRITE_DAILY_USD and SPRITE_SCHEDULE_SHARE set it)"
+        )
+
+    def next_day(self) -> float:
+        """When there is a budget again."""
+        return self._day_began() + SECONDS_PER_DAY
+
+    def _day_began(self) -> float:
+        now = self._clock()
+        return now - now % SECONDS_PER_DAY

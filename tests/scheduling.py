@@ -1,0 +1,152 @@
+"""The scheduler on real stores, with a clock of the test's; a mission ends when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sprite.agent.background import Background
+from sprite.agent.equipment import Agent
+from sprite.agent.mission_end import rows as end_rows
+from sprite.agent.permissions import PermissionDesk
+from sprite.agent.runtime import AgentRuntime
+from sprite.agent.session import Session
+from sprite.agent.standing_rules import StandingRules
+from sprite.config import Settings
+from sprite.database.actions import Action
+from sprite.database.transcript import Outcome
+from sprite.database.workspace import MissionMoved, StoredMission, WorkspaceDB, open_workspace
+from sprite.errors import AgentError
+from sprite.feed import Feed
+from sprite.memory.actions import Actions
+from sprite.memory.capture.recorder import TurnRecorder
+from sprite.memory.processor import ObservationProcessor
+from sprite.memory.recall.boot_prompt import BootPrompt
+from sprite.privacy.confidences import Confidences
+from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
+from sprite.schedules.allowance import Allowance
+from sprite.schedules.scheduler import Scheduler
+from tests.memory_stores import Stores, open_stores
+
+#: Tue 2026-12-01 09:00 UTC.
+NINE = 1_796_115_600.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+
+
+@dataclass
+class Clock:
+    """A clock on the wall."""
+
+    now: float = NINE
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Scheduling:
+    """What `server.py` composes for schedules, without the agent."""
+
+    clock: Clock
+    stores: Stores
+    actions: Actions
+    workspace: WorkspaceDB
+    feed: Feed
+    runtime: AgentRuntime
+    scheduler: Scheduler
+    #: Everything published, in order.
+    published: list[dict[str, Any]]
+
+    async def add(self, content: str = "Water the plants", *, after: float = 0.0, **more: Any) -> Action:
+        """An action that a person adds, due so many seconds from now."""
+        return await self.actions.add(content, due=self.clock.now + after, **{"by": "person", **more})
+
+    async def action(self, action: Action) -> Action:
+        """As it is by now."""
+        return await self.actions.action(action.id)
+
+    async def look(self, *, later: float = 0.0) -> None:
+        """Looks, so many seconds later."""
+        self.clock.now += later
+        await self.scheduler.look()
+
+    async def waiting(self) -> list[StoredMission]:
+        """The missions that the disk has to run."""
+        await self.feed.drain()
+        return await self.workspace.open_missions()
+
+    async def end(
+        self, outcome: Outcome = "complete", *, code: str = "", cost: float | None = 0.01, starts: bool = True
+    ) -> StoredMission:
+        """The first mission that waits runs and ends, as far as the disk knows; returns it."""
+        mission = (await self.waiting())[0]
+        if starts:
+            await self.workspace.record([], [MissionMoved(mission.id, "running", "s")])
+        event: AnyEnding = Complete(mission.id, "Done.", None, cost, 1)
+        if outcome == "interrupted":
+            event = Interrupted(mission.id)
+        elif outcome != "complete":
+            event = Failed(mission.id, code, "The model said no.", retryable=True)
+        effects = end_rows(mission.id, outcome, "Done.", event, origin="schedule", cost_usd=cost)
+        await self.workspace.record([], effects)
+        return mission
+
+    async def runs(self) -> list[str]:
+        """What ran for schedules, by the lines of chat."""
+        return [line.text for line in await self.workspace.chat(1000) if line.role == "user"]
+
+
+@asynccontextmanager
+async def scheduling(folder: Path, clock: Clock | None = None, **settings: Any) -> AsyncIterator[Scheduling]:
+    """Opens (or takes up, as after a kill) a workspace; nothing is looked at yet."""
+    clock = clock or Clock()
+    async with AsyncExitStack() as stack:
+        chosen = replace(Settings(folder), **settings)
+        chosen.run.mkdir(parents=True, exist_ok=True)
+        stores = await stack.enter_async_context(open_stores(folder))
+        workspace = await stack.enter_async_context(open_workspace(folder / "workspace.db"))
+        feed = Feed(workspace, await workspace.last_seq())
+        await stack.enter_async_context(feed.running(asyncio.Event().set))
+        published: list[dict[str, Any]] = []
+        stack.callback(feed.subscribe(lambda frame, _seq: published.append(_decoded(frame))))
+        actions = Actions(stores.projection, stores.memory, clock=clock)
+        runtime = _runtime(chosen, stores, workspace, feed)
+        await runtime.restore()
+        allowance = Allowance(chosen, workspace, clock)
+        scheduler = Scheduler(
+            *(actions, stores.transcript.curations, workspace, feed, runtime, allowance),
+            clock,
+        )
+        yield Scheduling(clock, stores, actions, workspace, feed, runtime, scheduler, published)
+
+
+def _decoded(frame: bytes) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(frame)
+    return message
+
+
+def _runtime(settings: Settings, stores: Stores, workspace: WorkspaceDB, feed: Feed) -> AgentRuntime:
+    confidences = Confidences()
+    recorder = TurnRecorder(stores.transcript, lambda _words: None, confidences)
+    boot_prompt = BootPrompt(stores.files, stores.memory, stores.transcript, settings.skills)
+
+    async def no_agent() -> Agent:
+        raise AgentError("There is no agent here.")
+
+    background = Background(confidences.others)
+    session = Session(settings, stores.transcript, recorder, boot_prompt, no_agent, background)
+    processor = ObservationProcessor(
+        settings, stores.transcript, stores.memory, stores.files, stores.projection, lambda _change: None
+    )
+    desk = PermissionDesk(feed, StandingRules(settings.workspace))
+    return AgentRuntime(*(stores.transcript, workspace, feed, recorder, processor, session, desk, confidences), 7200, 0)
+
+
+def history(action: Action) -> Sequence[str]:
+    """What an action's history says."""
+    return [str(entry["what"]) for entry in json.loads(action.history_json)]

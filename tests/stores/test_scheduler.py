@@ -1,0 +1,387 @@
+"""What is due fires once, whatever the clock does and wherever the process is killed, and says what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from sprite.agent.mission_end import left_open, rows
+from sprite.schedules.endings import TRIED_AGAIN_SECONDS
+from sprite.schedules.missions import mission_id_of
+from tests.memory_stores import rebuilt
+from tests.scheduling import DAY, HOUR, MINUTE, NINE, Clock, Scheduling, history, scheduling
+
+DAILY = "FREQ=DAILY;BYHOUR=9"
+
+
+async def next_told(here: Scheduling) -> list[float | None]:
+    """What people were told of the next due time, in order."""
+    await here.feed.drain()
+    told = [message["payload"]["next_due"] for message in here.published if message["type"] == "schedule_update"]
+    return [None if due is None else due["at"] for due in told]
+
+
+async def test_what_is_due_fires_once_and_is_done_with_its_mission(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=HOUR)
+        await here.look()
+        assert await here.waiting() == []
+        await here.look(later=HOUR)
+        await here.look()
+        (mission,) = await here.waiting()
+        assert mission.id == mission_id_of(action.id, NINE + HOUR)
+        assert (mission.origin, mission.action_id) == ("schedule", action.id)
+        assert "<due_action" in mission.text
+        assert "Water the plants" in mission.text
+        fired = await here.action(action)
+        assert (fired.status, fired.due) == ("open", None)
+        await here.end()
+        await here.look()
+        done = await here.action(action)
+        assert done.status == "done"
+        assert history(done)[-1] == "done"
+        await here.look(later=DAY)
+        assert await here.runs() == ["Water the plants"]
+        assert await next_told(here) == [NINE + HOUR, None]
+
+
+async def test_a_repeat_fires_each_time_and_stays_open(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=0, rrule=DAILY)
+        for day in range(3):
+            await here.look(later=DAY if day else 0)
+            await here.end()
+            await here.look()
+        repeat = await here.action(action)
+        assert (repeat.status, repeat.due) == ("open", NINE + 3 * DAY)
+        assert len(await here.runs()) == 3
+        assert history(repeat)[-1] == "ran"
+
+
+async def test_many_missed_moments_fire_once_and_say_how_late(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add("Look at the kiln", after=0, rrule="FREQ=MINUTELY;INTERVAL=5")
+        # Ten thousand of its moments, and then some.
+        await here.look(later=10_000 * 5 * MINUTE + 1)
+        (mission,) = await here.waiting()
+        assert "34 days late" in mission.text
+        assert "missed" in mission.text
+        await here.end()
+        await here.look()
+        assert len(await here.runs()) == 1
+        assert "34 days late" in (await here.runs())[0]
+        assert (await here.action(action)).due == NINE + 10_001 * 5 * MINUTE
+
+
+async def test_a_repeat_whose_mission_takes_longer_than_its_interval_does_not_pile_up(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        await here.add(after=0, rrule="FREQ=MINUTELY;INTERVAL=5")
+        for _ in range(4):
+            await here.look(later=6 * MINUTE)
+        assert len(await here.waiting()) == 1
+        await here.end()
+        await here.look()
+        assert len(await here.waiting()) == 1
+
+
+async def test_several_that_are_due_fire_in_their_order_one_after_another(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        for minutes in (30, 10, 20):
+            await here.add(f"At {minutes}", after=minutes * MINUTE)
+        await here.look(later=HOUR)
+        for _ in range(3):
+            assert len(await here.waiting()) == 1
+            await here.end()
+            await here.look()
+        assert [run.split("\n")[0] for run in await here.runs()] == ["At 10", "At 20", "At 30"]
+
+
+async def test_a_persons_mission_is_next_however_much_is_due(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        for number in range(3):
+            await here.add(f"Due {number}", after=0)
+        await here.look(later=MINUTE)
+        assert await here.runtime.submit("11111111-2222-4333-8444-555555555555", "Hello", None) is not None
+        origins = [mission.origin for mission in await here.waiting()]
+        assert origins == ["schedule", "person"]
+
+
+async def test_a_clock_that_is_set_back_fires_nothing_twice_and_one_set_forward_fires_late(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        once, repeat = await here.add(after=0), await here.add("Sweep", after=MINUTE, rrule=DAILY)
+        for later in (MINUTE, -2 * HOUR, HOUR, HOUR, 0):
+            await here.look(later=later)
+            if await here.waiting():
+                await here.end()
+            await here.look()
+        assert sorted(run.split("\n")[0] for run in await here.runs()) == ["Sweep", "Water the plants"]
+        assert (await here.action(once)).status == "done"
+        await here.look(later=30 * DAY)
+        await here.end()
+        await here.look()
+        assert len(await here.runs()) == 3
+        assert (await here.action(repeat)).due is not None
+
+
+# --- changed by people before and meanwhile ---
+
+
+@pytest.mark.parametrize("status", ["done", "dismissed"])
+async def test_what_is_closed_before_its_time_never_fires(tmp_path: Path, status: str) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=HOUR)
+        await here.look()
+        await here.actions.resolve(action.id, status, by="person")
+        await here.look(later=2 * HOUR)
+        assert await here.runs() == []
+        assert await next_told(here) == [NINE + HOUR, None]
+
+
+@pytest.mark.parametrize("change", ["dismissed", "moved", "forgotten"])
+async def test_what_is_closed_or_moved_while_its_mission_waits_is_taken_back(tmp_path: Path, change: str) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=0)
+        await here.look()
+        (mission,) = await here.waiting()
+        if change == "dismissed":
+            await here.actions.resolve(action.id, "dismissed", by="person")
+        elif change == "moved":
+            await here.actions.update(action.id, by="person", due=NINE + DAY)
+        else:
+            await here.stores.memory.apply(lambda tx: tx.actions.change(action.id, id=77), cursor=0)
+        assert here.runtime.queued() == [mission.id]
+        await here.look()
+        assert here.runtime.queued() == []
+        await here.end("interrupted")
+        await here.look()
+        if change == "moved":
+            assert (await here.action(action)).status == "open"
+            await here.look(later=DAY)
+            assert len(await here.waiting()) == 1
+        elif change == "dismissed":
+            assert (await here.action(action)).status == "dismissed"
+
+
+async def test_an_action_that_the_agent_itself_completes_is_not_touched_again(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=0)
+        await here.look()
+        await here.actions.resolve(action.id, "done", by="schedule", note="watered")
+        await here.end()
+        await here.look()
+        done = await here.action(action)
+        assert (done.status, history(done)[-1]) == ("done", "done: watered")
+
+
+# --- killed ---
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+async def _killed_at(here: Scheduling, step: str) -> None:
+    """Looks, and dies as the step begins or has just been done."""
+    before, name = step.split(" ")
+    owner = here.actions if hasattr(here.actions, name) else here.workspace
+    real: Callable[..., Awaitable[object]] = getattr(owner, name)
+
+    async def dies(*args: object, **more: object) -> None:
+        if before == "after":
+            await real(*args, **more)
+        raise KilledError
+
+    object.__setattr__(owner, name, dies)
+    with pytest.raises(KilledError):
+        await here.scheduler.look()
+
+
+@pytest.mark.parametrize("step", ["before accept_mission", "after accept_mission", "before fired", "after fired"])
+@pytest.mark.parametrize("rrule", [None, DAILY])
+async def test_killed_while_it_fires_it_fires_exactly_once(tmp_path: Path, step: str, rrule: str | None) -> None:
+    clock = Clock()
+    async with scheduling(tmp_path, clock) as here:
+        action = await here.add(after=0, rrule=rrule)
+        await _killed_at(here, step)
+    for _ in range(3):
+        async with scheduling(tmp_path, clock) as here:
+            await here.look(later=MINUTE)
+            assert len(await here.waiting()) == 1
+            assert (await here.action(action)).due == (None if rrule is None else NINE + DAY)
+    async with scheduling(tmp_path, clock) as here:
+        await here.look()
+        mission = await here.end()
+        await here.look()
+        assert mission.id == mission_id_of(action.id, NINE)
+        await here.look(later=HOUR)
+        assert len(await here.runs()) == 1
+        assert (await here.action(action)).status == ("done" if rrule is None else "open")
+        assert len([what for what in history(await here.action(action)) if what.startswith("fired")]) == 1
+
+
+@pytest.mark.parametrize("step", ["before noted", "after noted", "before mark_told", "after mark_told"])
+async def test_killed_while_its_end_is_noted_it_is_noted_once(tmp_path: Path, step: str) -> None:
+    clock = Clock()
+    async with scheduling(tmp_path, clock) as here:
+        action = await here.add(after=0, rrule=DAILY)
+        await here.look()
+        await here.end()
+        await _killed_at(here, step)
+    async with scheduling(tmp_path, clock) as here:
+        await here.look()
+        await here.look()
+        assert [what for what in history(await here.action(action)) if what == "ran"] == ["ran"]
+        assert await here.workspace.scheduled_missions() == []
+
+
+async def test_a_mission_that_was_killed_in_its_middle_is_not_run_again_and_the_action_says_so(tmp_path: Path) -> None:
+    clock = Clock()
+    async with scheduling(tmp_path, clock) as here:
+        action = await here.add(after=0)
+        await here.look()
+        (mission,) = await here.waiting()
+        event = left_open(mission.id, None, "schedule")
+        await here.workspace.record([], rows(mission.id, "crashed", "", event, origin="schedule"))
+    async with scheduling(tmp_path, clock) as here:
+        await here.look(later=HOUR)
+        failed = await here.action(action)
+        assert (failed.status, failed.due) == ("failed", None)
+        assert history(failed)[-1] == "the sprite was stopped in the middle of it"
+        assert len(await here.runs()) == 1
+
+
+async def test_a_rebuild_has_the_same_actions_with_their_histories(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        await here.add(after=0)
+        repeat = await here.add("Sweep", after=MINUTE, rrule=DAILY)
+        for later in (0, MINUTE, DAY):
+            await here.look(later=later)
+            await here.end()
+            await here.look()
+        before = [await here.actions.action(action.id) for action in await here.stores.memory.actions()]
+        assert len(history(await here.action(repeat))) > 3
+    await rebuilt(tmp_path, without_files=True)
+    async with scheduling(tmp_path) as here:
+        assert await here.stores.memory.actions() == before
+
+
+# --- what goes wrong ---
+
+
+async def test_a_mission_that_was_stopped_stays_on_the_list_as_failed(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=0)
+        await here.look()
+        await here.end("interrupted")
+        await here.look()
+        failed = await here.action(action)
+        assert (failed.status, history(failed)[-1]) == ("failed", "stopped before it had ended")
+
+
+@pytest.mark.parametrize("code", ["budget_used_up", "rate_limited", "agent_error"])
+async def test_without_a_model_it_is_tried_again_later_each_time_and_given_up_at_last(
+    tmp_path: Path, code: str
+) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=0)
+        for seconds in TRIED_AGAIN_SECONDS:
+            await here.look()
+            await here.end("error", code=code, cost=0.0)
+            await here.look()
+            waiting = await here.action(action)
+            assert (waiting.status, waiting.due) == ("open", here.clock.now + seconds)
+            assert "tried again" in history(waiting)[-1]
+            assert "The model said no." in history(waiting)[-1]
+            await here.look(later=seconds - 1)
+            assert await here.waiting() == []
+            here.clock.now += 1
+        await here.look()
+        await here.end("error", code=code, cost=0.0)
+        await here.look()
+        failed = await here.action(action)
+        assert (failed.status, failed.due) == ("failed", None)
+        assert f"given up after {len(TRIED_AGAIN_SECONDS) + 1} tries" in history(failed)[-1]
+
+
+async def test_a_try_that_works_ends_the_trying_and_a_repeat_keeps_its_time(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=0, rrule=DAILY)
+        await here.look()
+        await here.end("error", code="budget_used_up")
+        await here.look()
+        assert (await here.action(action)).due == NINE + TRIED_AGAIN_SECONDS[0]
+        await here.look(later=TRIED_AGAIN_SECONDS[0])
+        await here.end()
+        await here.look()
+        assert (await here.action(action)).due == NINE + DAY
+        # The next failure counts anew.
+        await here.look(later=DAY)
+        await here.end("error", code="budget_used_up")
+        await here.look()
+        assert (await here.action(action)).due == here.clock.now + TRIED_AGAIN_SECONDS[0]
+
+
+async def test_a_repeat_that_comes_sooner_anyway_is_not_tried_again_beside(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=0, rrule="FREQ=MINUTELY;INTERVAL=5")
+        await here.look()
+        await here.end("error", code="rate_limited")
+        await here.look()
+        repeat = await here.action(action)
+        assert repeat.due == NINE + 5 * MINUTE
+        assert "tried again" not in history(repeat)[-1]
+
+
+async def test_another_error_is_no_reason_to_do_it_again(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        action = await here.add(after=0)
+        await here.look()
+        await here.end("error", code="agent")
+        await here.look()
+        assert (await here.action(action)).status == "failed"
+
+
+async def test_over_its_share_of_the_day_nothing_fires_and_tomorrow_it_does(tmp_path: Path) -> None:
+    clock = Clock(time.time())
+    async with scheduling(tmp_path, clock, daily_usd=4.0, schedule_share=0.25) as here:
+        for number in range(3):
+            await here.add(f"Due {number}", after=number)
+        await here.look(later=10)
+        await here.end(cost=1.0)
+        await here.look()
+        assert await here.waiting() == []
+        assert len(await here.runs()) == 1
+        midnight = clock.now - clock.now % DAY + DAY
+        held = [action for action in await here.actions.scheduled() if action.status == "open"]
+        assert [action.due for action in held] == [midnight, midnight]
+        assert all("$1.00 of $1.00" in history(action)[-1] for action in held)
+        warned = [message for message in here.published if message["type"] == "error"]
+        assert {message["payload"]["code"] for message in warned} == {"schedule_budget"}
+        clock.now = midnight
+        await here.look()
+        assert len(await here.waiting()) == 1
+
+
+async def test_offline_and_without_a_cap_schedules_are_not_held(tmp_path: Path) -> None:
+    for number, cap in enumerate((0.0, None)):
+        async with scheduling(tmp_path / str(number), daily_usd=cap, is_offline=cap is not None) as here:
+            await here.add(after=0)
+            await here.look()
+            assert len(await here.waiting()) == 1
+
+
+async def test_where_no_more_missions_may_wait_it_fires_when_there_is_room(tmp_path: Path) -> None:
+    clock = Clock()
+    async with scheduling(tmp_path, clock) as here:
+        action = await here.add(after=0)
+        for number in range(100):
+            await here.runtime.submit(f"m-{number}", "Hello", None)
+        await here.look()
+        assert (await here.action(action)).due == NINE
+        await here.end()
+    async with scheduling(tmp_path, clock) as here:
+        await here.look(later=MINUTE)
+        assert [mission.action_id for mission in await here.waiting()][-1] == action.id
