@@ -14,7 +14,7 @@ import pytest
 from bridge.database import Database, open_database
 from bridge.notify.notice import Notice
 from bridge.notify.outbox import MOST_WAITING, Outbox
-from bridge.notify.signature import read_key, shown
+from bridge.notify.signature import read_key
 from bridge.notify.webhook import Webhook
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.inspection import eventually
@@ -188,7 +188,3 @@ async def test_a_setting_that_cannot_work_is_named_at_the_start_and_not_repeated
     assert status == 2
     assert name in err
     assert "planted" not in err
-
-
-def test_a_key_is_shown_as_it_is_read() -> None:
-    assert read_key(shown(KEY)) == KEY
