@@ -25,6 +25,7 @@ class Notice:
     body: str
     at: float
     request_id: str | None = None
+    is_whole: bool = False
 
 
 class Channel(Protocol):

@@ -48,7 +48,7 @@ _AT_ONCE = 8
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the page's service worker is given; `url` is where a click leads, `at` is in Unix seconds.
 
-    With a `request_id`, the notification itself may answer the question.
+    With a `request_id`, the notification itself may answer the question: with no, and where it may `allow` with yes.
     """
 
     key: str
@@ -58,6 +58,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     url: str
     request_id: str | None = None
+    allow: bool = False
 
 
 def payload_of(notice: Notice, *, words: bool) -> Payload:
@@ -68,9 +69,9 @@ def payload_of(notice: Notice, *, words: bool) -> Payload:
         place = "/"
     if not words:
         return Payload(notice.key, notice.kind, SHORT_TITLE, "", notice.at, place)
-    return Payload(
-        notice.key, notice.kind, _cut(notice.title, _MAX_TITLE_CHARS), notice.body, notice.at, place, notice.request_id
-    )
+    title = _cut(notice.title, _MAX_TITLE_CHARS)
+    allow = is_question and notice.is_whole
+    return Payload(notice.key, notice.kind, title, notice.body, notice.at, place, notice.request_id, allow)
 
 
 def encoded(payload: Payload) -> bytes:
@@ -80,7 +81,7 @@ def encoded(payload: Payload) -> bytes:
     while len(found) > MAX_PAYLOAD_BYTES and body:
         # A character takes a byte at least: at most so many have to go.
         body = body[: -max(1, (len(found) - MAX_PAYLOAD_BYTES) // 6)]
-        found = msgspec.json.encode(msgspec.structs.replace(payload, body=body.rstrip() + "…"))
+        found = msgspec.json.encode(msgspec.structs.replace(payload, body=body.rstrip() + "…", allow=False))
     return found
 
 

@@ -213,9 +213,10 @@ async def test_a_message_is_shown_once_while_no_page_is_looked_at_and_cleared_wh
         assert [each["title"] for each in await worker.until_shown(1)] == ["Notifications work"]
 
 
-def question(request_id: str, body: str) -> dict[str, Any]:
+def question(request_id: str, *, is_whole: bool = True) -> dict[str, Any]:
     """What the bridge would send of a question, to somebody who wants words."""
-    notice = Notice(request_id, "permission", "local", "local", "May Sprite run a command?", body, 1.79e9, request_id)
+    words = ("May Sprite run a command?", "touch allowed")
+    notice = Notice(request_id, "permission", "local", "local", *words, 1.79e9, request_id, is_whole)
     told: dict[str, Any] = json.loads(encoded(payload_of(notice, words=True)))
     return told
 
@@ -230,7 +231,7 @@ async def test_a_question_is_answered_from_its_notification_and_a_late_answer_is
         await terminal.type("state_sync")
         mission = await terminal.send("mission", {"text": "run `touch allowed`"})
         request_id = (await terminal.type("permission_request"))["request_id"]
-        await worker.push(question(request_id, "touch allowed"))
+        await worker.push(question(request_id))
         (shown,) = await worker.until_shown(1)
         assert (shown["actions"], shown["requireInteraction"]) == (["allow", "deny"], True)
         await worker.click(request_id, "allow")
@@ -239,7 +240,7 @@ async def test_a_question_is_answered_from_its_notification_and_a_late_answer_is
         assert await worker.shown() == []
 
         # The same again, on another of the person's devices.
-        await worker.push(question(request_id, "touch allowed"))
+        await worker.push(question(request_id))
         await worker.until_shown(1)
         await worker.click(request_id, "deny")
         (late,) = await worker.until_shown(1)
@@ -247,15 +248,12 @@ async def test_a_question_is_answered_from_its_notification_and_a_late_answer_is
         assert "not open any more" in late["body"]
 
 
-async def test_only_what_a_notification_shows_whole_can_be_allowed_there(stack: PageStack) -> None:
+async def test_what_a_notification_does_not_show_whole_can_be_denied_there_and_not_allowed(stack: PageStack) -> None:
     async with app(stack) as (_, page):
         worker = await Worker.of(stack, page)
         await page.goto("about:blank")
-        hidden = ("", "x" * 200, "ls\nrm -rf /", "ls \u202e fdp.exe", "ls \u200b", "make\u2026", "\u0000")
-        for number, body in enumerate(hidden):
-            await worker.push(question(f"r{number}", body))
-        shown = await worker.until_shown(len(hidden))
-        assert [each["actions"] for each in shown] == [["deny"]] * len(hidden)
+        await worker.push(question("r1", is_whole=False))
+        assert [each["actions"] for each in await worker.until_shown(1)] == [["deny"]]
 
 
 async def test_a_click_leads_to_what_it_is_about(stack: PageStack) -> None:
