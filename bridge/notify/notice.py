@@ -8,6 +8,9 @@ from typing import Literal, Protocol
 #: Something by itself ended, a permission waits, or a budget ended.
 NoticeKind = Literal["ended", "permission", "budget"]
 
+#: What a person hears who wants no words, or until they said that they do.
+SHORT_TITLE = "Sprite has something for you"
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:

@@ -23,6 +23,7 @@ import aiohttp
 import msgspec
 
 from bridge.notify.addresses import outward_connector
+from bridge.notify.notice import SHORT_TITLE
 
 if TYPE_CHECKING:
     from bridge.notify.notice import Notice
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What a person hears who wants no words, or until they said that they do.
-SHORT_TITLE = "Sprite has something for you"
 #: A push service takes 4,096 bytes with the encryption's own; some browsers' take fewer.
 MAX_PAYLOAD_BYTES = 3000
 _MAX_TITLE_CHARS = 120

@@ -14,8 +14,8 @@ import pytest
 
 from bridge.database import Database, open_database
 from bridge.door.people import People, Session
-from bridge.notify.notice import Notice
-from bridge.notify.push import MAX_PAYLOAD_BYTES, SHORT_TITLE, Push
+from bridge.notify.notice import SHORT_TITLE, Notice
+from bridge.notify.push import MAX_PAYLOAD_BYTES, Push
 from bridge.notify.settings import NotifySettings, NotifySettingsStore
 from bridge.notify.subscriptions import MAX_PER_PERSON, Subscription, SubscriptionError, Subscriptions
 from bridge.notify.vapid import kept_key
