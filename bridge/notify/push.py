@@ -13,6 +13,7 @@ import hashlib
 import logging
 import random
 import sqlite3
+import uuid
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from types import TracebackType
@@ -63,9 +64,11 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
 def payload_of(notice: Notice, *, words: bool) -> Payload:
     """What a notice says in a notification. Without words nothing can be allowed unseen: a click leads to it."""
     is_question = notice.request_id is not None
-    place = f"/#question={quote(notice.request_id or '')}" if is_question else f"/#mission={quote(notice.key)}"
-    if notice.kind == "budget":
-        place = "/"
+    place = "/"
+    if is_question:
+        place = f"/#question={quote(notice.request_id or '', safe='')}"
+    elif notice.kind == "ended" and _is_id(notice.key):
+        place = f"/#mission={notice.key}"
     if not words:
         return Payload(notice.key, notice.kind, SHORT_TITLE, "", notice.at, place)
     title = _cut(notice.title, _MAX_TITLE_CHARS)
@@ -82,6 +85,15 @@ def encoded(payload: Payload) -> bytes:
         body = body[: -max(1, (len(found) - MAX_PAYLOAD_BYTES) // 6)]
         found = msgspec.json.encode(msgspec.structs.replace(payload, body=body.rstrip() + "…", allow=False))
     return found
+
+
+def _is_id(key: str) -> bool:
+    """Whether a key is a turn's own; others stand for several."""
+    try:
+        uuid.UUID(key)
+    except ValueError:
+        return False
+    return True
 
 
 def _cut(text: str, chars: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -32,7 +33,8 @@ QUESTION = Notice(
     request_id="r1",
     is_whole=True,
 )
-ENDED = Notice("m1", "ended", "ada", "ada", "The tests are green", "All 900 of them.", 1_790_000_000.0)
+MISSION = str(uuid.uuid4())
+ENDED = Notice(MISSION, "ended", "ada", "ada", "The tests are green", "All 900 of them.", 1_790_000_000.0)
 
 
 @dataclass
@@ -117,8 +119,16 @@ async def test_without_words_there_is_only_that_there_is_something_and_nothing_t
         assert (got.message["title"], got.message["body"]) == (SHORT_TITLE, "")
         assert not {"request_id", "allow"} & set(got.message)
         assert not {"make deploy", "green", "900"} & set(str(got.message).split())
-    assert (asked.message["url"], ended.message["url"]) == ("/#question=r1", "/#mission=m1")
+    assert (asked.message["url"], ended.message["url"]) == ("/#question=r1", f"/#mission={MISSION}")
     assert (ended.headers["TTL"], ended.headers["Urgency"]) == ("86400", "normal")
+
+
+async def test_what_stands_for_several_leads_to_the_page_alone(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        for notice in (replace(ENDED, key="more-1"), replace(ENDED, kind="budget")):
+            await ada.push.deliver(notice)
+        assert {got.message["url"] for got in await ada.service.pushed(2)} == {"/"}
 
 
 async def test_a_repeat_has_the_topic_of_the_first_and_another_notice_has_its_own(tmp_path: Path) -> None:
