@@ -17,7 +17,8 @@ class Notice:
     """One notification. `key` tells it from others and makes a resend known; `at` is in Unix seconds.
 
     `title` and `body` are words of the agent's or the person's: a channel leaves them out where the person wants
-    only to hear that there is something. `request_id` is the question of a `permission`.
+    only to hear that there is something. `request_id` is the question of a `permission`; `is_whole` says that `body`
+    is all there is to see of it (seen_whole.py), so that it can be allowed where nothing else is shown.
     """
 
     key: str
@@ -28,6 +29,7 @@ class Notice:
     body: str
     at: float
     request_id: str | None = None
+    is_whole: bool = False
 
 
 class Channel(Protocol):

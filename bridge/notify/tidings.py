@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from bridge.notify import wording
 from bridge.notify.notice import Notice
+from bridge.notify.seen_whole import is_seen_whole
 from bridge.tasks import owned_task
 from sprite.protocol.events import Complete, Ending, Failed, Started
 from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, StateSync
@@ -156,7 +157,8 @@ class Tidings:
             return
         title, body = wording.of_question(request.tool, request.input)
         key = request.request_id
-        notice = Notice(key, "permission", sprite, sprite, title, body, time.time(), request_id=key)
+        is_whole = is_seen_whole(request, body)
+        notice = Notice(key, "permission", sprite, sprite, title, body, time.time(), request_id=key, is_whole=is_whole)
         questions[key] = notice
         if not self._of(sprite).is_watched:
             self._notifier.tell(notice)
