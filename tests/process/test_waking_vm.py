@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,8 +24,9 @@ from bridge.relay.relay import Relay
 from bridge.waking.due_dates import DueDates
 from bridge.waking.waker import Waker
 from sprite.protocol.memory import AddActionRequest
-from tests.bridge_harness import running_bridge
+from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.emulator import Emulator
+from tests.emulator.api import TOKEN
 from tests.harness import ROOT, observations
 from tests.inspection import eventually, memory
 from tests.memory_stores import open_stores
@@ -139,4 +141,43 @@ async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_p
             await page.type("state_sync")
             await page.ask("permission", {"request_id": question["request_id"], "decision": "allow"})
             assert (await page.end_of(mission))["event"] == "complete"
+        assert len(receiver.messages) == 1
+
+
+async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_once_it_is_back(tmp_path: Path) -> None:
+    """Nobody opens a page again; the VM goes on by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    data = tmp_path / "data"
+    async with Emulator(tmp_path / "vms") as emulator, receiving() as receiver:
+        settings = {
+            "SPRITES_URL": emulator.url,
+            "SPRITES_TOKEN": TOKEN,
+            "BRIDGE_PUBLIC_URL": f"http://127.0.0.1:{port}",
+            "SPRITE_NOTIFY_URL": receiver.url,
+            "SPRITE_NOTIFY_KEY": shown(KEY),
+        }
+        added = await run_bridge("users", "add", "ada", "--data", str(data), environment=bridge_environment(**settings))
+        token = added[1].split("token")[-1].split()[0]
+        async with (
+            running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge,
+            bridge.page(token=token) as page,
+        ):
+            await page.link("ready")
+            text = "run `until [ -e go ]; do sleep 0.1; done; echo once >> drawn`"
+            await page.ask("memory", {"op": "add_action", "content": text, "due": time.time()})
+            await page.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "tool_use")
+            bridge.process.kill()
+            await bridge.process.wait()
+        vm = emulator.machines["ada"]
+        (vm.workspace / "go").touch()
+        async with running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge:
+            (message,) = await receiver.received(1)
+            assert (message["kind"], message["person"]) == ("ended", "ada")
+            await eventually(lambda: not vm.tasks, "the VM is held")
+            # By the state that each connection begins with, and by its events: the same, and told once.
+            async with bridge.page(token=token) as page:
+                await page.type("state_sync")
+        assert (vm.workspace / "drawn").read_text() == "once\n"
+        assert len(fired(vm)) == 1
         assert len(receiver.messages) == 1
