@@ -41,6 +41,7 @@ def _add_operating(commands: "Commands") -> None:
         ("deploy", "bring a sprite to what it should be, with its steps", operate.add_deploy_arguments),
         ("status", "every sprite: state, version, last seen, next due, spend", operate.add_status_arguments),
         ("users", "who may come in", operate.add_users_arguments),
+        ("notify", "notifications: the webhook's key, and a test", operate.add_notify_arguments),
     ):
         command = commands.add_parser(name, help=summary)
         add_arguments(command)

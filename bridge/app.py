@@ -6,6 +6,8 @@ while the model proxy still answers (a sprite's last flush needs it), then the l
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -43,12 +45,18 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.notify.notice import Channel, Notice
+from bridge.notify.notifier import Notifier
+from bridge.notify.outbox import Outbox
 from bridge.notify.push import Push
 from bridge.notify.push_routes import PushRoutes
 from bridge.notify.settings import NotifySettingsStore
 from bridge.notify.settings_routes import SettingsRoutes
+from bridge.notify.signature import shown
 from bridge.notify.subscriptions import Subscriptions
-from bridge.notify.vapid import kept_key
+from bridge.notify.tidings import Tidings
+from bridge.notify.vapid import VapidKey, kept_key
+from bridge.notify.webhook import Webhook
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
@@ -104,19 +112,20 @@ async def running(
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
         tokens = await stack.enter_async_context(SpriteTokens(database))
-        budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd))
+        notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
+        limits = Limits(settings.daily_usd, settings.monthly_usd)
+        budgets = Budgets(limits, on_used_up=notices.tidings.budget_ended)
         ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         proxy = await stack.enter_async_context(_model_proxy(settings, tokens, budgets, ledger))
         host = _host(settings, tokens, port)
         due = await stack.enter_async_context(DueDates(database, on_death))
-        relay = Relay(host, [due])
+        relay = Relay(host, [due, notices.tidings])
         waker = Waker(relay, due, people.may_come, on_death)
         visitors = Visitors()
         readiness = Readiness(lambda: not ledger.is_behind)
-        metrics = _measured(visitors, relay, proxy, budgets, waker)
+        metrics = _measured(visitors, relay, proxy, budgets, waker, notices)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
-        _, notify_routes = await stack.enter_async_context(_notifications(settings, database, doorkeeper, relay))
 
         async def revoke_sprite(name: str) -> None:
             waker.forget(name)
@@ -128,6 +137,7 @@ async def running(
             host,
             routes,
             Overview(people, host, relay.snapshot, ledger.spend, partial(stored, database), waker.trouble),
+            notices,
             revoke_sprite,
             lambda token: login_link(settings.public_url or url, token),
             give_way,
@@ -138,7 +148,7 @@ async def running(
             middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
         )
         application.on_response_prepare.extend((lobby.note, edge.add_headers))
-        application.add_routes([*proxy.routes(), *notify_routes, *routes.table()])
+        application.add_routes([*proxy.routes(), *notices.routes(doorkeeper, relay), *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
@@ -155,6 +165,14 @@ async def running(
             yield Bridge(url, None if await people.any_added() else await people.local_link())
         finally:
             readiness.is_ready = False
+
+
+@asynccontextmanager
+async def webhook_key_alone(settings: Settings) -> AsyncIterator[str]:
+    """The key that signs what the webhook is sent, of a data folder on which no bridge runs."""
+    with data_folder.owned(settings):
+        async with open_database(settings.database) as database:
+            yield shown(settings.notify_key or await Outbox(database).key())
 
 
 @asynccontextmanager
@@ -236,17 +254,64 @@ async def _model_proxy(
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Notices:
+    """What tells people who have no page open."""
+
+    settings: Settings
+    choices: NotifySettingsStore
+    outbox: Outbox
+    subscriptions: Subscriptions
+    push_key: VapidKey
+    push: Push
+    webhook: Webhook | None
+    notifier: Notifier
+    tidings: Tidings
+
+    def routes(self, doorkeeper: Doorkeeper, relay: Relay) -> list[web.RouteDef]:
+        """The routes by which people choose what reaches them, and answer from a notification."""
+        routes = PushRoutes(doorkeeper, self.push_key, self.subscriptions, self.push, relay)
+        return [*SettingsRoutes(doorkeeper, self.choices).table(), *routes.table()]
+
+    async def key(self) -> str:
+        """The key that signs what the webhook is sent, as receivers take it."""
+        return shown(self.settings.notify_key or await self.outbox.key())
+
+    async def try_out(self, person: str) -> None:
+        """Tells a person that this is a test, by every way to them."""
+        key = f"test-{uuid.uuid4()}"
+        self.notifier.tell(Notice(key, "ended", person, person, "This is a test", "It works.", time.time()))
+
+    async def trouble(self) -> str:
+        """What an operator should know of, in words; "" where all is well."""
+        return "" if self.webhook is None else await self.webhook.trouble()
+
+
 @asynccontextmanager
-async def _notifications(
-    settings: Settings, database: Database, doorkeeper: Doorkeeper, relay: Relay
-) -> AsyncIterator[tuple[Push, list[web.RouteDef]]]:
-    """Web Push as a channel of notices, and the routes by which people choose what reaches them."""
-    choices = NotifySettingsStore(database)
-    subscriptions = Subscriptions(database, allow_inside=settings.push_inside)
-    key = await kept_key(database, settings.public_url)
-    async with Push(key, subscriptions, choices.wants_words, allow_inside=settings.push_inside) as push:
-        routes = PushRoutes(doorkeeper, key, subscriptions, push, relay)
-        yield push, [*SettingsRoutes(doorkeeper, choices).table(), *routes.table()]
+async def _notices(
+    settings: Settings, database: Database, people: People, on_death: Callable[[], None]
+) -> AsyncIterator[_Notices]:
+    async with AsyncExitStack() as stack:
+        choices = NotifySettingsStore(database)
+        subscriptions = Subscriptions(database, allow_inside=settings.push_inside)
+        push_key = await kept_key(database, settings.public_url)
+        push = await stack.enter_async_context(
+            Push(push_key, subscriptions, choices.wants_words, allow_inside=settings.push_inside)
+        )
+        outbox, webhook = Outbox(database), None
+        if settings.notify_url is not None:
+            key = settings.notify_key or await outbox.key()
+            webhook = await stack.enter_async_context(
+                Webhook(settings.notify_url, key, outbox, choices.wants_words, on_death)
+            )
+        channels: list[Channel] = [push]
+        if webhook is not None:
+            channels.append(webhook)
+        notifier = await stack.enter_async_context(
+            Notifier(database, channels, choices.wants_words, people.may_come, on_death)
+        )
+        tidings = await stack.enter_async_context(Tidings(database, notifier, on_death))
+        yield _Notices(settings, choices, outbox, subscriptions, push_key, push, webhook, notifier, tidings)
 
 
 def _access(tokens: SpriteTokens, base_url: str) -> Access:
@@ -256,7 +321,9 @@ def _access(tokens: SpriteTokens, base_url: str) -> Access:
     return access
 
 
-def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budgets, waker: Waker) -> Metrics:
+def _measured(
+    visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budgets, waker: Waker, notices: _Notices
+) -> Metrics:
     """The metrics, with what each part can tell when asked."""
     metrics = Metrics()
     metrics.add_gauge("bridge_websockets", "Open pages and terminals.", "person", visitors.counts)
@@ -277,4 +344,11 @@ def _measured(visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budget
     metrics.add_counter(
         "bridge_wakes", "Sprites woken for what is due, by how it ended.", "outcome", lambda: waker.wakes
     )
+    metrics.add_counter(
+        "bridge_notices", "What people were told who had no page open.", "kind", lambda: notices.notifier.told
+    )
+    if (webhook := notices.webhook) is not None:
+        metrics.add_counter(
+            "bridge_webhook_tries", "Posts to the webhook, by their end.", "outcome", lambda: webhook.sent
+        )
     return metrics

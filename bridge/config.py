@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from bridge.errors import OperatorError
 from bridge.llm.exit_names import DEFAULT_MODEL_EXITS, MODEL_EXITS
+from bridge.notify.signature import read_key
 
 Provider = Literal["local", "sprites"]
 Egress = Literal["open", "packages", "bridge"]
@@ -26,7 +27,10 @@ SPRITES_URL = "https://api.sprites.dev"
 LOCAL_PERSON = "local"
 
 #: Never handed to a sprite on this machine: the bridge's own secrets, and what the bridge sets itself.
-_KEPT_FROM_SPRITES = ("ANTHROPIC_", "SPRITES_", "BRIDGE_", "SPRITE_TOKEN", "SPRITE_MONTHLY_USD")
+_KEPT_FROM_SPRITES = (
+    *("ANTHROPIC_", "SPRITES_", "BRIDGE_"),
+    *("SPRITE_TOKEN", "SPRITE_MONTHLY_USD", "SPRITE_NOTIFY_"),
+)
 #: Headers that carry who asks, or are of one connection or of the body.
 _NEVER_PASSED = frozenset(
     "authorization x-api-key cookie proxy-authorization host connection content-type content-length content-encoding "
@@ -69,6 +73,9 @@ class Settings:
     push_inside: bool = False
     #: Lets a scraper read /metrics from elsewhere.
     operator_token: str | None = field(default=None, repr=False)
+    #: The operator's webhook for notifications, and the key that signs what it is sent (None: the bridge makes one).
+    notify_url: str | None = field(default=None, repr=False)
+    notify_key: bytes | None = field(default=None, repr=False)
     #: What processes on this machine inherit: the environment without keys and tokens.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -138,6 +145,8 @@ def from_environment(
         egress=_egress(),
         push_inside=_yes("BRIDGE_PUSH_INSIDE"),
         operator_token=_text("BRIDGE_OPERATOR_TOKEN"),
+        notify_url=_address("SPRITE_NOTIFY_URL", may_have_query=True),
+        notify_key=_notify_key(),
         environment=_for_processes(),
     )
 
@@ -218,15 +227,32 @@ def _names(name: str) -> list[str]:
     return (_text(name) or "").replace(",", " ").split()
 
 
-def _address(name: str) -> str | None:
+def _address(name: str, *, may_have_query: bool = False) -> str | None:
     text = _text(name)
     if text is None:
         return None
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or parts.fragment or (parts.query and not may_have_query):
         # What was given is not repeated: an address can hold a password.
-        raise OperatorError(f"{name} must be an address such as https://example.org, without a query.")
-    return text.rstrip("/")
+        without = "a fragment" if may_have_query else "a query"
+        raise OperatorError(f"{name} must be an address such as https://example.org, without {without}.")
+    return text if may_have_query else text.rstrip("/")
+
+
+def _notify_key() -> bytes | None:
+    text = _text("SPRITE_NOTIFY_KEY")
+    try:
+        return None if text is None else read_key(text)
+    except ValueError:
+        raise OperatorError(
+            "SPRITE_NOTIFY_KEY must be `whsec_` and 24 to 64 random bytes in base64, such as "
+            "`echo whsec_$(openssl rand -base64 32)` makes. Without it the bridge makes one: "
+            "python -m bridge notify key"
+        ) from None
 
 
 def _dollars(name: str) -> float | None:

@@ -2,8 +2,8 @@
 
 Owns the file, its pragmas and the one list of migrations; knows no meaning of a table: each module keeps its
 own SQL beside its verb and runs it through `Database.write` and `Database.read`. No token is ever in here, only its
-SHA-256 (tokens are random, so nothing slower is needed). The keys that sign cookies and push messages are, and open
-nothing by themselves.
+SHA-256 (tokens are random, so nothing slower is needed). The keys that sign cookies, push messages and webhooks are,
+and open nothing by themselves.
 
 Times are Unix seconds (REAL), money is US dollars (REAL).
 
@@ -127,8 +127,33 @@ CREATE INDEX push_subscriptions_person ON push_subscriptions(person);
 CREATE INDEX push_subscriptions_session ON push_subscriptions(session_sha256);
 """
 
+_NOTICES = """
+CREATE TABLE notices (
+    sprite TEXT NOT NULL,
+    key TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    title TEXT NOT NULL,
+    body TEXT NOT NULL,
+    request_id TEXT,
+    at REAL NOT NULL,
+    is_told INTEGER NOT NULL,
+    PRIMARY KEY (sprite, key)
+) STRICT;
+CREATE TABLE told_until (
+    sprite TEXT PRIMARY KEY,
+    at REAL NOT NULL
+) STRICT;
+CREATE TABLE webhook_key (key BLOB NOT NULL) STRICT;
+CREATE TABLE webhook_outbox (
+    id TEXT PRIMARY KEY,
+    body BLOB NOT NULL,
+    tries INTEGER NOT NULL,
+    next_at REAL NOT NULL
+) STRICT;
+"""
+
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
-MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH)
+MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH, _NOTICES)
 
 
 class Database:

@@ -44,8 +44,10 @@ class _Users(msgspec.Struct):
     users: list[Person]
 
 
-class _Sprites(msgspec.Struct):
+class _Status(msgspec.Struct):
     sprites: list[Row]
+    #: What the operator should know of beside it, in words.
+    trouble: str = ""
 
 
 # --- the command line ---
@@ -69,6 +71,18 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="for programs")
     _add_data(listing)
     listing.set_defaults(work=_list)
+
+
+def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `notify`."""
+    commands = parser.add_subparsers(required=True, metavar="key|test")
+    key = commands.add_parser("key", help="the key with which a receiver checks what SPRITE_NOTIFY_URL is sent")
+    _add_data(key)
+    key.set_defaults(work=_notify_key)
+    test = commands.add_parser("test", help="sends a person a notification, by every way that there is to them")
+    test.add_argument("name", metavar="NAME", help="the person")
+    _add_data(test)
+    test.set_defaults(work=_notify_test)
 
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -173,10 +187,33 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
     async with AsyncExitStack() as stack:
         try:
             session = await stack.enter_async_context(_bridge(settings))
-            rows = msgspec.convert(await control.ask(session, "GET", "/status"), _Sprites).sprites
+            found = msgspec.convert(await control.ask(session, "GET", "/status"), _Status)
         except NoBridgeError:
-            rows = await (await stack.enter_async_context(app.looked_into(settings))).rows()
-    _say(msgspec.json.encode(rows).decode() if arguments.json else status.drawn(rows, time.time()))
+            found = _Status(await (await stack.enter_async_context(app.looked_into(settings))).rows())
+    if arguments.json:
+        _say(msgspec.json.encode(found.sprites).decode())
+    else:
+        _say(status.drawn(found.sprites, time.time()), *([found.trouble] if found.trouble else []))
+    return 0
+
+
+async def _notify_key(settings: Settings, _arguments: argparse.Namespace) -> int:
+    async with AsyncExitStack() as stack:
+        try:
+            session = await stack.enter_async_context(_bridge(settings))
+            key: str = (await control.ask(session, "GET", "/notify/key"))["key"]
+        except NoBridgeError:
+            key = await stack.enter_async_context(app.webhook_key_alone(settings))
+    _say(key)
+    return 0
+
+
+async def _notify_test(settings: Settings, arguments: argparse.Namespace) -> int:
+    async with _bridge(settings) as session:
+        await control.ask(session, "POST", f"/notify/test/{arguments.name}")
+    _say(
+        f"A test is on its way to {arguments.name}. `python -m bridge status` says where the webhook does not take it."
+    )
     return 0
 
 

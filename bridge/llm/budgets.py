@@ -83,10 +83,19 @@ class _Window:
 
 
 class Budgets:
-    """Reservations and what is spent, by sprite. `clock` gives Unix seconds."""
+    """Reservations and what is spent, by sprite. `clock` gives Unix seconds.
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.time) -> None:
+    `on_used_up` is called with the sprite and the words whenever a call is refused since the money is gone.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Callable[[], float] = time.time,
+        on_used_up: Callable[[str, str], None] = lambda _sprite, _words: None,
+    ) -> None:
         self.limits = limits
+        self._on_used_up = on_used_up
         self._clock = clock
         self._day = -1
         self._month = -1
@@ -107,7 +116,10 @@ class Budgets:
                 left = limit - window.spent - window.held
                 # What costs nothing is never refused.
                 if most > 0 and (left <= 0 or left < least):
-                    raise self._refusal(window, limit, name, least)
+                    refusal = self._refusal(window, limit, name, least)
+                    if refusal.retry_after is None:
+                        self._on_used_up(sprite, str(refusal))
+                    raise refusal
         day.held += most
         month.held += most
         return Hold(sprite, most, day.number, month.number)

@@ -8,13 +8,17 @@ from typing import Literal, Protocol
 #: Something by itself ended, a permission waits, or a budget ended.
 NoticeKind = Literal["ended", "permission", "budget"]
 
+#: What a person hears who wants no words, or until they said that they do.
+SHORT_TITLE = "Sprite has something for you"
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """One notification. `key` tells it from others and makes a resend known; `at` is in Unix seconds.
 
     `title` and `body` are words of the agent's or the person's: a channel leaves them out where the person wants
-    only to hear that there is something. `request_id` is the question of a `permission`.
+    only to hear that there is something. `request_id` is the question of a `permission`; `is_whole` says that `body`
+    is all there is to see of it (seen_whole.py), so that it can be allowed where nothing else is shown.
     """
 
     key: str
@@ -25,6 +29,7 @@ class Notice:
     body: str
     at: float
     request_id: str | None = None
+    is_whole: bool = False
 
 
 class Channel(Protocol):

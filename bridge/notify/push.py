@@ -13,6 +13,7 @@ import hashlib
 import logging
 import random
 import sqlite3
+import uuid
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from types import TracebackType
@@ -23,6 +24,7 @@ import aiohttp
 import msgspec
 
 from bridge.notify.addresses import outward_connector
+from bridge.notify.notice import SHORT_TITLE
 
 if TYPE_CHECKING:
     from bridge.notify.notice import Notice
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: What a person hears who wants no words, or until they said that they do.
-SHORT_TITLE = "Sprite has something for you"
 #: A push service takes 4,096 bytes with the encryption's own; some browsers' take fewer.
 MAX_PAYLOAD_BYTES = 3000
 _MAX_TITLE_CHARS = 120
@@ -48,7 +48,7 @@ _AT_ONCE = 8
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the page's service worker is given; `url` is where a click leads, `at` is in Unix seconds.
 
-    With a `request_id`, the notification itself may answer the question.
+    With a `request_id`, the notification itself may answer the question: with no, and where it may `allow` with yes.
     """
 
     key: str
@@ -58,19 +58,22 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     url: str
     request_id: str | None = None
+    allow: bool = False
 
 
 def payload_of(notice: Notice, *, words: bool) -> Payload:
     """What a notice says in a notification. Without words nothing can be allowed unseen: a click leads to it."""
     is_question = notice.request_id is not None
-    place = f"/#question={quote(notice.request_id or '')}" if is_question else f"/#mission={quote(notice.key)}"
-    if notice.kind == "budget":
-        place = "/"
+    place = "/"
+    if is_question:
+        place = f"/#question={quote(notice.request_id or '', safe='')}"
+    elif notice.kind == "ended" and _is_id(notice.key):
+        place = f"/#mission={notice.key}"
     if not words:
         return Payload(notice.key, notice.kind, SHORT_TITLE, "", notice.at, place)
-    return Payload(
-        notice.key, notice.kind, _cut(notice.title, _MAX_TITLE_CHARS), notice.body, notice.at, place, notice.request_id
-    )
+    title = _cut(notice.title, _MAX_TITLE_CHARS)
+    allow = is_question and notice.is_whole
+    return Payload(notice.key, notice.kind, title, notice.body, notice.at, place, notice.request_id, allow)
 
 
 def encoded(payload: Payload) -> bytes:
@@ -80,8 +83,17 @@ def encoded(payload: Payload) -> bytes:
     while len(found) > MAX_PAYLOAD_BYTES and body:
         # A character takes a byte at least: at most so many have to go.
         body = body[: -max(1, (len(found) - MAX_PAYLOAD_BYTES) // 6)]
-        found = msgspec.json.encode(msgspec.structs.replace(payload, body=body.rstrip() + "…"))
+        found = msgspec.json.encode(msgspec.structs.replace(payload, body=body.rstrip() + "…", allow=False))
     return found
+
+
+def _is_id(key: str) -> bool:
+    """Whether a key is a turn's own; others stand for several."""
+    try:
+        uuid.UUID(key)
+    except ValueError:
+        return False
+    return True
 
 
 def _cut(text: str, chars: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -25,6 +26,22 @@ from bridge.operating.status import Overview
 log = logging.getLogger(__name__)
 
 
+class Notices(Protocol):
+    """What operators ask of notifications."""
+
+    async def key(self) -> str:
+        """The key that signs what the webhook is sent."""
+        ...
+
+    async def try_out(self, person: str) -> None:
+        """Tells a person that this is a test."""
+        ...
+
+    async def trouble(self) -> str:
+        """What is wrong, in words; "" where nothing is."""
+        ...
+
+
 class OperatorApi:
     """Handlers of the control socket; access to the socket is access to everything here."""
 
@@ -35,6 +52,7 @@ class OperatorApi:
         host: Host,
         routes: Routes,
         overview: Overview,
+        notices: Notices,
         revoke_sprite: Callable[[str], Awaitable[None]],
         link_of: Callable[[str], str],
         give_way: Callable[[], None] | None,
@@ -44,6 +62,7 @@ class OperatorApi:
         self._host = host
         self._routes = routes
         self._overview = overview
+        self._notices = notices
         self._revoke_sprite = revoke_sprite
         self._link_of = link_of
         self._give_way = give_way
@@ -55,6 +74,8 @@ class OperatorApi:
             [
                 web.get("/ws", self._socket),
                 web.get("/status", self._status),
+                web.get("/notify/key", self._notify_key),
+                web.post("/notify/test/{name}", self._notify_test),
                 web.get("/users", self._users),
                 web.post("/users/{name}", self._add),
                 web.post("/users/{name}/restore", self._restore),
@@ -79,7 +100,15 @@ class OperatorApi:
         return _json({})
 
     async def _status(self, _request: web.Request) -> web.Response:
-        return _json({"sprites": await self._overview.rows()})
+        return _json({"sprites": await self._overview.rows(), "trouble": await self._notices.trouble()})
+
+    async def _notify_key(self, _request: web.Request) -> web.Response:
+        return _json({"key": await self._notices.key()})
+
+    async def _notify_test(self, request: web.Request) -> web.Response:
+        await self._people.require(request.match_info["name"])
+        await self._notices.try_out(request.match_info["name"])
+        return _json({})
 
     async def _users(self, _request: web.Request) -> web.Response:
         return _json({"users": await self._people.everyone()})

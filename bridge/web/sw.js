@@ -16,17 +16,13 @@ const FOLDER = `/-/${VERSION}/`;
 const KEPT = new Set(FILES.map((name) => FOLDER + name));
 /** A network that says nothing for so long is taken for none; the page itself then says how the connection is. */
 const NETWORK_MS = 5000;
-/** A question of more characters is not seen whole on every phone, and so is not allowed from there. */
-const SEEN_CHARS = 160;
-/** What has no shape on the screen, or changes the order of what has. */
-const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/u;
 const NOTHING_TOLD = { key: 'sprite', kind: 'ended', title: 'Sprite has something for you', body: '', at: 0, url: '/' };
 
 /**
  * What the bridge sends: see bridge/notify/push.py. `at` is in seconds, `url` a place on the page.
  * @typedef {{ key: string, kind: string, title: string, body: string, at: number, url: string }} Notice
  */
-/** @typedef {Notice & { request_id?: string }} Told */
+/** @typedef {Notice & { request_id?: string, allow?: boolean }} Told */
 /** @typedef {{ action: string, title: string }} Action */
 /** @typedef {NotificationOptions & { renotify?: boolean, timestamp?: number, actions?: Action[] }} Look */
 
@@ -101,7 +97,8 @@ async function show(told) {
   const isQuestion = told.request_id !== undefined;
   /** @type {Action[]} */
   const actions = isQuestion ? [{ action: 'deny', title: 'Don’t allow' }] : [];
-  if (isQuestion && isSeenWhole(told)) actions.unshift({ action: 'allow', title: 'Allow once' });
+  // Only what the bridge says is to be seen whole here.
+  if (isQuestion && told.allow) actions.unshift({ action: 'allow', title: 'Allow once' });
   /** @type {Look} */
   const look = {
     body: told.body,
@@ -115,15 +112,6 @@ async function show(told) {
   };
   if (told.at) look.timestamp = told.at * 1000;
   await worker.registration.showNotification(told.title, look);
-}
-
-/**
- * What could be cut off, or hides something, is allowed on the page only, where all of it is to be seen.
- * @param {Told} told
- */
-function isSeenWhole({ title, body }) {
-  const words = `${title} ${body}`;
-  return body !== '' && words.length <= SEEN_CHARS && !words.includes('…') && !UNSEEN.test(words);
 }
 
 /**

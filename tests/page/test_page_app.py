@@ -17,7 +17,8 @@ from playwright.async_api import Worker as WorkerHandle
 from bridge.notify.notice import Notice
 from bridge.notify.push import encoded, payload_of
 from tests.harness import PATIENCE, rows
-from tests.page_harness import PATIENCE_MS, PageStack, ask, needs_chromium, page_stack, ready, shoot, violations
+from tests.inspection import eventually
+from tests.page_harness import PATIENCE_MS, PageStack, ask, needs_chromium, page_stack, ready, say, shoot, violations
 from tests.push_service import PushService
 
 pytestmark = needs_chromium()
@@ -213,9 +214,10 @@ async def test_a_message_is_shown_once_while_no_page_is_looked_at_and_cleared_wh
         assert [each["title"] for each in await worker.until_shown(1)] == ["Notifications work"]
 
 
-def question(request_id: str, body: str) -> dict[str, Any]:
+def question(request_id: str, *, is_whole: bool = True) -> dict[str, Any]:
     """What the bridge would send of a question, to somebody who wants words."""
-    notice = Notice(request_id, "permission", "local", "local", "May Sprite run a command?", body, 1.79e9, request_id)
+    words = ("May Sprite run a command?", "touch allowed")
+    notice = Notice(request_id, "permission", "local", "local", *words, 1.79e9, request_id, is_whole)
     told: dict[str, Any] = json.loads(encoded(payload_of(notice, words=True)))
     return told
 
@@ -230,7 +232,7 @@ async def test_a_question_is_answered_from_its_notification_and_a_late_answer_is
         await terminal.type("state_sync")
         mission = await terminal.send("mission", {"text": "run `touch allowed`"})
         request_id = (await terminal.type("permission_request"))["request_id"]
-        await worker.push(question(request_id, "touch allowed"))
+        await worker.push(question(request_id))
         (shown,) = await worker.until_shown(1)
         assert (shown["actions"], shown["requireInteraction"]) == (["allow", "deny"], True)
         await worker.click(request_id, "allow")
@@ -239,7 +241,7 @@ async def test_a_question_is_answered_from_its_notification_and_a_late_answer_is
         assert await worker.shown() == []
 
         # The same again, on another of the person's devices.
-        await worker.push(question(request_id, "touch allowed"))
+        await worker.push(question(request_id))
         await worker.until_shown(1)
         await worker.click(request_id, "deny")
         (late,) = await worker.until_shown(1)
@@ -247,15 +249,12 @@ async def test_a_question_is_answered_from_its_notification_and_a_late_answer_is
         assert "not open any more" in late["body"]
 
 
-async def test_only_what_a_notification_shows_whole_can_be_allowed_there(stack: PageStack) -> None:
+async def test_what_a_notification_does_not_show_whole_can_be_denied_there_and_not_allowed(stack: PageStack) -> None:
     async with app(stack) as (_, page):
         worker = await Worker.of(stack, page)
         await page.goto("about:blank")
-        hidden = ("", "x" * 200, "ls\nrm -rf /", "ls \u202e fdp.exe", "ls \u200b", "make\u2026", "\u0000")
-        for number, body in enumerate(hidden):
-            await worker.push(question(f"r{number}", body))
-        shown = await worker.until_shown(len(hidden))
-        assert [each["actions"] for each in shown] == [["deny"]] * len(hidden)
+        await worker.push(question("r1", is_whole=False))
+        assert [each["actions"] for each in await worker.until_shown(1)] == [["deny"]]
 
 
 async def test_a_click_leads_to_what_it_is_about(stack: PageStack) -> None:
@@ -282,6 +281,7 @@ async def test_a_click_leads_to_what_it_is_about(stack: PageStack) -> None:
 #: What a browser's push service gives it; Chromium's own is not to be reached from here.
 BROWSERS_SERVICE = """
 (made) => {
+  if (!globalThis.PushManager) return;
   const KEY = 'given';
   const bytes = (text) => Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
   const given = (key) => ({
@@ -302,6 +302,20 @@ BROWSERS_SERVICE = """
 """
 
 
+@asynccontextmanager
+async def subscribing(stack: PageStack) -> AsyncIterator[tuple[BrowserContext, PushService]]:
+    """A window whose browser has a push service that can be reached."""
+    async with PushService() as service, stack.context(service_workers="allow") as context:
+        await context.grant_permissions(["notifications"], origin=stack.bridge.url)
+        made = json.dumps(msgspec.to_builtins(service.browser("this").subscription))
+        await context.add_init_script(f"({BROWSERS_SERVICE})({made})")
+        yield context, service
+
+
+def known_browsers(stack: PageStack) -> list[dict[str, Any]]:
+    return rows(stack.data / "bridge.db", "SELECT endpoint FROM push_subscriptions")
+
+
 async def open_by_palette(page: Page) -> Locator:
     await page.keyboard.press("Control+k")
     await page.keyboard.type("Notifications")
@@ -312,10 +326,7 @@ async def open_by_palette(page: Page) -> Locator:
 
 
 async def test_notifications_are_turned_on_tried_worded_and_turned_off_by_keys_alone(stack: PageStack) -> None:
-    async with PushService() as service, stack.context(service_workers="allow") as context:
-        await context.grant_permissions(["notifications"], origin=stack.bridge.url)
-        made = json.dumps(msgspec.to_builtins(service.browser("this").subscription))
-        await context.add_init_script(f"({BROWSERS_SERVICE})({made})")
+    async with subscribing(stack) as (context, service):
         page = await stack.open(context)
         service.public_key = await page.evaluate("async () => (await (await fetch('/push/key')).json()).key")
         dialog = await open_by_palette(page)
@@ -342,7 +353,33 @@ async def test_notifications_are_turned_on_tried_worded_and_turned_off_by_keys_a
         await expect(dialog.get_by_role("radio", name="What it is about")).to_be_checked()
         await dialog.get_by_role("button", name="Turn off").press("Enter")
         await expect(dialog).to_contain_text("They are off.")
-        assert rows(stack.data / "bridge.db", "SELECT endpoint FROM push_subscriptions") == []
+        assert known_browsers(stack) == []
+
+
+async def test_a_question_that_comes_while_no_page_is_open_is_allowed_from_the_phone(stack: PageStack) -> None:
+    async with subscribing(stack) as (context, service):
+        page = await stack.open(context)
+        # What was turned on once is kept up by each visit, also where the bridge has forgotten it.
+        await page.evaluate("() => localStorage.setItem('sprite.notifications', 'on')")
+        chosen = await page.evaluate(
+            """async () => (await fetch('/notify/settings', {method: 'PUT', body: '{"words": true}'})).status"""
+        )
+        assert chosen == 200
+        service.public_key = await page.evaluate("async () => (await (await fetch('/push/key')).json()).key")
+        await page.reload()
+        await ready(page)
+        await eventually(lambda: known_browsers(stack) != [], "the bridge does not know the browser")
+        worker = await Worker.of(stack, page)
+        await say(page, "run `touch allowed`")
+        await expect(page.locator(".question")).to_contain_text("touch allowed")
+        await page.goto("about:blank")
+
+        (got,) = await service.pushed()
+        assert (got.message["kind"], got.message["body"], got.message["allow"]) == ("permission", "touch allowed", True)
+        await worker.push(got.message)
+        (shown,) = await worker.until_shown(1)
+        await worker.click(shown["tag"], "allow")
+        await eventually((stack.workspace / "allowed").exists, "what was allowed did not run")
 
 
 async def test_a_browser_that_blocks_or_lacks_notifications_is_told_what_helps(stack: PageStack) -> None:

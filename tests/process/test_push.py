@@ -5,26 +5,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from bridge.database import Database, open_database
 from bridge.door.people import People, Session
-from bridge.notify.notice import Notice
-from bridge.notify.push import MAX_PAYLOAD_BYTES, SHORT_TITLE, Push
+from bridge.notify.notice import SHORT_TITLE, Notice
+from bridge.notify.push import MAX_PAYLOAD_BYTES, Push
 from bridge.notify.settings import NotifySettings, NotifySettingsStore
 from bridge.notify.subscriptions import MAX_PER_PERSON, Subscription, SubscriptionError, Subscriptions
 from bridge.notify.vapid import kept_key
 from tests.push_service import PushService, answering, cutting
 
 QUESTION = Notice(
-    "r1", "permission", "ada", "ada", "May Sprite run a command?", "make deploy", 1_790_000_000.0, request_id="r1"
+    "r1",
+    "permission",
+    "ada",
+    "ada",
+    "May Sprite run a command?",
+    "make deploy",
+    1_790_000_000.0,
+    request_id="r1",
+    is_whole=True,
 )
-ENDED = Notice("m1", "ended", "ada", "ada", "The tests are green", "All 900 of them.", 1_790_000_000.0)
+MISSION = str(uuid.uuid4())
+ENDED = Notice(MISSION, "ended", "ada", "ada", "The tests are green", "All 900 of them.", 1_790_000_000.0)
 
 
 @dataclass
@@ -92,6 +102,7 @@ async def test_a_question_arrives_encrypted_signed_urgent_and_only_for_as_long_a
         "at": 1_790_000_000.0,
         "url": "/#question=r1",
         "request_id": "r1",
+        "allow": True,
     }
     assert got.claims["sub"] == "https://sprite.example.org"
     assert (got.headers["TTL"], got.headers["Urgency"]) == ("600", "high")
@@ -106,10 +117,18 @@ async def test_without_words_there_is_only_that_there_is_something_and_nothing_t
         asked, ended = await ada.service.pushed(2)
     for got in (asked, ended):
         assert (got.message["title"], got.message["body"]) == (SHORT_TITLE, "")
-        assert "request_id" not in got.message
+        assert not {"request_id", "allow"} & set(got.message)
         assert not {"make deploy", "green", "900"} & set(str(got.message).split())
-    assert (asked.message["url"], ended.message["url"]) == ("/#question=r1", "/#mission=m1")
+    assert (asked.message["url"], ended.message["url"]) == ("/#question=r1", f"/#mission={MISSION}")
     assert (ended.headers["TTL"], ended.headers["Urgency"]) == ("86400", "normal")
+
+
+async def test_what_stands_for_several_leads_to_the_page_alone(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        for notice in (replace(ENDED, key="more-1"), replace(ENDED, kind="budget")):
+            await ada.push.deliver(notice)
+        assert {got.message["url"] for got in await ada.service.pushed(2)} == {"/"}
 
 
 async def test_a_repeat_has_the_topic_of_the_first_and_another_notice_has_its_own(tmp_path: Path) -> None:
@@ -134,6 +153,17 @@ async def test_a_long_text_is_cut_to_what_push_services_take(tmp_path: Path, cha
     assert got.message["body"].startswith(character * 300)
     assert got.message["body"].endswith("\u2026")
     assert len(got.message["title"]) == 120
+
+
+async def test_a_question_that_had_to_be_cut_cannot_be_allowed_there(tmp_path: Path) -> None:
+    async with phone(tmp_path) as ada:
+        await ada.subscribe("phone")
+        await ada.wants_words()
+        for notice in (replace(QUESTION, is_whole=False), replace(QUESTION, body="x" * 5000)):
+            await ada.push.deliver(notice)
+        for got in await ada.service.pushed(2):
+            assert got.message["request_id"] == "r1"
+            assert "allow" not in got.message
 
 
 async def test_every_browser_of_the_person_hears_it_and_nobody_elses(tmp_path: Path) -> None:

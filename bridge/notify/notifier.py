@@ -1,0 +1,199 @@
+"""Brings notices to people: each once, by every channel, a few a minute, and kept until the channels have it.
+
+Owns the table `notices`: the keys of what was told, so that nothing is told twice however often it is heard, and what
+is still to be told, so that a killed bridge goes on with it. Of what was told only the keys are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+import uuid
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Self
+
+from bridge.notify.notice import Notice
+from bridge.tasks import TaskSet, owned_task
+from bridge.token_bucket import TokenBucket
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.database import Database
+    from bridge.notify.notice import Channel
+
+log = logging.getLogger(__name__)
+
+#: Of each sprite: so many notices at once, and one more every ten seconds; what is above that is counted.
+AT_ONCE = 6
+_PER_SECOND = 0.1
+_LOOK_SECONDS = 2.0
+#: Keys that are remembered of each sprite: more than what a sprite tells again of itself (200 lines of chat).
+_MOST_KEYS = 500
+#: A channel tries as long as it thinks right, within this.
+_CHANNEL_SECONDS = 300.0
+_DELIVERIES_AT_ONCE = 16
+#: What a bridge that was down for longer did not tell, is not told any more.
+_FRESH_SECONDS = 3600.0
+
+_KEEP = "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, ?, ?, 0)"
+_TRIM = """
+DELETE FROM notices WHERE sprite = ?1 AND rowid NOT IN
+    (SELECT rowid FROM notices WHERE sprite = ?1 ORDER BY rowid DESC LIMIT ?2)
+"""
+
+
+class Notifier:
+    """`async with Notifier(...) as notifier:`; `tell` from wherever something happens, which never waits.
+
+    `wants_words` and `may_come` answer for a person; `told` counts notices by kind.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        channels: Sequence[Channel],
+        wants_words: Callable[[str], Awaitable[bool]],
+        may_come: Callable[[str], Awaitable[bool]],
+        on_death: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._channels = channels
+        self._wants_words = wants_words
+        self._may_come = may_come
+        self._on_death = on_death
+        self._known: dict[str, OrderedDict[str, None]] = {}
+        self._buckets: dict[str, TokenBucket] = {}
+        #: What waits to be handed to the channels, and what was not worth a notice of its own, by person.
+        self._queue: dict[tuple[str, str], Notice] = {}
+        self._more: Counter[str] = Counter()
+        self._filled = asyncio.Event()
+        self._slots = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
+        self._deliveries = TaskSet()
+        self._stack = AsyncExitStack()
+        self.told: Counter[str] = Counter()
+
+    async def __aenter__(self) -> Self:
+        rows = await self._database.read(lambda db: db.execute("SELECT * FROM notices ORDER BY rowid").fetchall())
+        for row in rows:
+            self._remember(row["sprite"], row["key"])
+        await self._stack.enter_async_context(self._deliveries)
+        for row in rows:
+            if not row["is_told"]:
+                self._resume(row)
+        await self._stack.enter_async_context(owned_task(self._run(), name="notices", on_death=self._on_death))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def knows(self, sprite: str, key: str) -> bool:
+        """Whether it was told, is about to be, or is counted among those that are not told one by one."""
+        return key in self._known.get(sprite, ())
+
+    def tell(self, notice: Notice) -> None:
+        """Has a notice told, unless it was before."""
+        if self.knows(notice.sprite, notice.key):
+            return
+        self._remember(notice.sprite, notice.key)
+        bucket = self._buckets.setdefault(notice.sprite, TokenBucket(_PER_SECOND, AT_ONCE))
+        if self._more[notice.person] or bucket.wait(1) > 0:
+            self._more[notice.person] += 1
+        else:
+            bucket.take(1)
+            self._queue[notice.sprite, notice.key] = notice
+        self._filled.set()
+
+    def withdraw(self, person: str, key: str | None = None) -> None:
+        """Takes back what is not with the channels yet: one notice, or everything, since the person sees it all."""
+        if key is None:
+            del self._more[person]
+        for place, notice in list(self._queue.items()):
+            if notice.person == person and key in (None, notice.key):
+                del self._queue[place]
+
+    def _remember(self, sprite: str, key: str) -> None:
+        keys = self._known.setdefault(sprite, OrderedDict())
+        keys[key] = None
+        if len(keys) > _MOST_KEYS:
+            keys.popitem(last=False)
+
+    def _resume(self, row: sqlite3.Row) -> None:
+        """Goes on with what a bridge before this one did not bring to its end."""
+        sprite, key = row["sprite"], row["key"]
+        notice = Notice(key, row["kind"], sprite, sprite, row["title"], row["body"], row["at"], row["request_id"])
+        is_fresh = abs(time.time() - notice.at) < _FRESH_SECONDS
+        work = self._deliver(notice) if is_fresh else self._done(notice)
+        self._deliveries.start(work, "notice that was left")
+
+    async def _run(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS if self._more else None):
+                    await self._filled.wait()
+            self._filled.clear()
+            self._sum_up()
+            while self._queue:
+                notice = self._queue.pop(next(iter(self._queue)))
+                await self._keep(notice)
+                self._deliveries.start(self._deliver(notice), "notice")
+
+    def _sum_up(self) -> None:
+        """Tells how many more there were, once there is room for a notice again."""
+        for person, count in list(self._more.items()):
+            bucket = self._buckets[person]
+            if count and bucket.wait(1) == 0:
+                bucket.take(1)
+                del self._more[person]
+                title = f"Sprite has {count} more things for you" if count > 1 else "Sprite has one more thing for you"
+                key = f"more-{uuid.uuid4()}"
+                self._queue[person, key] = Notice(key, "ended", person, person, title, "", time.time())
+
+    async def _keep(self, notice: Notice) -> None:
+        """Has it on disk before anybody is told, with its words only where they are wanted."""
+        try:
+            words = await self._wants_words(notice.person)
+            title, body = (notice.title, notice.body) if words else ("", "")
+            row = (notice.sprite, notice.key, notice.kind, title, body, notice.request_id, notice.at)
+
+            def write(tx: sqlite3.Connection) -> None:
+                tx.execute(_KEEP, row)
+                tx.execute(_TRIM, (notice.sprite, _MOST_KEYS))
+
+            await self._database.write(write)
+        except sqlite3.Error as error:
+            # It is told all the same: perhaps twice, if the bridge ends now.
+            log.warning("a notice cannot be kept (%s)", error.sqlite_errorname, extra={"person": notice.person})
+
+    async def _deliver(self, notice: Notice) -> None:
+        async with self._slots:
+            if await self._may_come(notice.person):
+                await asyncio.gather(*(self._by(channel, notice) for channel in self._channels))
+                self.told[notice.kind] += 1
+            await self._done(notice)
+
+    async def _by(self, channel: Channel, notice: Notice) -> None:
+        name = type(channel).__name__
+        try:
+            async with asyncio.timeout(_CHANNEL_SECONDS):
+                await channel.deliver(notice)
+        except TimeoutError:
+            log.warning("%s took too long with a notice", name, extra={"person": notice.person})
+        except Exception:
+            # One channel's fault must not keep the others from telling.
+            log.exception("%s failed with a notice", name, extra={"person": notice.person})
+
+    async def _done(self, notice: Notice) -> None:
+        with suppress(sqlite3.Error):
+            await self._database.write(
+                lambda tx: tx.execute(
+                    "UPDATE notices SET is_told = 1, title = '', body = '' WHERE sprite = ? AND key = ?",
+                    (notice.sprite, notice.key),
+                )
+            )

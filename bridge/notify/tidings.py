@@ -1,0 +1,229 @@
+"""What is worth telling a person who has no page open: heard from their sprite, and from the bridge's own budgets.
+
+A turn that ended and that no person began, a question that waits, a budget that is used up. An Observer of the relay's:
+nothing here waits, and of what a sprite says only a bounded part is kept. What ended while the bridge was not connected
+is found in the state that a sprite sends when it is: everything after the mark, which is kept for each sprite in the
+table `told_until`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self
+
+from bridge.notify import wording
+from bridge.notify.notice import Notice
+from bridge.notify.seen_whole import is_seen_whole
+from bridge.tasks import owned_task
+from sprite.protocol.events import Complete, Ending, Failed, Started
+from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, StateSync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from bridge.database import Database
+    from bridge.notify.notice import NoticeKind
+    from bridge.notify.notifier import Notifier
+    from sprite.protocol.frames import ServerMessage
+    from sprite.protocol.shapes import ChatMessage, Origin
+
+log = logging.getLogger(__name__)
+
+#: Kept of each sprite; one that says it has more going on than this is not followed in all of it.
+_MOST_TURNS, _MOST_QUESTIONS = 32, 32
+_LONGEST_ID = 200
+#: What a sprite calls it when a turn ends since there is no money, and when what is due waits since its schedules have
+#: used their part.
+_ENDED_BY_BUDGET, _SCHEDULES_BUDGET = "budget_used_up", "schedule_budget"
+#: What ended longer ago is no news; a sprite's clock may be ahead by so much before it is not believed.
+_NEWS_SECONDS, _AHEAD_SECONDS = 24 * 3600.0, 3600.0
+_PAUSE_SECONDS = 1.0
+#: A turn's line in the chat may be written a moment after its ending was said.
+_SAME_MOMENT_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Sprite:
+    """What is known of one: the turns that nobody sent, the open questions, until when everything is told or seen."""
+
+    turns: dict[str, Origin] = field(default_factory=dict)
+    questions: dict[str, Notice] = field(default_factory=dict)
+    told_until: float | None = None
+    is_watched: bool = False
+
+
+class Tidings:
+    """`async with Tidings(database, notifier, on_death) as tidings:`; an Observer."""
+
+    def __init__(self, database: Database, notifier: Notifier, on_death: Callable[[], None]) -> None:
+        self._database = database
+        self._notifier = notifier
+        self._on_death = on_death
+        self._sprites: dict[str, _Sprite] = {}
+        self._unwritten: dict[str, float] = {}
+        self._noted = asyncio.Event()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        rows = await self._database.read(lambda db: db.execute("SELECT * FROM told_until").fetchall())
+        self._sprites = {row["sprite"]: _Sprite(told_until=row["at"]) for row in rows}
+        await self._stack.enter_async_context(owned_task(self._write_on(), name="tidings", on_death=self._on_death))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._stack.aclose()
+        finally:
+            await self._write()
+
+    def budget_ended(self, sprite: str, words: str) -> None:
+        """A budget of the sprite's is used up, and something was refused or waits for it; told once a day."""
+        day = datetime.fromtimestamp(time.time(), UTC).date()
+        self._tell(sprite, f"budget-{day}", "budget", ("The budget is used up", words), time.time())
+
+    # --- what the relay tells ---
+
+    def opened(self, sprite: str) -> None:
+        """See Observer."""
+
+    def closed(self, sprite: str, *, at_rest: bool) -> None:
+        """See Observer."""
+
+    def arrived(self, sprite: str) -> None:
+        """See Observer. Whoever is here sees for themselves."""
+        self._of(sprite).is_watched = True
+        self._notifier.withdraw(sprite)
+
+    def left(self, sprite: str) -> None:
+        """See Observer. Questions that were left open wait for somebody who is not here any more."""
+        known = self._of(sprite)
+        known.is_watched = False
+        for notice in known.questions.values():
+            self._notifier.tell(notice)
+
+    def heard(self, sprite: str, message: ServerMessage) -> None:
+        """See Observer."""
+        payload = message.payload
+        if isinstance(payload, Started):
+            self._began(sprite, payload)
+        elif isinstance(payload, Ending):
+            self._ended(sprite, payload, min(max(message.timestamp / 1000, 0.0), time.time() + _AHEAD_SECONDS))
+        elif isinstance(payload, PermissionRequest):
+            self._asked(sprite, payload)
+        elif isinstance(payload, PermissionResolved):
+            if self._of(sprite).questions.pop(payload.request_id, None) is not None:
+                self._notifier.withdraw(sprite, payload.request_id)
+        elif isinstance(payload, Error) and message.reply_to is None and payload.code == _SCHEDULES_BUDGET:
+            self.budget_ended(sprite, wording.line(payload.message))
+        elif isinstance(payload, StateSync):
+            self._state(sprite, payload)
+
+    def _of(self, sprite: str) -> _Sprite:
+        return self._sprites.setdefault(sprite, _Sprite())
+
+    def _began(self, sprite: str, event: Started) -> None:
+        turns = self._of(sprite).turns
+        if event.origin != "person" and event.mission_id and len(event.mission_id) <= _LONGEST_ID:
+            turns[event.mission_id] = event.origin
+            if len(turns) > _MOST_TURNS:
+                del turns[next(iter(turns))]
+
+    def _ended(self, sprite: str, event: Ending, at: float) -> None:
+        origin = self._of(sprite).turns.pop(event.mission_id or "", None)
+        if origin is None or event.mission_id is None:
+            return
+        if isinstance(event, Complete):
+            self._tell(sprite, event.mission_id, "ended", wording.of_reply(event.text), at)
+        elif isinstance(event, Failed) and event.code == _ENDED_BY_BUDGET:
+            self.budget_ended(sprite, wording.line(event.message))
+        elif isinstance(event, Failed):
+            words = wording.of_failure(event.message, by_schedule=origin == "schedule")
+            self._tell(sprite, event.mission_id, "ended", words, at)
+        # Who interrupted it knows.
+        self._mark(sprite, at)
+
+    def _asked(self, sprite: str, request: PermissionRequest) -> None:
+        questions = self._of(sprite).questions
+        if len(request.request_id) > _LONGEST_ID or len(questions) >= _MOST_QUESTIONS or request.redacted:
+            return
+        title, body = wording.of_question(request.tool, request.input)
+        key = request.request_id
+        is_whole = is_seen_whole(request, body)
+        notice = Notice(key, "permission", sprite, sprite, title, body, time.time(), request_id=key, is_whole=is_whole)
+        questions[key] = notice
+        if not self._of(sprite).is_watched:
+            self._notifier.tell(notice)
+
+    def _state(self, sprite: str, sync: StateSync) -> None:
+        known = self._of(sprite)
+        known.turns, known.questions = {}, {}
+        for event in sync.running.events if sync.running is not None else ():
+            if isinstance(event, Started):
+                self._began(sprite, event)
+        for request in sync.permissions:
+            self._asked(sprite, request)
+        if known.told_until is None:
+            # What was before the bridge knew this sprite is no news.
+            self._mark(sprite, time.time())
+        since = max(known.told_until or 0.0, time.time() - _NEWS_SECONDS)
+        for line in _last_lines(sync.chat):
+            if line.at > since and line.mission_id is not None:
+                words = (
+                    wording.of_failure(line.text, by_schedule=line.origin == "schedule")
+                    if line.role == "error"
+                    else wording.of_reply(line.text)
+                )
+                self._tell(sprite, line.mission_id, "ended", words, line.at)
+                self._mark(sprite, line.at)
+
+    def _tell(self, sprite: str, key: str, kind: NoticeKind, words: tuple[str, str], at: float) -> None:
+        if not self._of(sprite).is_watched:
+            self._notifier.tell(Notice(key, kind, sprite, sprite, *words, at))
+
+    # --- the mark ---
+
+    def _mark(self, sprite: str, at: float) -> None:
+        """Everything up to then, by the sprite's clock, is told or seen."""
+        known = self._of(sprite)
+        at = min(at + _SAME_MOMENT_SECONDS, time.time() + _AHEAD_SECONDS)
+        if known.told_until is None or at > known.told_until:
+            known.told_until = self._unwritten[sprite] = at
+            self._noted.set()
+
+    async def _write_on(self) -> None:
+        while True:
+            await self._noted.wait()
+            self._noted.clear()
+            await self._write()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _write(self) -> None:
+        marks, self._unwritten = self._unwritten, {}
+        if not marks:
+            return
+        try:
+            await self._database.write(
+                lambda tx: tx.executemany("INSERT OR REPLACE INTO told_until VALUES (?, ?)", list(marks.items()))
+            )
+        except sqlite3.Error as error:
+            # The keys of what was told are kept apart; the next mark is later.
+            log.warning("marks of what was told cannot be written (%s)", error.sqlite_errorname)
+
+
+def _last_lines(chat: list[ChatMessage]) -> list[ChatMessage]:
+    """Of each turn that ended and that nobody sent, its last line, oldest first."""
+    ended: dict[str, ChatMessage] = {}
+    for line in chat:
+        is_own = line.origin != "person" and line.role != "user" and line.status in {"complete", "error"}
+        if is_own and line.mission_id is not None and len(line.mission_id) <= _LONGEST_ID:
+            ended[line.mission_id] = line
+    return list(ended.values())

@@ -1,0 +1,197 @@
+"""The operator's webhook: every notice as signed JSON to one address, tried again for an hour, also by a later bridge.
+
+A receiver that hangs, redirects, or answers without an end delays nobody: each try is bounded, and so is what waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Self
+
+import aiohttp
+import msgspec
+
+from bridge.notify.notice import SHORT_TITLE
+from bridge.notify.signature import headers
+from bridge.tasks import TaskSet, owned_task
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.notify.notice import Notice, NoticeKind
+    from bridge.notify.outbox import Outbox, Waiting
+
+log = logging.getLogger(__name__)
+
+_TRY_SECONDS = 10.0
+#: What is read of an answer, which says nothing to us: as much as lets a connection be used again.
+_MAX_ANSWER_BYTES = 4096
+_AT_ONCE = 4
+#: However far the next try is: clocks jump.
+_LOOK_SECONDS = 20.0
+_DISK_SECONDS = 5.0
+#: The ids of messages are made from what they are about, so that a receiver knows one that comes twice.
+_IDS = uuid.UUID("5d8f2f0e-1c8b-4a54-9a3d-3c6f9b1f6f53")
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is posted; `at` in Unix seconds. `request_id` is the question of a `permission`."""
+
+    id: str
+    kind: NoticeKind
+    person: str
+    sprite: str
+    title: str
+    body: str
+    at: float
+    request_id: str | None = None
+
+
+def message_of(notice: Notice, *, words: bool) -> Message:
+    """What is posted of a notice; without `words` only that there is something."""
+    return Message(
+        str(uuid.uuid5(_IDS, f"{notice.sprite}/{notice.key}")),
+        notice.kind,
+        notice.person,
+        notice.sprite,
+        notice.title if words else SHORT_TITLE,
+        notice.body if words else "",
+        notice.at,
+        notice.request_id,
+    )
+
+
+class Webhook:
+    """`async with Webhook(...) as webhook:`; a Channel.
+
+    `wants_words` says whether a person wants more than the short form. `sent` counts tries by how they ended.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: bytes,
+        outbox: Outbox,
+        wants_words: Callable[[str], Awaitable[bool]],
+        on_death: Callable[[], None],
+        *,
+        try_seconds: float = _TRY_SECONDS,
+    ) -> None:
+        self._url = url
+        self._key = key
+        self._outbox = outbox
+        self._wants_words = wants_words
+        self._on_death = on_death
+        self._timeout = aiohttp.ClientTimeout(total=try_seconds)
+        self._http: aiohttp.ClientSession
+        self._filled = asyncio.Event()
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._tries = TaskSet()
+        self._stack = AsyncExitStack()
+        self._failed_at: float | None = None
+        self._failure = ""
+        self.sent: Counter[str] = Counter()
+
+    async def __aenter__(self) -> Self:
+        self._http = await self._stack.enter_async_context(
+            aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar())
+        )
+        await self._stack.enter_async_context(self._tries)
+        await self._stack.enter_async_context(owned_task(self._run(), name="webhook", on_death=self._on_death))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def deliver(self, notice: Notice) -> None:
+        """Keeps it to be posted, now and again; see Channel."""
+        try:
+            message = message_of(notice, words=await self._wants_words(notice.person))
+            await self._outbox.add(message.id, msgspec.json.encode(message))
+        except sqlite3.Error as error:
+            log.warning("a message for the webhook cannot be kept (%s)", error.sqlite_errorname)
+        self._filled.set()
+
+    async def trouble(self) -> str:
+        """In words, for the operator; "" while the last try went well."""
+        if self._failed_at is None:
+            return ""
+        minutes = (time.time() - self._failed_at) / 60
+        waiting = await self._outbox.size()
+        return f"The webhook did not take a message {minutes:.0f} min ago ({self._failure}); {waiting} wait."
+
+    async def _run(self) -> None:
+        while True:
+            self._filled.clear()
+            try:
+                wait = await self._start_due()
+            except sqlite3.Error as error:
+                log.warning("the webhook's messages cannot be read (%s)", error.sqlite_errorname)
+                wait = _DISK_SECONDS
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._filled.wait()
+
+    async def _start_due(self) -> float:
+        """Begins to post what is due, a few at a time; returns for how many seconds to wait at most."""
+        for message in await self._outbox.due(_AT_ONCE + len(self._sending)):
+            if len(self._sending) >= _AT_ONCE:
+                # Whoever ends says so.
+                return _LOOK_SECONDS
+            if message.id not in self._sending:
+                self._sending[message.id] = self._tries.start(self._post(message), "post to the webhook")
+        next_at = await self._outbox.next_at()
+        if next_at is None or self._sending:
+            return _LOOK_SECONDS
+        return min(max(next_at - time.time(), 0.0), _LOOK_SECONDS)
+
+    async def _post(self, message: Waiting) -> None:
+        try:
+            failure = await self._try(message)
+            self.sent["failed" if failure else "taken"] += 1
+            if not failure:
+                self._failed_at = None
+                await self._outbox.done(message.id)
+                return
+            if self._failed_at is None:
+                log.warning("the webhook did not take a message (%s)", failure)
+            self._failed_at, self._failure = time.time(), failure
+            if not await self._outbox.failed(message):
+                log.warning("a message for the webhook is given up (%s)", failure)
+        except sqlite3.Error as error:
+            # It is posted once more: its id says that it is the same.
+            log.warning("the webhook's messages cannot be written (%s)", error.sqlite_errorname)
+            await asyncio.sleep(_DISK_SECONDS)
+        finally:
+            del self._sending[message.id]
+            self._filled.set()
+
+    async def _try(self, message: Waiting) -> str:
+        """Posts once; "" where it was taken, else why not, without a word of the receiver's or of the address."""
+        signed = headers(self._key, message.id, int(time.time()), message.body)
+        try:
+            async with self._http.post(
+                self._url,
+                data=message.body,
+                headers={**signed, "Content-Type": "application/json", "User-Agent": "Sprite"},
+                allow_redirects=False,
+            ) as response:
+                if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+                    await response.content.read(_MAX_ANSWER_BYTES)
+                    return ""
+                response.close()
+                return f"HTTP {response.status}"
+        except TimeoutError:
+            return "no answer in time"
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return type(error).__name__

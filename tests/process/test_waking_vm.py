@@ -1,0 +1,183 @@
+"""A VM that sleeps when something is due: the bridge wakes it, it runs once, its person is told, it sleeps again."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bridge.database import open_database
+from bridge.hosts.archive import Archive
+from bridge.notify.notifier import Notifier
+from bridge.notify.outbox import Outbox
+from bridge.notify.signature import shown
+from bridge.notify.tidings import Tidings
+from bridge.notify.webhook import Webhook
+from bridge.offline.model import OfflineModel
+from bridge.relay.relay import Relay
+from bridge.waking.due_dates import DueDates
+from bridge.waking.waker import Waker
+from sprite.protocol.memory import AddActionRequest
+from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
+from tests.emulator import Emulator
+from tests.emulator.api import TOKEN
+from tests.harness import ROOT, observations
+from tests.inspection import eventually, memory
+from tests.memory_stores import open_stores
+from tests.vms import Tokens, host_of
+from tests.waking_stage import QUICK, died
+from tests.webhook_receiver import KEY, Receiver, receiving
+
+if TYPE_CHECKING:
+    from bridge.hosts.host import Host
+    from tests.emulator import Machine
+
+HOUR = 3600.0
+
+
+@dataclass
+class Bridge:
+    """What of a bridge runs without anybody's page."""
+
+    relay: Relay
+    due: DueDates
+    waker: Waker
+
+
+@asynccontextmanager
+async def bridge_of(folder: Path, host: Host, receiver: Receiver, ahead: float = 0.0) -> AsyncIterator[Bridge]:
+    """A bridge whose clock is so many seconds ahead."""
+
+    async def yes(_: str) -> bool:
+        return True
+
+    async with (
+        open_database(folder / "bridge.db") as database,
+        Webhook(receiver.url, KEY, Outbox(database), yes, died) as webhook,
+        Notifier(database, [webhook], yes, yes, died) as notifier,
+        Tidings(database, notifier, died) as tidings,
+        DueDates(database, died) as due,
+        Relay(host, [due, tidings], linger_seconds=0.01) as relay,
+    ):
+        waker = Waker(relay, due, yes, died, pace=QUICK, clock=lambda: time.time() + ahead)
+        async with waker:
+            yield Bridge(relay, due, waker)
+
+
+async def an_hour_passes(vm: Machine, action_id: int) -> None:
+    """What was due in an hour is, on the sleeping machine's disk, due since a moment."""
+    async with open_stores(vm.workspace / ".os/memory") as stores:
+        before = stores.actions_at(lambda: time.time() - 2 * HOUR)
+        await before.update(action_id, by="person", due=time.time() - 90)
+
+
+def fired(vm: Machine) -> list[int]:
+    return [turn["id"] for turn in observations(vm.workspace) if turn["by_schedule"]]
+
+
+async def test_a_vm_that_sleeps_at_the_time_is_woken_runs_what_is_due_once_and_sleeps_again(
+    model: OfflineModel, tmp_path: Path
+) -> None:
+    async with (
+        Emulator(tmp_path / "vms") as emulator,
+        host_of(emulator, Archive.of(ROOT), Tokens(model.url)) as host,
+        receiving() as receiver,
+    ):
+        async with bridge_of(tmp_path, host, receiver) as bridge:
+            with bridge.relay.held("ada") as room:
+                answer = await room.ask(AddActionRequest(content="run `touch drawn`", due=time.time() + HOUR))
+                added = msgspec.to_builtins(answer)
+                await eventually(lambda: bridge.due.of("ada") is not None, "the bridge does not hear of it")
+            vm = emulator.machines["ada"]
+            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "the room stays open")
+        await vm.sleep("cold")
+        await an_hour_passes(vm, added["action"]["id"])
+        wakes = vm.wakes
+        async with bridge_of(tmp_path, host, receiver, ahead=HOUR + 1) as bridge:
+            await eventually(lambda: bridge.waker.wakes["looked"] >= 1, "it is not woken")
+            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "it is not let go")
+            assert bridge.due.of("ada") is None
+            (message,) = await receiver.received(1)
+            assert message["kind"] == "ended"
+            await eventually(lambda: not vm.tasks, "the VM is held")
+            assert await vm.doze("cold")
+        assert vm.wakes == wakes + 1
+        assert (vm.workspace / "drawn").exists()
+        assert len(fired(vm)) == 1
+        (action,) = memory(vm.workspace, "SELECT status FROM pending_actions")
+        assert action["status"] == "done"
+        # Another start finds nothing to do, and nothing to tell.
+        async with bridge_of(tmp_path, host, receiver, ahead=HOUR + 60) as bridge:
+            assert not bridge.waker.wakes
+        assert vm.wakes == wakes + 1
+        assert len(receiver.messages) == 1
+
+
+async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_path: Path) -> None:
+    async with (
+        receiving() as receiver,
+        running_bridge(
+            tmp_path / "data", "--permissions", "ask", SPRITE_NOTIFY_URL=receiver.url, SPRITE_NOTIFY_KEY=shown(KEY)
+        ) as bridge,
+    ):
+        cookie = await bridge.login()
+        async with bridge.page(cookie) as page:
+            await page.link("ready")
+            mission = await page.send("mission", {"text": "run `touch it`"})
+            question = await page.type("permission_request")
+            assert receiver.messages == []
+        (message,) = await receiver.received(1)
+        assert message["kind"] == "permission"
+        assert message["person"] == message["sprite"] == "local"
+        assert message["request_id"] == question["request_id"]
+        assert message["title"] == "Sprite has something for you"
+        async with bridge.page(cookie) as page:
+            await page.type("state_sync")
+            await page.ask("permission", {"request_id": question["request_id"], "decision": "allow"})
+            assert (await page.end_of(mission))["event"] == "complete"
+        assert len(receiver.messages) == 1
+
+
+async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_once_it_is_back(tmp_path: Path) -> None:
+    """Nobody opens a page again; the VM goes on by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    data = tmp_path / "data"
+    async with Emulator(tmp_path / "vms") as emulator, receiving() as receiver:
+        settings = {
+            "SPRITES_URL": emulator.url,
+            "SPRITES_TOKEN": TOKEN,
+            "BRIDGE_PUBLIC_URL": f"http://127.0.0.1:{port}",
+            "SPRITE_NOTIFY_URL": receiver.url,
+            "SPRITE_NOTIFY_KEY": shown(KEY),
+        }
+        added = await run_bridge("users", "add", "ada", "--data", str(data), environment=bridge_environment(**settings))
+        token = added[1].split("token")[-1].split()[0]
+        async with (
+            running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge,
+            bridge.page(token=token) as page,
+        ):
+            await page.link("ready")
+            text = "run `until [ -e go ]; do sleep 0.1; done; echo once >> drawn`"
+            await page.ask("memory", {"op": "add_action", "content": text, "due": time.time()})
+            await page.until(lambda m: m["type"] == "agent_event" and m["payload"]["event"] == "tool_use")
+            bridge.process.kill()
+            await bridge.process.wait()
+        vm = emulator.machines["ada"]
+        (vm.workspace / "go").touch()
+        async with running_bridge(data, "--provider", "sprites", port=port, **settings) as bridge:
+            (message,) = await receiver.received(1)
+            assert (message["kind"], message["person"]) == ("ended", "ada")
+            await eventually(lambda: not vm.tasks, "the VM is held")
+            # By the state that each connection begins with, and by its events: the same, and told once.
+            async with bridge.page(token=token) as page:
+                await page.type("state_sync")
+        assert (vm.workspace / "drawn").read_text() == "once\n"
+        assert len(fired(vm)) == 1
+        assert len(receiver.messages) == 1

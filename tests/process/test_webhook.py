@@ -1,0 +1,190 @@
+"""The operator's webhook: signed, tried again, also by the next bridge; no receiver delays or redirects anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bridge.database import Database, open_database
+from bridge.notify.notice import Notice
+from bridge.notify.outbox import MOST_WAITING, Outbox
+from bridge.notify.signature import read_key
+from bridge.notify.webhook import Webhook
+from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
+from tests.inspection import eventually
+from tests.waking_stage import died
+from tests.webhook_receiver import (
+    KEY,
+    Receiver,
+    answers_ten_megabytes,
+    fails,
+    hangs,
+    receiving,
+    redirects,
+)
+
+NOTICE = Notice("m1", "ended", "ada", "ada", "Your open actions", "Three are left.", 1000.5)
+#: Of tries, in seconds.
+SOON = (0.01, 0.01, 0.01, 0.01)
+
+
+@asynccontextmanager
+async def hooked(
+    database: Database,
+    receiver: Receiver,
+    *,
+    words: bool = True,
+    pauses: tuple[float, ...] = SOON,
+    seconds: float = 20.0,
+) -> AsyncIterator[Webhook]:
+    async def wants_words(_: str) -> bool:
+        return words
+
+    outbox = Outbox(database, pauses)
+    async with Webhook(receiver.url, KEY, outbox, wants_words, died, try_seconds=seconds) as webhook:
+        yield webhook
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    async with open_database(tmp_path / "bridge.db") as database:
+        yield database
+
+
+async def test_a_notice_is_posted_signed_as_the_standard_webhooks_have_it(database: Database) -> None:
+    async with receiving() as receiver, hooked(database, receiver) as webhook:
+        await webhook.deliver(NOTICE)
+        (message,) = await receiver.received(1)
+        assert message.pop("id")
+        assert message == {
+            "kind": "ended",
+            "person": "ada",
+            "sprite": "ada",
+            "at": 1000.5,
+            "title": "Your open actions",
+            "body": "Three are left.",
+        }
+        await eventually(lambda: webhook.sent["taken"] == 1, "it is not noted that it was taken")
+        question = replace(NOTICE, key="q1", kind="permission", request_id="q1")
+        await webhook.deliver(question)
+        assert (await receiver.received(2))[1]["request_id"] == "q1"
+        assert await webhook.trouble() == ""
+
+
+async def test_who_wants_no_words_has_none_posted(database: Database) -> None:
+    async with receiving() as receiver, hooked(database, receiver, words=False) as webhook:
+        await webhook.deliver(NOTICE)
+        (message,) = await receiver.received(1)
+        assert (message["title"], message["body"]) == ("Sprite has something for you", "")
+
+
+async def test_what_is_not_taken_is_posted_again_under_the_same_id_and_given_up_after_five_tries(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bridge")
+    async with receiving() as receiver, hooked(database, receiver) as webhook:
+        receiver.answers = [fails, fails]
+        await webhook.deliver(NOTICE)
+        assert len({message["id"] for message in await receiver.received(3)}) == 1
+        await eventually(lambda: webhook.sent == {"failed": 2, "taken": 1}, "it is posted again and again")
+        assert await webhook.trouble() == ""
+        receiver.always = fails
+        await webhook.deliver(replace(NOTICE, key="m2"))
+        await eventually(lambda: webhook.sent["failed"] == 7, "it is not tried five times")
+        assert "(HTTP 500); 0 wait" in await webhook.trouble()
+        assert receiver.requests == 8
+        assert not await Outbox(database).due(10)
+    assert "given up" in caplog.text
+    assert "planted words" not in caplog.text
+    assert receiver.url not in caplog.text
+
+
+async def test_a_receiver_that_hangs_is_left_and_delays_no_other_message(database: Database) -> None:
+    async with receiving() as receiver, hooked(database, receiver, seconds=1.0) as webhook:
+        receiver.answers = [hangs]
+        await webhook.deliver(NOTICE)
+        await receiver.received(1)
+        await webhook.deliver(replace(NOTICE, key="m2"))
+        await eventually(lambda: webhook.sent == {"failed": 1, "taken": 2}, "they are not all taken in the end")
+
+
+async def test_a_redirect_is_not_followed(database: Database) -> None:
+    async with receiving() as receiver, hooked(database, receiver) as webhook:
+        receiver.answers = [redirects]
+        await webhook.deliver(NOTICE)
+        await eventually(lambda: webhook.sent == {"failed": 1, "taken": 1}, "it is not posted again")
+        assert receiver.elsewhere == 0
+
+
+async def test_an_answer_without_an_end_is_not_read_to_it(database: Database) -> None:
+    async with receiving() as receiver, hooked(database, receiver) as webhook:
+        receiver.answers = [answers_ten_megabytes]
+        await webhook.deliver(NOTICE)
+        await webhook.deliver(replace(NOTICE, key="m2"))
+        await eventually(lambda: webhook.sent == {"taken": 2}, "they are not taken")
+
+
+async def test_what_waits_outlives_the_bridge_and_is_bounded(database: Database) -> None:
+    async with receiving() as receiver:
+        receiver.always = fails
+        async with hooked(database, receiver, pauses=(0.2,) * 100) as webhook:
+            await webhook.deliver(NOTICE)
+            await receiver.received(1)
+        receiver.always = hangs
+        receiver.messages.clear()
+        async with hooked(database, receiver) as webhook:
+            await receiver.received(1)
+            outbox = Outbox(database)
+            for number in range(MOST_WAITING + 20):
+                await outbox.add(str(number), b"{}")
+            assert await outbox.size() == MOST_WAITING
+
+
+async def test_a_bridge_makes_a_key_prints_it_and_posts_a_test(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    status, out, err = await run_bridge("notify", "key", "--data", str(data))
+    assert (status, err) == (0, "")
+    key = read_key(out.strip())
+    async with receiving(key) as receiver, running_bridge(data, SPRITE_NOTIFY_URL=receiver.url) as bridge:
+        assert (await bridge.run("notify", "key"))[1] == out
+        assert (await bridge.run("notify", "test", "local"))[0] == 0
+        (message,) = await receiver.received(1)
+        assert message["title"] == "Sprite has something for you"
+        assert (await bridge.run("notify", "test", "nobody"))[0] == 2
+        receiver.always = fails
+        assert (await bridge.run("notify", "test", "local"))[0] == 0
+        await receiver.received(2)
+
+        await eventually(lambda: "the webhook did not take" in bridge.log, "it was taken")
+        assert "The webhook did not take a message" in (await bridge.run("status"))[1]
+        assert json.loads((await bridge.run("status", "--json"))[1])[0]["sprite"] == "local"
+        assert out.strip() not in bridge.log
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SPRITE_NOTIFY_URL", "ftp://planted.example/x"),
+        ("SPRITE_NOTIFY_URL", "planted"),
+        ("SPRITE_NOTIFY_URL", "https://[planted"),
+        ("SPRITE_NOTIFY_URL", "https://planted.example:99999/"),
+        ("SPRITE_NOTIFY_KEY", "planted"),
+        ("SPRITE_NOTIFY_KEY", "whsec_planted"),
+        ("SPRITE_NOTIFY_KEY", "whsec_"),
+    ],
+)
+async def test_a_setting_that_cannot_work_is_named_at_the_start_and_not_repeated(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    status, _, err = await run_bridge(
+        "serve", "--port", "0", "--data", str(tmp_path), environment=bridge_environment(**{name: value})
+    )
+    assert status == 2
+    assert name in err
+    assert "planted" not in err

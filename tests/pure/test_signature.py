@@ -1,0 +1,51 @@
+"""What a webhook is sent is signed so that a receiver, written as the manual says, tells the genuine from the rest."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+
+from bridge.notify.signature import headers, new_key, read_key, shown
+from tests.harness import ROOT
+
+
+def the_manuals() -> Any:
+    """`is_genuine` of docs/deployment.md."""
+    manual = (ROOT / "docs/deployment.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", manual, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - our own manual
+    return names["is_genuine"]
+
+
+def test_the_manuals_receiver_takes_what_is_genuine_and_nothing_else() -> None:
+    is_genuine, key, now = the_manuals(), new_key(), int(time.time())
+    body = '{"title": "Grüße"}'.encode()
+    signed = headers(key, "m1", now, body)
+    assert is_genuine(shown(key), signed, body)
+    assert not is_genuine(shown(key), signed, body + b" ")
+    assert not is_genuine(shown(new_key()), signed, body)
+    assert not is_genuine(shown(key), signed | {"webhook-id": "m2"}, body)
+    assert not is_genuine(shown(key), signed | {"webhook-timestamp": str(now + 1)}, body)
+    assert not is_genuine(shown(key), headers(key, "m1", now - 3600, body), body)
+
+
+def test_it_is_the_signature_of_the_standards_own_example() -> None:
+    """https://github.com/standard-webhooks/standard-webhooks: the vector of its libraries' tests."""
+    key = read_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    signed = headers(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert signed["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize("text", ["", "whsec_", "whsec_!!!", "whsec_c2hvcnQ=", "c2VjcmV0" * 4, "whsec_" + "A" * 100])
+def test_what_is_no_key_is_not_taken_for_one(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no|too"):
+        read_key(text)
+
+
+def test_a_key_is_shown_as_it_is_read() -> None:
+    key = new_key()
+    assert read_key(shown(key)) == key

@@ -1,0 +1,300 @@
+"""What a person with no page open is told: what ended by itself, what waits for their word, a budget that is used up.
+
+Once each, whatever is said again; few, whatever a sprite says; and also what happened while no bridge was there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bridge.database import Database, open_database
+from bridge.llm.budgets import BudgetError, Budgets, Limits
+from bridge.notify import wording
+from bridge.notify.notifier import AT_ONCE, Notifier
+from bridge.notify.tidings import Tidings
+from sprite.protocol.events import Complete, Failed, Interrupted, Started
+from sprite.protocol.frames import ServerMessage
+from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, Running
+from sprite.protocol.shapes import ChatMessage
+from tests.chat_stand_in import state_sync
+from tests.harness import PATIENCE
+from tests.inspection import eventually
+
+if TYPE_CHECKING:
+    from bridge.notify.notice import Notice
+    from sprite.protocol.messages import ServerPayload
+    from sprite.protocol.shapes import MissionStatus, Origin
+
+
+@dataclass
+class Pager:
+    """A channel that keeps what it is given; nothing comes through before it `flows`."""
+
+    notices: list[Notice] = field(default_factory=list)
+    is_broken: bool = False
+    flows: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def deliver(self, notice: Notice) -> None:
+        await self.flows.wait()
+        if self.is_broken:
+            raise RuntimeError("a fault of the channel's")
+        self.notices.append(notice)
+
+    @property
+    def titles(self) -> list[str]:
+        return [notice.title for notice in self.notices]
+
+
+class Desk:
+    """A bridge's tidings with one channel."""
+
+    def __init__(self, tidings: Tidings, notifier: Notifier, pager: Pager) -> None:
+        self.tidings = tidings
+        self.notifier = notifier
+        self.pager = pager
+
+    def hear(self, *payloads: ServerPayload, sprite: str = "ada", at: float | None = None) -> None:
+        for payload in payloads:
+            stamp = (time.time() if at is None else at) * 1000
+            self.tidings.heard(sprite, ServerMessage(type="", id="", payload=payload, timestamp=stamp))
+
+    async def told(self, count: int) -> list[Notice]:
+        """Waits until so many notices came, and (by one more) that no others did."""
+        last = f"sentinel-{uuid.uuid4()}"
+        self.tidings.budget_ended(last, "")
+        await eventually(lambda: last in [n.person for n in self.pager.notices], "nothing is told any more")
+        await eventually(lambda: len(self.pager.notices) > count, f"{count} notices: {self.pager.titles}")
+        found = [notice for notice in self.pager.notices if not notice.person.startswith("sentinel")]
+        assert len(found) == count, [notice.title for notice in found]
+        return found
+
+
+@asynccontextmanager
+async def desk(
+    database: Database, *, may_come: bool = True, words: bool = True, stuck: bool = False
+) -> AsyncIterator[Desk]:
+    async def wants_words(_: str) -> bool:
+        return words
+
+    async def may(_: str) -> bool:
+        return may_come
+
+    pager = Pager()
+    if not stuck:
+        pager.flows.set()
+    notifier = Notifier(database, [Pager(is_broken=True, flows=pager.flows), pager], wants_words, may, died)
+    async with notifier, Tidings(database, notifier, died) as tidings:
+        yield Desk(tidings, notifier, pager)
+
+
+async def rows_are(database: Database, sql: str, wanted: list[Any]) -> None:
+    """Waits until that is what the first column holds."""
+    found: list[Any] = []
+    async with asyncio.timeout(PATIENCE):
+        while found != wanted:
+            found = await database.read(lambda db: [row[0] for row in db.execute(sql).fetchall()])
+
+
+def died() -> None:
+    raise AssertionError("a task died")
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    async with open_database(tmp_path / "bridge.db") as database:
+        yield database
+
+
+def done(mission_id: str, text: str = "Two things are left.") -> Complete:
+    return Complete(mission_id, text=text, usage=None, cost_usd=None, duration_ms=1)
+
+
+def question(request_id: str = "q1", tool: str = "Bash", **tool_input: Any) -> PermissionRequest:
+    return PermissionRequest(request_id, "m1", tool, tool_input or {"command": "make install"})
+
+
+def line(mission_id: str, at: float, origin: Origin = "schedule", status: MissionStatus = "complete") -> ChatMessage:
+    return ChatMessage(1, "assistant", f"What {mission_id} found", at, mission_id, origin, status=status)
+
+
+async def test_what_nobody_began_is_told_when_it_ends_and_what_a_person_sent_is_not(database: Database) -> None:
+    async with desk(database) as at:
+        at.hear(Started("m1", "schedule"), done("m1", "## Your **open** actions\n- milk\n- bread"))
+        at.hear(Started("m2", "agent"), Failed("m2", "crashed", "It broke off.", retryable=True))
+        at.hear(Started("m3", "schedule"), Failed("m3", "model", "No model answers.", retryable=True))
+        at.hear(Started("m4", "person"), done("m4"))
+        at.hear(Started("m5", "agent"), Interrupted("m5"))
+        at.hear(done("m6"))
+        notices = {notice.key: notice for notice in await at.told(3)}
+        assert {(n.kind, n.person, n.sprite, n.request_id) for n in notices.values()} == {("ended", "ada", "ada", None)}
+        assert (notices["m1"].title, notices["m1"].body) == ("Your open actions", "- milk - bread")
+        assert notices["m2"].body == "It broke off."
+        assert notices["m3"].title == "A schedule could not be carried out"
+
+
+async def test_with_a_page_open_nothing_is_told_and_a_question_left_open_is_when_the_page_goes(
+    database: Database,
+) -> None:
+    async with desk(database) as at:
+        at.tidings.arrived("ada")
+        at.hear(
+            Started("m1", "schedule"), done("m1"), question("q1"), question("q2"), PermissionResolved("q1", "allow")
+        )
+        at.tidings.budget_ended("ada", "The day's budget is used up.")
+        await at.told(0)
+        at.tidings.left("ada")
+        await eventually(lambda: len(at.pager.notices) > 1, "the question is not told")
+        notice = at.pager.notices[-1]
+        assert (notice.kind, notice.key, notice.request_id) == ("permission", "q2", "q2")
+        assert (notice.title, notice.body) == ("May Sprite run a command?", "make install")
+        # The state that the next connection begins with tells nothing of it again.
+        at.hear(state_sync(permissions=[question("q2")], chat=[line("m1", time.time())]))
+        at.tidings.arrived("ada")
+        at.tidings.left("ada")
+        at.tidings.budget_ended("second sentinel", "")
+        await eventually(lambda: "second sentinel" in [n.person for n in at.pager.notices], "nothing is told any more")
+        assert [n.key for n in at.pager.notices if n.person == "ada"] == ["q2"]
+
+
+async def test_what_is_said_twice_is_told_once_also_by_the_next_bridge(database: Database) -> None:
+    ended: list[ServerPayload] = [Started("m1", "schedule"), done("m1")]
+    async with desk(database) as at:
+        at.hear(*ended, question("q1"), *ended, question("q1"))
+        at.hear(state_sync(permissions=[question("q1")], chat=[line("m1", time.time())]))
+        await at.told(2)
+    async with desk(database) as at:
+        at.hear(state_sync(permissions=[question("q1")], chat=[line("m1", time.time() + 5)]), *ended)
+        await at.told(0)
+
+
+async def test_what_ended_while_no_bridge_was_there_is_told_once_it_is(database: Database) -> None:
+    now = time.time()
+    async with desk(database) as at:
+        # The first time that a bridge hears of a sprite, its past is no news.
+        at.hear(state_sync(chat=[line("old", now - 100)]))
+        await at.told(0)
+    async with desk(database) as at:
+        lines = [
+            line("old", now - 100),
+            line("m1", now + 10),
+            line("m2", now + 11, origin="person"),
+            line("m3", now + 12, status="running"),
+        ]
+        at.hear(state_sync(chat=lines))
+        assert [notice.key for notice in await at.told(1)] == ["m1"]
+
+
+async def test_a_turn_that_runs_when_the_bridge_comes_is_told_when_it_ends(database: Database) -> None:
+    async with desk(database) as at:
+        at.hear(state_sync(running=Running("m1", [Started("m1", "schedule")], "")), done("m1"))
+        assert [notice.key for notice in await at.told(1)] == ["m1"]
+
+
+async def test_what_the_channels_do_not_have_yet_is_told_by_the_next_bridge_and_its_words_are_kept_only_till_then(
+    database: Database,
+) -> None:
+    async with desk(database, stuck=True) as at:
+        at.hear(Started("m1", "schedule"), done("m1", "planted words"))
+        await rows_are(database, "SELECT title FROM notices", ["planted words"])
+    async with desk(database) as at:
+        (notice,) = await at.told(1)
+        assert (notice.key, notice.title) == ("m1", "planted words")
+        await rows_are(database, "SELECT title FROM notices", ["", ""])
+    async with desk(database) as at:
+        at.tidings.budget_ended("other", "")
+        await eventually(lambda: [n.person for n in at.pager.notices] == ["other"], "not only what is new is told")
+
+
+async def test_who_wants_no_words_has_none_kept(database: Database) -> None:
+    async with desk(database, words=False, stuck=True) as at:
+        at.hear(Started("m1", "schedule"), done("m1", "planted words"))
+        await rows_are(database, "SELECT title || body FROM notices", [""])
+
+
+async def test_endings_without_end_are_a_few_notices_and_a_number(database: Database) -> None:
+    async with desk(database) as at:
+        for number in range(10_000):
+            at.hear(Started(f"m{number}", "agent"), done(f"m{number}"), question(f"q{number}"))
+        found = await at.told(AT_ONCE)
+        assert len({notice.key for notice in found}) == AT_ONCE
+        # In ten seconds there is room for one more, which says how many there were.
+        await eventually(lambda: "more things for you" in at.pager.titles[-1], "the rest is not summed up")
+        rows = await database.read(
+            lambda db: db.execute("SELECT count(*) FROM notices WHERE sprite = 'ada'").fetchone()
+        )
+        assert rows[0] <= AT_ONCE + 1
+
+
+async def test_who_opens_a_page_is_not_told_what_was_still_waiting(database: Database) -> None:
+    async with desk(database) as at:
+        at.hear(Started("m1", "schedule"), done("m1"))
+        at.tidings.arrived("ada")
+        await at.told(0)
+
+
+async def test_a_question_that_was_answered_meanwhile_is_not_told(database: Database) -> None:
+    async with desk(database) as at:
+        at.hear(question("q1"), PermissionResolved("q1", "allow"))
+        await at.told(0)
+
+
+async def test_a_person_who_was_revoked_is_told_nothing(database: Database) -> None:
+    async with desk(database, may_come=False) as at:
+        at.hear(Started("m1", "schedule"), done("m1"))
+        await rows_are(database, "SELECT is_told FROM notices", [1])
+        assert at.pager.notices == []
+
+
+async def test_a_budget_that_is_used_up_is_told_once_a_day_in_the_words_of_the_refusal(database: Database) -> None:
+    async with desk(database) as at:
+        budgets = Budgets(Limits(daily_usd=1.0), on_used_up=at.tidings.budget_ended)
+        hold = budgets.reserve("ada", 0.5, 0.9)
+        for usd in (None, 1.0):
+            if usd is not None:
+                budgets.settle(hold, usd)
+            for _ in range(3):
+                with pytest.raises(BudgetError):
+                    budgets.reserve("ada", 0.2, 0.9)
+        (notice,) = await at.told(1)
+        assert notice.kind == "budget"
+        assert "The day's budget of $1.00 is used up" in notice.body
+
+
+async def test_a_sprite_that_says_that_its_budget_is_used_up_is_told_as_that_once(database: Database) -> None:
+    words = "Action 7 waits until tomorrow: schedules have used their part of the day's budget."
+    async with desk(database) as at:
+        at.hear(Error("schedule_budget", words), Error("schedule_budget", "Action 8 waits."), Error("busy", "Later."))
+        at.hear(Started("m1", "schedule"), Failed("m1", "budget_used_up", "The budget is used up.", retryable=True))
+        (notice,) = await at.told(1)
+        assert (notice.kind, notice.body) == ("budget", words)
+
+
+async def test_what_makes_no_sense_is_told_in_short_lines_of_plain_words(database: Database) -> None:
+    steering = "\x1b[2J\u202e\r\n" + "x" * 1_000_000
+    async with desk(database) as at:
+        at.hear(question("q1", tool=steering, command=steering))
+        at.hear(question("x" * 1_000_000))
+        at.hear(Started("", "agent"), done(""), Started("y" * 100_000, "agent"), done("y" * 100_000))
+        at.hear(Started("m1", "agent"), done("m1", steering), at=float("inf"))
+        at.hear(Started("m2", "agent"), done("m2", "  \n "), at=-1e300)
+        for notice in await at.told(3):
+            assert notice.title.isprintable()
+            assert len(notice.title) <= 100
+            assert len(notice.body) <= 400
+            assert notice.title
+
+
+def test_a_replys_first_line_is_the_title() -> None:
+    assert wording.of_reply("# *Done*\n\nAll of `it`.") == ("Done", "All of `it`.")
+    assert wording.of_reply("") == ("Sprite did something by itself", "")
+    assert wording.of_question("mcp__x__y", {"n": 1}) == ("May Sprite use mcp__x__y?", "")
+    assert len(wording.line("wörter " * 100, 50)) <= 50
