@@ -64,7 +64,7 @@ async def hold(place: Here | Elsewhere) -> int:
             patience = None if in_terminal else _PATIENCE_SECONDS
             async with BridgeLink(endpoint.connect, patience_seconds=patience) as link, asyncio.TaskGroup() as group:
                 conversation = Conversation(link, screen, banner=lambda: _banner(place, endpoint))
-                commands = Commands(conversation, screen, link)
+                commands = Commands(conversation, screen, link, endpoint.fetch)
                 following = group.create_task(conversation.follow(), name="chat-follow")
                 talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")
                 with ends.of(talking):

@@ -12,6 +12,7 @@ from bridge.chat import drawing, memory_views
 from bridge.chat.canvas_commands import CanvasCommands
 from bridge.chat.command import LOOK_SECONDS, MODEL_SECONDS, Asking, Command
 from bridge.chat.counted import counted
+from bridge.chat.file_commands import FileCommands
 from bridge.chat.memory_commands import MemoryCommands
 from bridge.chat.permission_commands import PermissionCommands
 from bridge.chat.screen import NobodyHereError
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.conversation import Conversation
+    from bridge.chat.file_commands import Fetch
     from bridge.chat.screen import Screen
     from sprite.protocol.rows import LearningRow
 
@@ -59,7 +61,7 @@ _KEYS = [
 class Commands:
     """The commands over one conversation; `names` for completion."""
 
-    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink) -> None:
+    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink, fetch: Fetch) -> None:
         self._conversation = conversation
         self._screen = screen
         self._link = link
@@ -72,6 +74,7 @@ class Commands:
             **MemoryCommands(conversation, screen, self._asking).table,
             "/actions": Command("/actions [done N | dismiss N]", "what is to be done; closes one of it", self._actions),
             **CanvasCommands(conversation, screen, self._asking).table,
+            **FileCommands(conversation, screen, self._asking, fetch).table,
             **PermissionCommands(screen, self._asking).table,
             "/status": Command("/status", "the sprite in numbers", self._status),
             "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
