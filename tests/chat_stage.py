@@ -18,6 +18,7 @@ from rich.text import Text
 from bridge.chat.bridge_link import BridgeLink
 from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
+from bridge.chat.file_commands import NotFetchedError
 from bridge.chat.pipe import Pipe
 from bridge.chat.terminal import Terminal
 from sprite.protocol.events import AnyAgentEvent
@@ -119,6 +120,12 @@ class Chat:
         await self.event("complete", mission_id, text="".join(deltas))
 
 
+async def no_file(path: str) -> AsyncIterator[bytes]:
+    """This bridge serves none."""
+    raise NotFetchedError(f"There is no file {path}.")
+    yield b""
+
+
 @asynccontextmanager
 async def _chat(
     screen: Screen, out: Watched, keys: int | PipeInput, sync: StateSync, zone: str | None = None
@@ -132,7 +139,7 @@ async def _chat(
     ):
         conversation = Conversation(link, screen, banner=lambda: Text("Welcome"), zone=zone)
         following = group.create_task(conversation.follow())
-        talking = group.create_task(screen.talk(conversation, Commands(conversation, screen, link)))
+        talking = group.create_task(screen.talk(conversation, Commands(conversation, screen, link, no_file)))
         visitor = await sprite.visitor()
         await visitor.welcome(sync=sync)
         chat = Chat(sprite, visitor, out, keys)

@@ -13,6 +13,7 @@ from bridge.chat.action_commands import ActionCommands
 from bridge.chat.canvas_commands import CanvasCommands
 from bridge.chat.command import LOOK_SECONDS, MODEL_SECONDS, Asking, Command
 from bridge.chat.counted import counted
+from bridge.chat.file_commands import FileCommands
 from bridge.chat.memory_commands import MemoryCommands
 from bridge.chat.permission_commands import PermissionCommands
 from bridge.chat.screen import NobodyHereError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.conversation import Conversation
+    from bridge.chat.file_commands import Fetch
     from bridge.chat.screen import Screen
     from sprite.protocol.rows import LearningRow
 
@@ -54,7 +56,7 @@ _KEYS = [
 class Commands:
     """The commands over one conversation; `names` for completion."""
 
-    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink) -> None:
+    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink, fetch: Fetch) -> None:
         self._conversation = conversation
         self._screen = screen
         self._link = link
@@ -67,6 +69,7 @@ class Commands:
             **MemoryCommands(conversation, screen, self._asking).table,
             **ActionCommands(conversation, screen, self._asking).table,
             **CanvasCommands(conversation, screen, self._asking).table,
+            **FileCommands(conversation, screen, self._asking, fetch).table,
             **PermissionCommands(screen, self._asking).table,
             "/status": Command("/status", "the sprite in numbers", self._status),
             "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),

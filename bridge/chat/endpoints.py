@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
 
 import aiohttp
+from yarl import URL
 
 from bridge.chat.bridge_link import BridgeUnreachableError
+from bridge.chat.file_commands import NotFetchedError
 from bridge.data_folder import FolderTakenError
 from bridge.errors import OperatorError
 from bridge.operating.control import NoBridgeError, control_session
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from types import TracebackType
 
     from bridge.config import Settings
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 _HEARTBEAT_SECONDS = 30.0
 #: A sprite's state is one frame.
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+_CHUNK_BYTES = 1 << 16
 _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
 
 
@@ -39,6 +43,18 @@ class _Endpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    async def _fetched(
+        self, session: aiohttp.ClientSession, address: str, headers: dict[str, str]
+    ) -> AsyncIterator[bytes]:
+        try:
+            async with session.get(URL(address, encoded=True), headers=headers) as response:
+                if not response.ok:
+                    raise NotFetchedError(await _words_of(response))
+                async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise NotFetchedError("The file cannot be fetched at the moment.") from error
 
 
 class LocalEndpoint(_Endpoint):
@@ -79,6 +95,16 @@ class LocalEndpoint(_Endpoint):
             socket = await self._connected()
         self._may_start = False
         return socket
+
+    async def fetch(self, path: str) -> AsyncIterator[bytes]:
+        """See Fetch."""
+        try:
+            async with control_session(self._settings.run) as session:
+                address = f"http://bridge/files/{quote(path)}?person={self._person}"
+                async for chunk in self._fetched(session, address, {}):
+                    yield chunk
+        except NoBridgeError as error:
+            raise NotFetchedError("Not connected right now.") from error
 
     async def _connected(self) -> aiohttp.ClientWebSocketResponse:
         async with AsyncExitStack() as opening:
@@ -137,7 +163,26 @@ class RemoteEndpoint(_Endpoint):
             self._session = await self._stack.enter_async_context(
                 aiohttp.ClientSession(timeout=timeout, trust_env=True)
             )
-        return await _open(self._session, f"{self._url}/ws", {"Authorization": f"Bearer {self._token}"})
+        return await _open(self._session, f"{self._url}/ws", self._headers)
+
+    async def fetch(self, path: str) -> AsyncIterator[bytes]:
+        """See Fetch."""
+        if self._session is None:
+            raise NotFetchedError("Not connected right now.")
+        async for chunk in self._fetched(self._session, f"{self._url}/files/{quote(path)}", self._headers):
+            yield chunk
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"}
+
+
+async def _words_of(response: aiohttp.ClientResponse) -> str:
+    """What a bridge says where it has no file to give."""
+    try:
+        return str((await response.json())["error"]["message"])
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+        return f"The bridge answers with status {response.status}."
 
 
 async def _open(session: aiohttp.ClientSession, path: str, headers: dict[str, str]) -> aiohttp.ClientWebSocketResponse:

@@ -26,6 +26,8 @@ Egress = Literal["open", "packages", "bridge"]
 
 _READ_BYTES = 1 << 16
 _CLOSE_SECONDS = 2.0
+#: In a file's name these are nobody's wish, and half of a surrogate pair is no character.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _FOLDERS = ", ".join(f"{folder}/" for folder in sorted(SHARED_FOLDERS))
 #: Names of people and of their sprites; short enough for a host name, and never a path.
 NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
@@ -165,7 +167,7 @@ def checked_name(name: str) -> str:
 def downloadable(path: str) -> tuple[str, ...]:
     """The parts of a path below the workspace that people may download; NoSuchFileError for any other."""
     parts = tuple(path.split("/"))
-    is_plain = all(part not in {"", ".", ".."} and "\\" not in part and part.isprintable() for part in parts)
+    is_plain = all(part not in {"", ".", ".."} and "\\" not in part and not _CONTROL.search(part) for part in parts)
     if not is_plain or len(parts) < 2 or parts[0] not in SHARED_FOLDERS:  # noqa: PLR2004 - a folder, a name
         raise NoSuchFileError(f"Only files of {_FOLDERS} can be downloaded.")
     return parts

@@ -32,6 +32,7 @@ from bridge.hosts.host import (
 from bridge.hosts.workspace import ADDRESS, LOCK, SYSTEM, TOKEN
 from bridge.locks import is_held
 from bridge.tasks import TaskSet
+from sprite.protocol.paths import on_disk
 
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.5
@@ -129,7 +130,7 @@ class LocalHost:
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         """See Host. No symbolic link is followed: the agent makes them as it likes."""
         parts = downloadable(path)
-        return _chunks(await asyncio.to_thread(_open_below, self.workspace(sprite), parts))
+        return _chunks(await asyncio.to_thread(_open_named, self.workspace(sprite), "/".join(parts)))
 
     def _resident(self, sprite: str) -> _Resident:
         workspace = self.workspace(sprite)
@@ -291,6 +292,17 @@ def _open_below(workspace: Path, parts: tuple[str, ...]) -> BinaryIO:
         if not is_file:
             raise NoSuchFileError(f"{'/'.join(parts)} is no file.")
         return os.fdopen(os.dup(descriptor), "rb")
+
+
+def _open_named(workspace: Path, path: str) -> BinaryIO:
+    """Opens a file by its name on the wire, of which there may be two on disk."""
+    likeliest, *others = on_disk(path)
+    try:
+        return _open_below(workspace, tuple(likeliest.split("/")))
+    except NoSuchFileError:
+        if not others:
+            raise
+        return _open_below(workspace, tuple(others[0].split("/")))
 
 
 def _told_by(workspace: Path, name: str) -> str:

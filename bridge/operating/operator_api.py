@@ -1,4 +1,4 @@
-"""What the control socket answers: people, status, deploys, and a WebSocket for `bridge chat`. See control.py."""
+"""What the control socket answers: people, status, deploys, and what `bridge chat` needs. See control.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from bridge.config import LOCAL_PERSON
-from bridge.door import messages
+from bridge.door import files, messages
 from bridge.door.edge import Handler
 from bridge.door.people import People
 from bridge.door.routes import Routes
@@ -73,6 +73,7 @@ class OperatorApi:
         application.add_routes(
             [
                 web.get("/ws", self._socket),
+                web.get("/files/{path:.+}", self._file, allow_head=False),
                 web.get("/status", self._status),
                 web.get("/notify/key", self._notify_key),
                 web.post("/notify/test/{name}", self._notify_test),
@@ -91,6 +92,11 @@ class OperatorApi:
         person = request.query.get("person", LOCAL_PERSON)
         await self._people.require(person)
         return await self._routes.serve_socket(request, person)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        person = request.query.get("person", LOCAL_PERSON)
+        await self._people.require(person)
+        return await files.serve(request, self._host, person)
 
     async def _make_room(self, _request: web.Request) -> web.Response:
         if self._give_way is None:

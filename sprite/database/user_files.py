@@ -6,10 +6,11 @@ Times are Unix seconds but where they say nanoseconds.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -58,11 +59,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
-    """The entries of the last look by path, when it was, and how many more there were; none and 0 before the first."""
+    """The entries of the last look by path, when it was, and how many more there were; none and 0 before the first.
+
+    `nameless` are the traces of those whose names a person had forgotten: see `trace_of`.
+    """
 
     entries: dict[str, Entry]
     at: float
     more: int
+    nameless: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,10 @@ class UserFilesLog:
         """The last look."""
         look = await self._db.fetch_one("SELECT at, more FROM disk_look")
         rows = await self._db.fetch_all("SELECT path, size, modified_ns, changed_ns, inode FROM disk_entries")
-        entries = {entry.path: entry for entry in (Entry(os.fsdecode(row[0]), *row[1:]) for row in rows)}
-        return KnownFiles(entries, look[0] if look else 0.0, look[1] if look else 0)
+        named = [Entry(os.fsdecode(row[0]), *row[1:]) for row in rows if not _is_trace(row[0])]
+        nameless = frozenset(row[0] for row in rows if _is_trace(row[0]))
+        at, more = (look[0], look[1]) if look else (0.0, 0)
+        return KnownFiles({entry.path: entry for entry in named}, at, more, nameless)
 
     async def keep(self, entries: Sequence[Entry], at: float, more: int) -> None:
         """Replaces the last look where nothing of it has to be told."""
@@ -113,23 +120,47 @@ class UserFilesLog:
         """A turn has them."""
         await self._db.execute("DELETE FROM file_deeds WHERE id <= ?", (up_to,))
 
-    async def drop_gone(self, is_there: Callable[[str], bool]) -> None:
-        """Lets go of the names of files that are no more."""
-        paths: Collection[str] = {*(await self.known()).entries, *(deed.path for deed in await self.deeds())}
-        gone = [(os.fsencode(path),) for path in paths if not is_there(path)]
+    async def forget(self, is_there: Callable[[str], bool], is_forgotten: Callable[[str], bool]) -> None:
+        """Lets go of the names of files that are no more, and of those that are to be forgotten.
+
+        A file that is still there leaves a trace, or the next look would tell its name anew.
+        """
+        paths = {*(await self.known()).entries, *(deed.path for deed in await self.deeds())}
+        gone = {path for path in paths if not is_there(path)}
+        forgotten = {path for path in paths - gone if is_forgotten(path)}
+        unsaid = [(os.fsencode(path),) for path in gone | forgotten]
+        traces = [(trace_of(path), os.fsencode(path)) for path in forgotten]
 
         def write(tx: sqlite3.Connection) -> None:
-            tx.executemany("DELETE FROM disk_entries WHERE path = ?", gone)
-            tx.executemany("DELETE FROM file_deeds WHERE path = ?", gone)
+            tx.executemany("UPDATE OR REPLACE disk_entries SET path = ? WHERE path = ?", traces)
+            tx.executemany("DELETE FROM disk_entries WHERE path = ?", unsaid)
+            tx.executemany("DELETE FROM file_deeds WHERE path = ?", unsaid)
 
         await self._db.transact(write)
 
 
+def trace_of(path: str) -> bytes:
+    """What is kept of a name that a person had forgotten: enough to know the file by, and no word of it."""
+    return b"\0" + hashlib.sha256(os.fsencode(path)).digest()
+
+
+def _is_trace(path: bytes) -> bool:
+    # No path has this byte.
+    return path.startswith(b"\0")
+
+
 def keep_look(tx: sqlite3.Connection, entries: Sequence[Entry], at: float, more: int) -> None:
     """Replaces the last look, in the transaction of whoever tells of it."""
+    nameless = {row[0] for row in tx.execute("SELECT path FROM disk_entries") if _is_trace(row[0])}
     tx.execute("DELETE FROM disk_entries")
     tx.executemany(
         "INSERT INTO disk_entries VALUES (?, ?, ?, ?, ?)",
-        [(os.fsencode(each.path), each.size, each.modified_ns, each.changed_ns, each.inode) for each in entries],
+        [
+            (
+                trace if (trace := trace_of(each.path)) in nameless else os.fsencode(each.path),
+                *(each.size, each.modified_ns, each.changed_ns, each.inode),
+            )
+            for each in entries
+        ],
     )
     tx.execute("INSERT OR REPLACE INTO disk_look VALUES (1, ?, ?)", (at, more))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sprite.database.transcript import NewObservation, Observation, TranscriptDB
-from sprite.database.user_files import Entry, FileDeed, KnownFiles
+from sprite.database.user_files import Entry, FileDeed, KnownFiles, trace_of
 from sprite.errors import PeerError, StorageError
 from sprite.privacy.cutting import MAX_STRING, Discreet, clean, cut
 from sprite.privacy.redaction import discreet
@@ -179,7 +179,9 @@ class UserFiles:
         if found.more or not found.complete:
             # It may still be there, and only had no room in the list.
             gone = await asyncio.to_thread(lambda: [each for each in gone if not is_there(self._workspace, each.path)])
-        came = [entry for path, entry in now.items() if path not in known.entries]
+        came = [
+            entry for path, entry in now.items() if path not in known.entries and trace_of(path) not in known.nameless
+        ]
         if known.more:
             came = [entry for entry in came if entry.changed_ns > known.at * 1e9]
         # What people did themselves is told in their words, with the next prompt.

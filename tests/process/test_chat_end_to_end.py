@@ -23,14 +23,20 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(names)} | {"IS_SANDBOX": "1"}
 
 
-def chat(data: Path, *lines: str, options: Sequence[str] = ("--permissions", "bypass"), **extra: str) -> str:
-    """What a conversation of these lines prints; it must end well, and in time."""
+def chat(
+    data: Path,
+    *lines: str,
+    options: Sequence[str] = ("--permissions", "bypass"),
+    folder: Path = ROOT,
+    **extra: str,
+) -> str:
+    """What a conversation of these lines, held in a folder, prints; it must end well, and in time."""
     done = subprocess.run(
         [sys.executable, "-m", "bridge", "chat", "--data", data, *options],
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
-        cwd=ROOT,
-        env={**environment(), **extra},
+        cwd=folder,
+        env={**environment(), "PYTHONPATH": str(ROOT), **extra},
         text=True,
         timeout=_PATIENCE_SECONDS,
         check=False,
@@ -98,7 +104,16 @@ def test_stacks_and_files_reach_the_sprite_and_forgetting_shows_what_it_would_ta
         "/drift",
         "/forget Wilhelmina",
         "/edit user.md",
+        "/files documents",
+        "/get documents/notes.txt",
+        "/get documents/none.txt",
+        "/rm documents/notes.txt",
+        folder=tmp_path,
     )
+    # The first stands there already, and is not written over.
+    assert (tmp_path / "notes (2).txt").read_text() == "from a person"
+    assert "There is no file documents/none.txt" in printed
+    assert "/rm needs a person" in printed
     assert "uploaded to documents/notes.txt" in printed
     assert (data / "workspaces/local/documents/notes.txt").read_text() == "from a person"
     assert any(line.split()[-3:] == ["Plans", "0", "cards"] for line in printed.splitlines())
@@ -130,7 +145,13 @@ def test_a_bridge_elsewhere_is_talked_to_with_a_persons_token(data: Path) -> Non
     added = subprocess.run(adding, capture_output=True, cwd=ROOT, env=environment(), text=True, check=True).stdout
     token = next(line.split()[1] for line in added.splitlines() if line.split()[:1] == ["token"])
     with serving(data) as url:
-        printed = chat(data, "hello there", options=("--url", url), BRIDGE_TOKEN=token)
+        made = "run `echo a,b > artifacts/report.csv`"
+        here = data.parent / "here"
+        here.mkdir()
+        spoken = (made, "hello there", "/get artifacts/report.csv", "/get .os/run/token")
+        printed = chat(data, *spoken, options=("--url", url), folder=here, BRIDGE_TOKEN=token)
+        assert [(path.name, path.read_text()) for path in here.iterdir()] == [("report.csv", "a,b\n")]
+        assert "can be downloaded" in printed
         assert f"connected to {url}" in printed
         assert "Hello!" in printed
         command = [sys.executable, "-m", "bridge", "chat", "--url", url, "--token", "wrong"]

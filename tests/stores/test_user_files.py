@@ -306,15 +306,25 @@ async def test_a_folder_that_is_none_of_the_persons_is_not_listed(files: UserFil
         await files.listed("../etc")
 
 
-async def test_a_forget_lets_go_of_the_names_of_files_that_are_gone(stores: Stores, files: UserFiles) -> None:
-    put(stores, "documents/divorce.pdf")
-    put(stores, "documents/lease.pdf")
+async def test_a_forget_lets_go_of_names_and_the_next_look_does_not_bring_them_back(
+    stores: Stores, files: UserFiles
+) -> None:
+    for name in ("gone", "divorce", "lease"):
+        put(stores, f"documents/{name}.pdf")
+        await files.uploaded(f"documents/{name}.pdf")
     await stores.turn("Hello")
     await look(stores, files)
-    stores.path("documents/divorce.pdf").unlink()
+    stores.path("documents/gone.pdf").unlink()
     log = stores.transcript.user_files
-    await log.drop_gone(lambda path: stores.path(path).exists())
+    await log.forget(lambda path: stores.path(path).exists(), lambda path: "divorce" in path)
     assert list((await log.known()).entries) == ["documents/lease.pdf"]
+    assert [deed.path for deed in await log.deeds()] == ["documents/lease.pdf"]
+    for _ in range(2):
+        assert await look(stores, files) == ""
+        assert "divorce" not in str((await log.known()).entries)
+    put(stores, "ocr/lease.txt")
+    assert "<files_changed>\n- added: ocr/lease.txt" in await boot(stores, files)
+    assert "divorce" not in await boot(stores, files)
 
 
 def test_the_calls_of_the_log_are_the_sprites_own() -> None:

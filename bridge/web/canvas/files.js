@@ -11,7 +11,8 @@ export function downloadAddress(path) {
   if (shared === undefined) return null;
   const parts = shared.split('/').filter((part) => part !== '');
   // Browsers would fold these away, and the address would name another file than the one shown.
-  if (parts.some((part) => part === '.' || part === '..')) return null;
+  // And the bridge serves no name with a control character.
+  if (parts.some((part) => part === '.' || part === '..' || /[\p{Cc}\u2028\u2029]/u.test(part))) return null;
   try {
     return `/files/${parts.map(encodeURIComponent).join('/')}`;
   } catch {

@@ -50,6 +50,18 @@ export const FILES = {
   'context.md': 'What you are working on',
 };
 
+/**
+ * What a turn is in which nobody said anything: in a list, and where it is shown.
+ * @param {string[]} tools
+ */
+export const byItself = (tools) =>
+  tools.includes('mcp__sprite__look_at_files')
+    ? { title: 'Looked at your files', words: 'Sprite saw what had changed among your files.' }
+    : {
+        title: 'Went on by itself',
+        words: 'The agent went on by itself, since something it waited for was done.',
+      };
+
 /** @type {Record<string, string | null>} */
 export const OUTCOMES = {
   complete: null,

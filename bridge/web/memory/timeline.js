@@ -5,7 +5,7 @@ import { icon } from '../icons.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { PAGE } from './client.js';
-import { OUTCOMES, toolName, touched, turnRange } from './labels.js';
+import { byItself, OUTCOMES, toolName, touched, turnRange } from './labels.js';
 import { byDay, merged, wanting } from './merged.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
@@ -146,7 +146,8 @@ export class Timeline extends View {
   /** @param {TurnRow} row */
   #turn(row) {
     const outcome = OUTCOMES[row.outcome];
-    const asked = { task: 'Went on by itself', schedule: 'Begun by a schedule' }[row.trigger] ?? row.user_message;
+    const ownWords = row.trigger === 'task' ? byItself(row.tools).title : row.user_message;
+    const asked = row.trigger === 'schedule' ? 'Begun by a schedule' : ownWords;
     return html`<button type="button" class="timeline-main" @click=${() => this.#acts.openTurn(row.id)}>
       <span class="timeline-icon">${icon('chat', true)}</span>
       <span class="timeline-words">

@@ -7,7 +7,7 @@ import { evenOutline } from '../outline.js';
 import { wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { OUTCOMES, toolName } from './labels.js';
+import { byItself, OUTCOMES, toolName } from './labels.js';
 
 /** @import { LoggedTurn, MemoryClient, Page } from '../types/page.js' */
 /** @import { TemplateResult } from 'lit-html' */
@@ -94,7 +94,7 @@ function content(turn) {
     </p>
     ${
       turn.trigger === 'task'
-        ? html`<p>The agent went on by itself, since something it waited for was done.</p>`
+        ? html`<p>${byItself(turn.tool_calls.map(({ name }) => String(name))).words}</p>`
         : turn.trigger === 'schedule'
           ? html`<p>A schedule began this: an action was due.</p>`
           : nothing

@@ -50,7 +50,7 @@ async function draw(body, file, gone) {
   const address = previewAddress(file.path);
   const kind = kindOf(file.path);
   if (address === null) {
-    show(words('This file is on the sprite’s own disk, and cannot be shown here. Ask the agent about it.'));
+    show(words('This file cannot be shown or downloaded here. Ask the agent about it.'));
   } else if (kind !== 'text' && (file.size ?? 0) > MOST_BYTES) {
     show(words('This file is too large to be shown here. Download it to open it.'));
   } else if (kind === 'image') {

@@ -72,8 +72,9 @@ class Forgetter:
             (self._settings.run / _MARKER).touch()
             await self._workspace.forget(made.missions, made.cards, made.scrubber.value)
             self._sweep(made)
-            # The names of files that are no more: nothing but the log's last look has them.
-            await self._transcript.user_files.drop_gone(lambda path: is_there(self._settings.workspace, path))
+            await self._transcript.user_files.forget(
+                lambda path: is_there(self._settings.workspace, path), lambda path: _names(path, made)
+            )
             await self._transcript.forget(list(made.observations.values()), made.curations, made.summary())
             await self._finish(settle)
         return Forgotten(**made.summary(), remains=self._remains(made))
@@ -129,5 +130,8 @@ def _has(path: Path, made: Plan) -> bool:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError:
         return False
-    unescaped = text.replace("\\n", "\n").replace('\\"', '"')
-    return made.scrubber.finds(unescaped) or any(word in unescaped.casefold() for word in made.scrubber.words)
+    return _names(text.replace("\\n", "\n").replace('\\"', '"'), made)
+
+
+def _names(text: str, made: Plan) -> bool:
+    return made.scrubber.finds(text) or any(word in text.casefold() for word in made.scrubber.words)

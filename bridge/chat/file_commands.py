@@ -1,0 +1,142 @@
+"""Commands for the person's files on the sprite's computer: what there is, a copy of one, and an end of one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from rich.table import Table
+from rich.text import Text
+
+from bridge.chat import drawing
+from bridge.chat.command import Command
+from bridge.chat.counted import counted
+from bridge.chat.memory_views import when
+from bridge.chat.untrusted import one_line
+from sprite.protocol.memory import (
+    DeleteUserFileRequest,
+    DeleteUserFileResult,
+    UserFilesRequest,
+    UserFilesResult,
+)
+from sprite.protocol.paths import FILE_FOLDERS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from bridge.chat.command import Asking
+    from bridge.chat.conversation import Conversation
+    from bridge.chat.screen import Screen
+    from sprite.protocol.rows import UserFile
+
+    #: A file of the sprite's by its path, as it comes; NotFetchedError where it does not.
+    Fetch = Callable[[str], AsyncIterator[bytes]]
+
+_LISTED = 40
+_UNIT = 1024
+
+
+class NotFetchedError(Exception):
+    """A file did not come, in words a person understands."""
+
+
+class FileCommands:
+    """The commands over one conversation; `table` has them by their names."""
+
+    def __init__(self, conversation: Conversation, screen: Screen, asking: Asking, fetch: Fetch) -> None:
+        self._conversation = conversation
+        self._screen = screen
+        self._asking = asking
+        self._fetch = fetch
+        self.table = {
+            "/files": Command("/files [FOLDER]", "your files on the sprite's computer, newest first", self._files),
+            "/get": Command("/get PATH", "copies one of them into the folder you are in", self._get),
+            "/rm": Command("/rm PATH", "deletes one of them, for good; asks first", self._rm),
+        }
+
+    async def _files(self, folder: str) -> None:
+        found = await self._asking.look(UserFilesRequest(folder.strip("/") or None), UserFilesResult)
+        if found is None:
+            return
+        if not found.files:
+            await self._screen.line(drawing.note(f"no files yet in {folder or ', '.join(FILE_FOLDERS)}"))
+            return
+        await self._screen.show(_listed(found.files[:_LISTED]))
+        more = len(found.files) - _LISTED + found.more if len(found.files) > _LISTED else found.more
+        if more:
+            hint = "" if folder else "; /files FOLDER lists one folder"
+            await self._screen.line(drawing.note(f"and {counted(more, 'older file')}{hint}"))
+
+    async def _get(self, path: str) -> None:
+        if not path:
+            await self._screen.show(drawing.problem("Which file?", "/get PATH; /files lists them."))
+            return
+        name = one_line(path.rpartition("/")[2]) or "file"
+        try:
+            with self._conversation.busy(f"fetching {name}"):
+                target = await self._copied(path, name)
+        except NotFetchedError as error:
+            await self._screen.show(drawing.problem(str(error), "/files lists what there is."))
+        except OSError as error:
+            await self._screen.show(drawing.problem(f"Not copied: {error.strerror or error}.", one_line(Path.cwd())))
+        else:
+            await self._screen.line(drawing.note(f"✓ copied to {one_line(target)}"))
+
+    async def _copied(self, path: str, name: str) -> Path:
+        """Writes the file under a name that nothing here has; what does not arrive whole is removed."""
+        target, file = await asyncio.to_thread(_fresh, Path.cwd(), name)
+        is_whole = False
+        try:
+            with file:
+                async for chunk in self._fetch(path):
+                    await asyncio.to_thread(file.write, chunk)
+            is_whole = True
+        finally:
+            if not is_whole:
+                target.unlink(missing_ok=True)
+        return target
+
+    async def _rm(self, path: str) -> None:
+        if not path:
+            await self._screen.show(drawing.problem("Which file?", "/rm PATH; /files lists them."))
+            return
+        with self._conversation.busy("yes or no"):
+            question = f"Delete {one_line(path)}? It cannot be undone. Type yes; anything else is a no."
+            said = await self._screen.ask(question)
+        if said.lower() != "yes":
+            await self._screen.line(drawing.note("Nothing was deleted."))
+        elif await self._asking.look(DeleteUserFileRequest(path), DeleteUserFileResult) is not None:
+            await self._screen.line(drawing.note(f"{one_line(path)} is deleted"))
+
+
+def _fresh(folder: Path, name: str) -> tuple[Path, BinaryIO]:
+    """A new file for what is copied; a taken name gets a number."""
+    stem, suffix = Path(name).stem, Path(name).suffix
+    number = 1
+    while True:
+        target = folder / (name if number == 1 else f"{stem} ({number}){suffix}")
+        try:
+            return target, os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        except FileExistsError:
+            number += 1
+
+
+def _listed(files: list[UserFile]) -> Table:
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    drawn.add_column(overflow="fold")
+    drawn.add_column(style="dim", no_wrap=True, justify="right")
+    drawn.add_column(style="dim", no_wrap=True)
+    for file in files:
+        drawn.add_row(Text(one_line(file.path)), Text(_size(file.size)), Text(when(file.modified_at)))
+    return drawn
+
+
+def _size(size: int) -> str:
+    value = float(size)
+    for unit in ("B", "KB", "MB"):
+        if value < _UNIT:
+            return f"{value:.0f} {unit}"
+        value /= _UNIT
+    return f"{value:.1f} GB"
