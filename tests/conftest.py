@@ -31,7 +31,7 @@ LONGEST_FIRST = (
     "import page_by_itself readme mcp first_word boundary rebuild curation_failures bridge_operator privacy "
     "drift_waits events bridge_sprites hosts_local acceptance commands bridge_serve hosts_sprites awake relay_cuts "
     "offline_model first_request kill_upkeep memory_passes_over connection permissions second_page protocol "
-    "bridge_discreet storage_failures stopped_agent fuzz_frames fuzz_messages fuzz_answers fuzz_logs"
+    "schedules bridge_discreet storage_failures stopped_agent fuzz_frames fuzz_messages fuzz_answers fuzz_logs"
 ).split()
 
 #: Any worker takes any test of these files. Those of any other file stay together: they share fixtures.
