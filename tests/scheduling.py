@@ -65,7 +65,7 @@ class Scheduling:
 
     async def add(self, content: str = "Water the plants", *, after: float = 0.0, **more: Any) -> Action:
         """An action that a person adds, due so many seconds from now."""
-        return await self.actions.add(content, due=self.clock.now + after, **{"by": "person", **more})
+        return await self.actions.add(content, **{"by": "person", "due": self.clock.now + after, **more})
 
     async def action(self, action: Action) -> Action:
         """As it is by now."""

@@ -217,6 +217,25 @@ async def test_in_ask_mode_it_waits_for_somebody_to_come_and_allow_it(model: Off
     assert (workspace / "allowed").exists()
 
 
+async def test_an_agent_cannot_set_up_repeats_in_a_schedules_turn_and_what_it_makes_is_shown_as_such(
+    model: OfflineModel, workspace: Path
+) -> None:
+    calls = [
+        {"type": "tool_use", "name": "mcp__sprite__schedule", "input": {"content": "Look again", **wanted}}
+        for wanted in ({"rrule": "FREQ=DAILY"}, {"due": "in 2 hours"})
+    ]
+    model.script.agent({"match": "due_action", "on": "prompt", "blocks": calls})
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        number = await add(client, "Look at the kiln")
+        mission = await next_fired(client)
+        await has_status(workspace, number, "done")
+    repeat, once = observation_of(workspace, mission)["tool_calls"]
+    assert (repeat["is_error"], once["is_error"]) == (True, False)
+    assert "cannot repeat" in repeat["result"]
+    (made,) = memory(workspace, "SELECT * FROM pending_actions WHERE id <> ?", (number,))
+    assert (made["origin"], made["mission_id"]) == ("schedule", mission)
+
+
 async def test_the_vm_is_held_awake_until_it_has_ended(model: OfflineModel, workspace: Path, tmp_path: Path) -> None:
     model.script.agent({"match": "think for ever", "on": "prompt", "hang": True, "times": -1})
     async with Emulator(tmp_path / "vms") as emulator:

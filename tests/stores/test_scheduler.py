@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sprite.agent.mission_end import left_open, rows
+from sprite.errors import PeerError
 from sprite.schedules.endings import TRIED_AGAIN_SECONDS
 from sprite.schedules.missions import mission_id_of
 from tests.memory_stores import rebuilt
@@ -385,3 +386,23 @@ async def test_where_no_more_missions_may_wait_it_fires_when_there_is_room(tmp_p
     async with scheduling(tmp_path, clock) as here:
         await here.look(later=MINUTE)
         assert [mission.action_id for mission in await here.waiting()][-1] == action.id
+
+
+# --- bounds ---
+
+
+async def test_what_fires_by_itself_cannot_multiply(tmp_path: Path) -> None:
+    async with scheduling(tmp_path) as here:
+        with pytest.raises(PeerError, match="cannot repeat"):
+            await here.add("Look again", after=HOUR, by="schedule", rrule=DAILY)
+        with pytest.raises(PeerError, match="5 minutes at the soonest"):
+            await here.add("Look again", after=MINUTE, by="schedule")
+        own = [await here.add(f"Look again {n}", after=HOUR + n, by="schedule") for n in range(5)]
+        with pytest.raises(PeerError, match="open already") as refused:
+            await here.add("Look once more", after=HOUR, by="schedule")
+        assert refused.value.code == "within_schedule"
+        # Without a time it only stands on the list; and whoever talks to the agent is not bound by it.
+        await here.add("Tell the person", by="schedule", due="")
+        await here.add("Sweep", after=HOUR, by="agent", rrule=DAILY)
+        await here.actions.resolve(own[0].id, "done", by="schedule")
+        await here.add("Look once more", after=HOUR, by="schedule")

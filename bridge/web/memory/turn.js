@@ -94,7 +94,7 @@ function content(turn) {
     </p>
     ${
       turn.trigger === 'task'
-        ? html`<p>${byItself(turn.tool_calls.map(({ name }) => String(name))).words}</p>`
+        ? html`<p>${byItself(turn.tool_calls.map((call) => String(/** @type {{ name: unknown }} */ (call).name))).words}</p>`
         : turn.trigger === 'schedule'
           ? html`<p>A schedule began this: an action was due.</p>`
           : nothing
