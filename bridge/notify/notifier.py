@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 
 #: Of each sprite: so many notices at once, and one more every ten seconds; what is above that is counted.
 AT_ONCE = 6
-_PER_SECOND = 0.1
-_LOOK_SECONDS = 2.0
+PER_SECOND = 0.1
+#: How soon it is noticed that there is room again.
+_LOOK_SECONDS = 0.5
 #: Keys that are remembered of each sprite: more than what a sprite tells again of itself (200 lines of chat).
 _MOST_KEYS = 500
 #: A channel tries as long as it thinks right, within this.
@@ -50,7 +51,8 @@ DELETE FROM notices WHERE sprite = ?1 AND rowid NOT IN
 class Notifier:
     """`async with Notifier(...) as notifier:`; `tell` from wherever something happens, which never waits.
 
-    `wants_words` and `may_come` answer for a person; `told` counts notices by kind.
+    `wants_words` and `may_come` answer for a person; of each sprite, `per_second` notices are told when it has had its
+    first few. `told` counts notices by kind.
     """
 
     def __init__(
@@ -60,8 +62,11 @@ class Notifier:
         wants_words: Callable[[str], Awaitable[bool]],
         may_come: Callable[[str], Awaitable[bool]],
         on_death: Callable[[], None],
+        *,
+        per_second: float = PER_SECOND,
     ) -> None:
         self._database = database
+        self._per_second = per_second
         self._channels = channels
         self._wants_words = wants_words
         self._may_come = may_come
@@ -102,7 +107,7 @@ class Notifier:
         if self.knows(notice.sprite, notice.key):
             return
         self._remember(notice.sprite, notice.key)
-        bucket = self._buckets.setdefault(notice.sprite, TokenBucket(_PER_SECOND, AT_ONCE))
+        bucket = self._buckets.setdefault(notice.sprite, TokenBucket(self._per_second, AT_ONCE))
         if self._more[notice.person] or bucket.wait(1) > 0:
             self._more[notice.person] += 1
         else:
