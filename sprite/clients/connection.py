@@ -11,6 +11,8 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
+import msgspec
+
 from sprite import __version__
 from sprite.errors import FatalPeerError, PeerError, ShortageError, SpriteError, is_shortage
 from sprite.feed import Feed
@@ -128,7 +130,7 @@ class Connection:
         """Queues an answer to this client; one that no frame can hold becomes an error that says so."""
         if isinstance(payload, Error):
             # Words of the CLI's or of a library's can quote what they failed on.
-            payload = Error(payload.code, discreet(payload.message))
+            payload = msgspec.structs.replace(payload, message=discreet(payload.message))
         frame = encode(payload, reply_to=reply_to)
         if len(frame) > MAX_FRAME_BYTES:
             words = f"The answer has {len(frame):,} bytes, {MAX_FRAME_BYTES:,} fit: ask for less of it."

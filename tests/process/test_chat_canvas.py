@@ -79,7 +79,7 @@ async def test_a_note_goes_on_that_stack_and_is_sent_again_after_a_cut() -> None
         await chat.visitor.send(Ack("done", card_id="c-9"), reply_to=again["id"])
         await chat.until_seen("the note is on the canvas")
         await drawn(chat, "c-9", "s-1", "Note", "buy **milk**", 60)
-        await chat.until_seen("─ Note ─")
+        await chat.until(lambda now: "c-9" in now.board.cards)
         chat.type("/note\r")
         await chat.until_seen("What shall it say?")
         chat.type("/note too much\r")

@@ -4,7 +4,7 @@
 import { copyText, h } from '../dom.js';
 import { drafts } from '../drafts.js';
 import { codeOf, Problem, wordsOf } from '../problem.js';
-import { loadStyle } from '../style.js';
+import { chosen } from './edit_choice.js';
 import { hasLines, NAMES, surroundings, withWords, wordsAt } from './spots.js';
 
 /** @import { Block, Page } from '../types/page.js' */
@@ -318,42 +318,11 @@ export class Edit {
       this.#tell('The row that this stood in is gone. Copy what you typed, or cancel.');
       return this.#copy();
     }
-    const choice = await this.#page.dialog({
-      title: 'This has changed meanwhile',
-      body: h(
-        'div',
-        { class: 'edit-choice' },
-        h('p', null, `It was changed by ${this.#who()} while you were writing. What shall stand?`),
-        await this.#difference(theirs),
-      ),
-      actions: [
-        { label: 'Copy mine', value: 'copy' },
-        { label: 'Take theirs', value: 'theirs', danger: true },
-        { label: 'Keep mine', value: 'mine', danger: true, primary: true },
-      ],
-      wide: true,
-    });
+    const choice = await chosen(this.#page, this.#who(), theirs, this.#field.value);
     if (choice === 'copy') await this.#copy();
     else if (choice === 'theirs') this.#end();
     else if (choice === 'mine') await this.#keepMine(present);
     else this.focus();
-  }
-
-  /**
-   * @param {string} theirs
-   * @returns {Promise<HTMLElement>}
-   */
-  async #difference(theirs) {
-    try {
-      const [{ diffElement, diffOf }] = await Promise.all([import('../memory/diff.js'), loadStyle('memory.css')]);
-      return diffElement(await diffOf(theirs, this.#field.value), 'From what stands there now to what you typed');
-    } catch {
-      const part = (/** @type {string} */ name, /** @type {string} */ text) => [
-        h('h3', null, name),
-        h('pre', null, text),
-      ];
-      return h('div', null, part('There now', theirs), part('Yours', this.#field.value));
-    }
   }
 
   /**

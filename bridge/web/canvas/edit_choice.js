@@ -1,0 +1,49 @@
+// Two versions of the same words, and which of them shall stand: the person's word is asked for.
+
+import { h } from '../dom.js';
+import { loadStyle } from '../style.js';
+
+/** @import { Page } from '../types/page.js' */
+
+/** @typedef {'copy' | 'theirs' | 'mine'} Choice */
+
+/**
+ * Shows what differs, and asks; null where the person wants to go on writing.
+ * @param {Page} page
+ * @param {string} who
+ * @param {string} theirs
+ * @param {string} mine
+ * @returns {Promise<Choice | null>}
+ */
+export async function chosen(page, who, theirs, mine) {
+  const words = h('p', null, `It was changed by ${who} while you were writing. What shall stand?`);
+  return page.dialog({
+    title: 'This has changed meanwhile',
+    body: h('div', { class: 'edit-choice' }, words, await difference(theirs, mine)),
+    actions: [
+      { label: 'Copy mine', value: 'copy' },
+      { label: 'Take theirs', value: 'theirs', danger: true },
+      { label: 'Keep mine', value: 'mine', danger: true, primary: true },
+    ],
+    wide: true,
+  });
+}
+
+/**
+ * What differs, line by line; where that cannot be loaded, both versions.
+ * @param {string} theirs
+ * @param {string} mine
+ * @returns {Promise<HTMLElement>}
+ */
+async function difference(theirs, mine) {
+  try {
+    const [{ diffElement, diffOf }] = await Promise.all([import('../memory/diff.js'), loadStyle('memory.css')]);
+    return diffElement(await diffOf(theirs, mine), 'From what stands there now to what you typed');
+  } catch {
+    const part = (/** @type {string} */ name, /** @type {string} */ text) => [
+      h('h3', null, name),
+      h('pre', null, text),
+    ];
+    return h('div', null, part('There now', theirs), part('Yours', mine));
+  }
+}
