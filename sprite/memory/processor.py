@@ -184,23 +184,22 @@ class ObservationProcessor:
     async def _flush(self) -> None:
         async with self._one_flush:
             self._publish(await self._projection.settle())
-            while turns := await self._next_batch():
-                await self._curate(turns)
+            while turns := await self._transcript.waiting(self._settings.batch_turns):
+                await self._curate(await self._with_look(turns))
                 self._remember(None)
 
-    async def _next_batch(self) -> list[Observation]:
-        """The oldest turns that wait, with (in the last batch) what changed in the person's folders."""
-        size = self._settings.batch_turns
-        turns = await self._transcript.waiting(size + 1)
-        if self._user_files is not None and len(turns) <= size:
+    async def _with_look(self, turns: list[Observation]) -> list[Observation]:
+        """A batch; with it, where no turn waits behind it, what changed in the person's folders."""
+        following = await self._transcript.waiting(len(turns) + 1)
+        if self._user_files is not None and len(following) == len(turns):
             try:
                 if await self._user_files.look(turns, self._files.read("files.md")):
-                    turns = await self._transcript.waiting(size + 1)
+                    following = await self._transcript.waiting(len(turns) + 1)
             except StorageError as error:
                 # What the turns teach does not wait for it; the next flush looks again.
                 log.warning("the person's folders could not be looked at: %s", error)
         # A look is no turn of anybody's: it is not left over for a call of its own.
-        return turns if len(turns) <= size or is_look(turns[-1]) else turns[:size]
+        return following if is_look(following[-1]) else turns
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:
