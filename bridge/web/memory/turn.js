@@ -92,11 +92,7 @@ function content(turn) {
               : 'not looked through for learnings yet'
       }
     </p>
-    ${
-      turn.trigger === 'task'
-        ? html`<p>${byItself(turn.tool_calls.map(({ name }) => String(name))).words}</p>`
-        : nothing
-    }
+    ${turn.trigger === 'task' ? html`<p>${byItself(turn.tool_calls.map(nameOf)).words}</p>` : nothing}
     ${turn.user_message ? said('You', html`<div class="turn-text">${turn.user_message}</div>`) : nothing}
     ${turn.notice ? said('What it was told', html`<div class="turn-text">${turn.notice}</div>`) : nothing}
     ${
@@ -194,3 +190,9 @@ export function rangeOf(root, quote) {
   range.setEnd(last.node, last.offset + 1);
   return range;
 }
+
+/**
+ * The name of a call, which another program may have written as it liked.
+ * @param {unknown} used
+ */
+const nameOf = (used) => String(/** @type {{ name?: unknown } | null} */ (used)?.name);
