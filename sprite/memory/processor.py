@@ -218,30 +218,29 @@ class ObservationProcessor:
             self._rest.end()
             self._publish(await self._projection.settle())
             while turns := await self._next_batch(least):
-                await self._curate(turns)
+                await self._curate(await self._with_look(turns))
                 self._remember(None)
 
     async def _next_batch(self, least: int) -> list[Observation]:
-        """The turns that wait longest, with (in the last batch) what changed in the person's folders.
-
-        None where fewer than `least` wait that no flush has begun with.
-        """
+        """The turns that wait longest; none where fewer than `least` wait that no flush has begun with."""
         if await self._transcript.waiting_count() >= least:
             (newest,) = await self._transcript.newest_waiting(1)
             self._begun_through = newest.id
-        size = self._settings.batch_turns
-        turns = await self._transcript.waiting(size + 1)
-        if not turns or turns[0].id > self._begun_through:
-            return []
-        if self._user_files is not None and len(turns) <= size:
+        turns = await self._transcript.waiting(self._settings.batch_turns)
+        return turns if turns and turns[0].id <= self._begun_through else []
+
+    async def _with_look(self, turns: list[Observation]) -> list[Observation]:
+        """A batch; with it, where no turn waits behind it, what changed in the person's folders."""
+        following = await self._transcript.waiting(len(turns) + 1)
+        if self._user_files is not None and len(following) == len(turns):
             try:
                 if await self._user_files.look(turns, self._files.read("files.md")):
-                    turns = await self._transcript.waiting(size + 1)
+                    following = await self._transcript.waiting(len(turns) + 1)
             except StorageError as error:
                 # What the turns teach does not wait for it; the next flush looks again.
                 log.warning("the person's folders could not be looked at: %s", error)
         # A look is no turn of anybody's: it is not left over for a call of its own.
-        return turns if len(turns) <= size or is_look(turns[-1]) else turns[:size]
+        return following if is_look(following[-1]) else turns
 
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:

@@ -3,7 +3,7 @@
 const SHARED = /(?:^|\/)((?:documents|artifacts|ocr|extractions)\/.+)$/u;
 
 /**
- * The address of `documents/...` or of another of the person's folders, also within a longer path; null for what is not served.
+ * The address of a file in one of the person's folders, also within a longer path; null for what is not served.
  * @param {string} path
  */
 export function downloadAddress(path) {

@@ -94,7 +94,7 @@ function content(turn) {
     </p>
     ${
       turn.trigger === 'task'
-        ? html`<p>${byItself(turn.tool_calls.map((call) => String(/** @type {{ name: unknown }} */ (call).name))).words}</p>`
+        ? html`<p>${byItself(turn.tool_calls.map(nameOf)).words}</p>`
         : turn.trigger === 'schedule'
           ? html`<p>A schedule began this: an action was due.</p>`
           : nothing
@@ -196,3 +196,9 @@ export function rangeOf(root, quote) {
   range.setEnd(last.node, last.offset + 1);
   return range;
 }
+
+/**
+ * The name of a call, which another program may have written as it liked.
+ * @param {unknown} used
+ */
+const nameOf = (used) => String(/** @type {{ name?: unknown } | null} */ (used)?.name);

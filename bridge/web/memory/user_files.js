@@ -139,7 +139,8 @@ export class UserFiles extends View {
     >`;
     if (file.path.endsWith('/'))
       return html`<li class="user-file">
-        <span class="grow"><bdi>${name}</bdi> <span class="muted small-text">a program’s own files</span></span>${moment}
+        <span class="grow"><bdi>${name}</bdi> <span class="muted small-text">a program’s own files</span></span>
+        ${moment}
       </li>`;
     const address = downloadAddress(file.path);
     return html`<li class="user-file">

@@ -22,7 +22,7 @@ const MOST_BYTES = 64 * 1024 * 1024;
  */
 
 /**
- * Shows a file until the dialog is closed; answers `delete` where the person asks for that, which only `mayDelete` lets.
+ * Shows a file until the dialog is closed; answers `delete` where the person asks for that, if `mayDelete`.
  * @param {Pick<Page, 'dialog'>} page
  * @param {PreviewFile} file
  * @param {{ mayDelete?: boolean }} [how]
@@ -71,7 +71,9 @@ function head({ path, size }) {
   return html`<p class="preview-head small-text">
     <span class="mono preview-path">${visible(path)}</span>
     ${size === null ? nothing : html`<span class="tabular">${bytes(size)}</span>`}
-    ${address === null ? nothing : html`<a class="button small" href=${address} download=${fileName(path)}>Download</a>`}
+    ${
+      address === null ? nothing : html`<a class="button small" href=${address} download=${fileName(path)}>Download</a>`
+    }
   </p>`;
 }
 
