@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.offline.recall import STAND_IN
 from bridge.offline.request import Request, ToolOutcome
-from sprite.protocol.tools import OWN_TOOLS, SEARCH_CALL
+from sprite.protocol.tools import LIST_CALL, OWN_TOOLS, SCHEDULE_CALL, SEARCH_CALL
 
 _LONGEST_OUTPUT = 1500
 _LONGEST_TITLE_WORDS = 6
@@ -33,8 +33,8 @@ def _outcome(outcome: ToolOutcome) -> str:
     output = said if len(said) <= _LONGEST_OUTPUT else f"{said[:_LONGEST_OUTPUT]}... (cut)"
     if outcome.is_error:
         return f"{_named(outcome)} failed:\n{_fenced(output)}"
-    if outcome.name == SEARCH_CALL:
-        return f"My memory says:\n{output}"
+    if outcome.name in _TOLD:
+        return f"{_TOLD[outcome.name]}{output}"
     if outcome.name == "Write":
         return f"{_named(outcome)} worked: the file is written."
     if outcome.name in {"Agent", "Task"} and said.startswith("Async agent launched"):
@@ -45,6 +45,8 @@ def _outcome(outcome: ToolOutcome) -> str:
     return f"{_named(outcome)} gave:\n{_fenced(output)}"
 
 
+#: Whose results are told as they are, and what stands before them.
+_TOLD = {SEARCH_CALL: "My memory says:\n", LIST_CALL: "On the list:\n", SCHEDULE_CALL: ""}
 _CANVAS = {
     f"{OWN_TOOLS}create_card": "The card is on the canvas.",
     f"{OWN_TOOLS}update_card": "The card is updated.",
