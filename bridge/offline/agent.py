@@ -6,17 +6,16 @@ the first one that recognises the person's last words answers. Every text says t
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from bridge.offline.canvas import canvas_call
 from bridge.offline.known_cards import known_cards
-from bridge.offline.promises import schedule_call
 from bridge.offline.recall import STAND_IN, is_about_memory, is_question, recall
+from bridge.offline.reminders import reminder
 from bridge.offline.report import compacted, finished, report, side_answer
 from bridge.offline.request import Request
 from bridge.offline.words import significant
-from sprite.protocol.tools import SEARCH_CALL
+from sprite.protocol.tools import LIST_CALL, SCHEDULE_CALL, SEARCH_CALL
 
 Blocks = list[dict[str, Any]]
 
@@ -58,6 +57,10 @@ _SEARCH = re.compile(
     r"\bsearch (?:in |through )?(?:your |my |the )?memory (?:for|about)\s+(.+)|\bsearch_memory\s+(.+)",
     re.IGNORECASE,
 )
+_OPEN_ACTIONS = re.compile(
+    r"\b(?:list|show|what (?:is|are)|what's)\b.{0,20}\b(?:open actions|actions|reminders|to-?dos?|on my list)\b",
+    re.IGNORECASE,
+)
 _STATEMENT = re.compile(
     r"\b(?:my|our) [\w' -]{1,40}? (?:is|are|was)\b|\bcall me\b"
     r"|\bI(?:'m| am| live| work| prefer| like| love| hate| use| always| never)\b"
@@ -73,7 +76,7 @@ _PERSON = re.compile(rf"\b(?:{'|'.join(_SECOND_PERSON)})\b", re.IGNORECASE)
 _LONGEST_ECHO = 300
 _HELP = (
     "I follow a few fixed rules: ask me to run a command (run `ls`), write or read a file, make a table of "
-    "apples 3, pears 5, search memory, remind you (remind me in 10 minutes to stretch), or say what I remember."
+    "apples 3, pears 5, search memory, remind you tomorrow at 9 of something, or say what I remember."
 )
 
 
@@ -156,16 +159,20 @@ def _canvas(text: str, request: Request) -> Blocks | None:
     return _call(request, tool, arguments)
 
 
-def _promise(text: str, request: Request) -> Blocks | None:
-    wanted = schedule_call(text, datetime.now(UTC))
-    return _call(request, *wanted) if wanted else None
-
-
 def _search(text: str, request: Request) -> Blocks | None:
     found = _SEARCH.search(text)
     if not found:
         return None
     return _call(request, SEARCH_CALL, {"query": (found[1] or found[2]).strip().rstrip(".?!")})
+
+
+def _schedule(text: str, request: Request) -> Blocks | None:
+    asked = reminder(text) if SCHEDULE_CALL in request.tools else None
+    return None if asked is None else _call(request, SCHEDULE_CALL, asked)
+
+
+def _list_actions(text: str, request: Request) -> Blocks | None:
+    return _call(request, LIST_CALL, {}) if LIST_CALL in request.tools and _OPEN_ACTIONS.search(text) else None
 
 
 def _remember(text: str, request: Request) -> Blocks | None:
@@ -193,7 +200,8 @@ def _greet(text: str, _request: Request) -> Blocks | None:
 
 
 _RULES: tuple[Callable[[str, Request], Blocks | None], ...] = (
-    _delegate, _search, _promise, _canvas, _write, _run, _wait, _list_files, _read, _remember, _acknowledge, _greet,
+    _delegate, _search, _schedule, _list_actions, _canvas, _write, _run, _wait, _list_files, _read, _remember,
+    _acknowledge, _greet,
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.offline.recall import STAND_IN
 from bridge.offline.request import Request, ToolOutcome
-from sprite.protocol.tools import OWN_TOOLS, READ_CANVAS_CALL, SEARCH_CALL
+from sprite.protocol.tools import LIST_CALL, OWN_TOOLS, READ_CANVAS_CALL, SCHEDULE_CALL, SEARCH_CALL
 
 _LONGEST_OUTPUT = 1500
 _LONGEST_TITLE_WORDS = 6
@@ -33,8 +33,8 @@ def _outcome(outcome: ToolOutcome) -> str:
     output = said if len(said) <= _LONGEST_OUTPUT else f"{said[:_LONGEST_OUTPUT]}... (cut)"
     if outcome.is_error:
         return f"{_named(outcome)} failed:\n{_fenced(output)}"
-    if outcome.name in _SHOWING:
-        return f"{_SHOWING[outcome.name]}:\n{output}"
+    if outcome.name in _TOLD:
+        return f"{_TOLD[outcome.name]}{output}"
     if outcome.name == "Write":
         return f"{_named(outcome)} worked: the file is written."
     if outcome.name in {"Agent", "Task"} and said.startswith("Async agent launched"):
@@ -45,7 +45,13 @@ def _outcome(outcome: ToolOutcome) -> str:
     return f"{_named(outcome)} gave:\n{_fenced(output)}"
 
 
-_SHOWING = {SEARCH_CALL: "My memory says", READ_CANVAS_CALL: "This is on the canvas"}
+#: Whose results are told as they are, and what stands before them.
+_TOLD = {
+    SEARCH_CALL: "My memory says:\n",
+    READ_CANVAS_CALL: "This is on the canvas:\n",
+    LIST_CALL: "On the list:\n",
+    SCHEDULE_CALL: "",
+}
 _CANVAS = {
     f"{OWN_TOOLS}create_card": "The card is on the canvas.",
     f"{OWN_TOOLS}update_card": "The card is updated.",

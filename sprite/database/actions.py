@@ -93,6 +93,11 @@ class ProjectedActions:
             (Action(**row), content, turn) for row in found for content, turn in [(row.pop("learned"), row.pop("turn"))]
         ]
 
+    def taught_as(self, action: Action) -> str | None:
+        """What the learning behind an action says."""
+        row = self._tx.execute("SELECT content FROM learnings WHERE id = ?", (action.source_learning_id,)).fetchone()
+        return str(row[0]) if row else None
+
     def open(self) -> list[Action]:
         """The open ones."""
         return self._select("WHERE status = 'open' ORDER BY id")

@@ -39,7 +39,8 @@ from sprite.memory.words import said
 from sprite.privacy.redaction import discreet
 from sprite.protocol.messages import NextDue
 from sprite.schedules.due import parse_due
-from sprite.schedules.recurrence import LEAST_GAP_SECONDS, first_after, next_after, parse_rule
+from sprite.schedules.every import rule_of
+from sprite.schedules.recurrence import LEAST_GAP_SECONDS, first_after, next_after
 from sprite.schedules.words import moment_words
 from sprite.schedules.zones import DEFAULT_ZONE, known_zone
 
@@ -289,9 +290,7 @@ class Actions:
         """(due, repeat, zone) of what is asked for; a zone only where there is a time."""
         zone = known_zone(tz) if tz else await self.zone()
         now = self._clock()
-        rule = "".join(rrule.split()).upper().removeprefix("RRULE:").rstrip(";") if rrule else None
-        if rule:
-            parse_rule(rule)
+        rule = rule_of(rrule) if rrule else None
         if due is None or due == "":
             if not rule:
                 return None, None, zone if tz else None

@@ -28,7 +28,7 @@ def rule_of(text: str) -> str:
     """
     if "=" in text:
         parse_rule(text)
-        return text
+        return "".join(text.split()).upper().removeprefix("RRULE:").rstrip(";")
     said = " ".join(text.lower().split()).removeprefix("every ")
     clock = ""
     if (at := _AT.search(said)) is not None and not _OFTEN.fullmatch(said):

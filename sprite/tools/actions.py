@@ -71,7 +71,8 @@ def action_tools(
                 },
                 "rrule": {
                     "type": "string",
-                    "description": "Repeat, RFC 5545: FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8. At most every 5 min",
+                    "description": "Repeat, RFC 5545: FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=0. "
+                    "At most every 5 minutes",
                 },
                 "priority": {"type": "integer", "description": "Higher comes first; 0 if left out"},
             },

@@ -74,6 +74,15 @@ async def test_what_the_agent_schedules_is_a_row_of_its_turn_and_everybody_hears
         assert listed["status"] == "done"
 
 
+async def test_a_reminder_in_plain_words_is_scheduled_and_told(home: SharedSprite) -> None:
+    async with home.client() as client:
+        end = await client.end_of(client.send("mission", {"text": "Every weekday at 8 draw my open actions"}))
+        assert "draw my open actions" in end["text"]
+        assert "then every weekday at 08:00" in end["text"]
+        end = await client.end_of(client.send("mission", {"text": "What is on my list?"}))
+        assert "draw my open actions" in end["text"]
+
+
 async def test_the_agent_is_told_why_it_may_not(home: SharedSprite) -> None:
     refused = {"content": "Too often", "rrule": "FREQ=MINUTELY"}
     home.model.script.agent({"match": "every minute", "tool": "mcp__sprite__schedule", "input": refused})

@@ -116,6 +116,12 @@ async def test_fifty_open_ones_with_a_due_time_are_enough(stores: Stores) -> Non
         await actions.resolve(made[0].id, "open", by="person")
 
 
+async def test_a_repeat_may_be_asked_for_in_words(stores: Stores) -> None:
+    made = await acting(stores).add("Stand up", by="agent", rrule="every weekday at 9:30")
+    assert made.rrule == "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=9;BYMINUTE=30"
+    assert made.due == at("2026-11-23 09:30", "UTC")
+
+
 async def test_the_same_asked_twice_is_one_action(stores: Stores) -> None:
     actions = acting(stores)
     first = await actions.add("Water the ficus", by="agent", due="2026-12-01")

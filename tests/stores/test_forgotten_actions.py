@@ -91,7 +91,7 @@ async def test_a_learned_action_that_is_forgotten_leaves_no_row_that_could_mean_
     await stores.actions.resolve(1, "dismissed", by="agent", note="the zeppelin is gone")
     await forget_in(stores, learning=1)
     (left,) = await stores.memory.actions()
-    assert (left.id, left.content, left.status, left.priority) == (2, "Call bo about the bicycle.", "open", 0)
+    assert (left.id, left.content, left.status, left.priority) == (2, "Call Bo about the bicycle.", "open", 0)
     assert holds(stores.folder, "zeppelin") == []
     assert await stores.reports() == []
 

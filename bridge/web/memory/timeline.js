@@ -257,7 +257,14 @@ function grouped(learnings) {
 }
 
 /** @type {Record<string, string>} */
-const ICONS = { batch: 'brain', edit: 'edit', forget: 'forget', drift: 'document', quarantine: 'alert' };
+const ICONS = {
+  batch: 'brain',
+  edit: 'edit',
+  forget: 'forget',
+  drift: 'document',
+  quarantine: 'alert',
+  action: 'check',
+};
 
 /** @param {string[]} tools */
 function toolsOf(tools) {
@@ -271,7 +278,7 @@ function toolsOf(tools) {
  * What happened, in a few words.
  * @param {CurationRow} curation
  */
-export function headline({ kind, learnings, files, first_turn: first, last_turn: last, detail, active }) {
+export function headline({ id, kind, learnings, files, first_turn: first, last_turn: last, detail, active }) {
   if (kind === 'forget') return 'Something was forgotten';
   if (kind === 'quarantine')
     return `Turn ${first} ${detail.retry ? 'waits to be learned from again' : 'was set aside'}`;
@@ -290,7 +297,25 @@ export function headline({ kind, learnings, files, first_turn: first, last_turn:
       ? `${detail.name ?? 'A file'} was edited by hand`
       : `You edited ${detail.name ?? 'a file'}`;
   }
+  if (kind === 'action') return actionHeadline(id, detail);
   const from = first === null ? '' : ` from ${turnRange(first, last)}`;
   if (!active) return `Learned${from}, replaced since`;
   return learnings > 0 || files.length > 0 ? `Learned${from}` : `Looked for things to learn${from}: nothing new`;
+}
+
+/** An action that was added has its row's number above this. */
+const MADE_IDS = 1_000_000;
+
+/**
+ * @param {number} id
+ * @param {CurationRow['detail']} detail
+ */
+function actionHeadline(id, { op, action, by, status, once, tz }) {
+  const who = by === 'person' ? 'You' : 'Sprite';
+  if (op === 'zone') return `Your time zone is ${tz}`;
+  if (op === 'add') return `${who} added to-do ${MADE_IDS + id}`;
+  if (op === 'fired') return `To-do ${action} came due`;
+  if (op === 'update') return `${who} changed to-do ${action}`;
+  if (op === 'resolve') return once ? `To-do ${action} was done this time` : `${who} set to-do ${action} to ${status}`;
+  return `Something was noted of to-do ${action}`;
 }

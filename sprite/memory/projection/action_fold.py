@@ -68,12 +68,11 @@ def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
     action = tx.actions.get(number)
     if of is None or (action is not None and action.is_made):
         return action
-    learned = tx.actions.learned()
-    if action is not None and any(each.id == number and content == of.content for each, content, _ in learned):
+    if action is not None and tx.actions.taught_as(action) == of.content:
         return action
     saying = said(of.content)
     best: tuple[float, Action] | None = None
-    for each, content, turn in learned:
+    for each, content, turn in tx.actions.learned():
         alike = 1.0 if said(content) == saying else alikeness(content, of.content)
         wanted = ALIKE_IN_TURN if of.turn is not None and turn == of.turn else ALIKE
         if alike >= wanted and (best is None or alike > best[0]):
