@@ -244,8 +244,9 @@ async def test_a_process_that_ended_before_the_verdict_leaves_it_to_the_next_wit
     async with open_stores(workspace / ".os/memory") as stores:
         for _ in range(3):
             await stores.transcript.lost_calls.append(LostCall("claude", "cut off", {"output_tokens": 9}, 0.1, (1, 1)))
-    async with running_sprite(workspace, model.url):
-        await eventually(lambda: settled(workspace), "the first is set aside, the second is curated")
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await eventually(lambda: states(workspace) == {1: 2, 2: 0}, "the first is set aside, the second waits for more")
+        await client.ask("system", {"action": "flush"})
     assert_only(workspace, 2, 1)
     assert about(model, 1) == 0
 
