@@ -101,7 +101,7 @@ class Workspace:
         versions = [version for name in CURATED for version in await self.memory.versions(name)]
         return Memory(
             files={name: self.files.read(name) for name in CURATED},
-            actions=[action.content for action in await self.memory.actions("pending")],
+            actions=[action.content for action in await self.memory.actions("open")],
             all_actions=[action.content for action in await self.memory.actions()],
             learnings=[known.content for known in learnings if known.superseded_by is None],
             superseded=sum(known.superseded_by is not None for known in learnings),

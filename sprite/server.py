@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import os
 import secrets
@@ -18,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sprite.agent.background import Background
+from sprite.agent.late_agent import LateAgent
 from sprite.agent.orphans import end_orphans, end_programs
 from sprite.agent.permissions import PermissionDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
 from sprite.agent.standing_rules import StandingRules
+from sprite.announcer import Announcer
 from sprite.awake import kept_awake
-from sprite.boundary.sandbox import find_boundary
 from sprite.clients.canvas import PersonsCanvas
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
@@ -32,10 +32,9 @@ from sprite.clients.listening import Port, listening
 from sprite.clients.uploads import Uploads
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
-from sprite.database.memory import MemoryDB
 from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
-from sprite.errors import AgentError, OperatorError, ShortageError, is_shortage
+from sprite.errors import OperatorError
 from sprite.feed import Feed
 from sprite.folders import make_folders
 from sprite.memory.actions import Actions
@@ -45,24 +44,19 @@ from sprite.memory.files import MemoryFiles
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.opening import open_own_memory
 from sprite.memory.processor import ObservationProcessor
-from sprite.memory.projection.fold import Change
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.canvas_sight import CanvasSight
-from sprite.memory.recall.view import MemoryView, action_row, learning_row
+from sprite.memory.recall.view import MemoryView
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
-from sprite.protocol.messages import (
-    ActionUpdate,
-    MemoryUpdate,
-)
 from sprite.schedules.allowance import Allowance
 from sprite.schedules.scheduler import Scheduler
 from sprite.tasks import owned_task
 from sprite.userfiles.user_files import UserFiles
 
 if TYPE_CHECKING:
-    from sprite.agent.equipment import Agent
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +87,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         forgetter = Forgetter(settings, transcript, memory, workspace, projection)
         await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files)
-        announce = _Announcer(feed, memory, view)
+        announce = Announcer(feed, memory, view)
         user_files = UserFiles(settings.workspace, transcript, confidences.others)
         processor = ObservationProcessor(
             *(settings, transcript, memory, files, projection, announce),
@@ -109,7 +103,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         uploads.prepare()
 
         sight = CanvasSight(workspace)
-        agent = _LateAgent(
+        agent = LateAgent(
             settings,
             lambda module, boundary: module.Agent(
                 settings,
@@ -127,8 +121,9 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             ),
         )
         boot_prompt = BootPrompt(files, memory, transcript, settings.skills, settings.egress, sight.canvas, user_files)
-        background = Background(confidences.others)
-        session = Session(settings, transcript, recorder, boot_prompt, agent.ready, background, sight)
+        session = Session(
+            settings, transcript, recorder, boot_prompt, agent.ready, Background(confidences.others), sight
+        )
         runtime = AgentRuntime(
             *(transcript, workspace, feed, recorder, processor, session, desk, confidences),
             settings.unattended_seconds,
@@ -182,133 +177,6 @@ def _token(path: Path) -> str:
             stream.write(secrets.token_urlsafe(32) + "\n")
         temporary.replace(path)
     return path.read_text().strip()
-
-
-class _LateAgent:
-    """The agent's side, imported in a thread while the listener is already up.
-
-    Where no agent is started ahead, nothing of it is loaded ahead either: it takes 40 MB and most of a second.
-    """
-
-    def __init__(self, settings: Settings, make: Callable[..., Agent]) -> None:
-        self._settings = settings
-        self._make = make
-        self._wanted = asyncio.Event()
-        self._attempt: asyncio.Future[Agent] = asyncio.get_running_loop().create_future()
-        self._is_over = False
-
-    @asynccontextmanager
-    async def loading(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Imports in the block; when that ends, an import under way is waited for (a thread cannot be stopped)."""
-        if self._settings.spare_seconds:
-            self._wanted.set()
-        async with owned_task(self._load(), name="agent import", on_death=on_death, finish=self._end, may_return=True):
-            yield
-
-    def _end(self) -> None:
-        self._is_over = not self._wanted.is_set()
-        self._wanted.set()
-
-    async def ready(self) -> Agent:
-        """The agent, once it is imported. AgentError if it cannot be: the sprite stops for that.
-
-        ShortageError where the machine has no room for it now; the next wish tries again.
-        """
-        self._wanted.set()
-        return await asyncio.shield(self._attempt)
-
-    async def _load(self) -> None:
-        try:
-            while not self._attempt.done():
-                await self._wanted.wait()
-                if self._is_over:
-                    return
-                await self._try()
-        finally:
-            self._fail(AgentError("The agent cannot be loaded; the sprite's log says why."))
-
-    async def _try(self) -> None:
-        try:
-            module = await asyncio.to_thread(importlib.import_module, "sprite.agent.equipment")
-            boundary = await asyncio.to_thread(find_boundary, self._settings)
-        except Exception as error:
-            if not is_shortage(error):
-                raise
-            log.warning("the agent cannot be loaded now: %s", error)
-            self._wanted.clear()
-            failed, self._attempt = self._attempt, asyncio.get_running_loop().create_future()
-            failed.set_exception(ShortageError())
-            # Nobody may wait for it, where it was loaded ahead.
-            failed.exception()
-            return
-        log.log(logging.INFO if boundary.holds else logging.WARNING, "the agent's sandbox: %s", boundary.words)
-        self._attempt.set_result(self._make(module, boundary))
-
-    def _fail(self, error: AgentError) -> None:
-        if not self._attempt.done():
-            self._attempt.set_exception(error)
-            self._attempt.exception()
-
-
-class _Announcer:
-    """Tells everyone what a curation changed; the rows are read in its own task, not the caller's."""
-
-    def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView) -> None:
-        self._feed = feed
-        self._memory = memory
-        self._view = view
-        self._tell_of_actions: Callable[[], None] = lambda: None
-        #: None asks the task to end.
-        self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
-
-    def __call__(self, change: Change) -> None:
-        """Takes a change; returns at once."""
-        self._changes.put_nowait(change)
-        if change.actions:
-            self._tell_of_actions()
-
-    def when_actions_change(self, tell: Callable[[], None]) -> None:
-        """Whom to tell, at once, of changes of actions."""
-        self._tell_of_actions = tell
-
-    @asynccontextmanager
-    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Announces while the block runs, and what is left at its end."""
-        try:
-            async with owned_task(
-                self._announce_for_ever(),
-                name="announcer",
-                on_death=on_death,
-                finish=lambda: self._changes.put_nowait(None),
-            ):
-                yield
-        finally:
-            # What it had not announced before it died.
-            while not self._changes.empty():
-                if (change := self._changes.get_nowait()) is not None:
-                    await self._announce(change)
-
-    async def _announce_for_ever(self) -> None:
-        while (change := await self._changes.get()) is not None:
-            await self._announce(change)
-
-    async def _announce(self, change: Change) -> None:
-        try:
-            learnings = await self._memory.learnings_of(change.curation_id)
-            self._feed.publish(
-                MemoryUpdate(
-                    files=list(dict.fromkeys(change.files)),
-                    learnings=[learning_row(learning) for learning in learnings],
-                    curation_id=change.curation_id,
-                    drift=list(await self._view.drift()),
-                )
-            )
-            for action_id in change.actions:
-                if (action := await self._memory.action(action_id)) is not None:
-                    self._feed.publish(ActionUpdate(action_row(action)))
-        except Exception:
-            # An announcement that fails must not stop the ones after it.
-            log.exception("a change of memory could not be announced")
 
 
 @asynccontextmanager

@@ -1,0 +1,78 @@
+"""Tells everyone what a curation changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from sprite.database.memory import MemoryDB
+from sprite.feed import Feed
+from sprite.memory.projection.fold import Change
+from sprite.memory.recall.view import MemoryView, action_row, learning_row
+from sprite.protocol.messages import ActionUpdate, MemoryUpdate
+from sprite.tasks import owned_task
+
+log = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Call it with each change; the rows are read in its own task, not the caller's."""
+
+    def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView) -> None:
+        self._feed = feed
+        self._memory = memory
+        self._view = view
+        self._tell_of_actions: Callable[[], None] = lambda: None
+        #: None asks the task to end.
+        self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
+
+    def __call__(self, change: Change) -> None:
+        """Takes a change; returns at once."""
+        self._changes.put_nowait(change)
+        if change.actions:
+            self._tell_of_actions()
+
+    def when_actions_change(self, tell: Callable[[], None]) -> None:
+        """Whom to tell, at once, of changes of actions."""
+        self._tell_of_actions = tell
+
+    @asynccontextmanager
+    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
+        """Announces while the block runs, and what is left at its end."""
+        try:
+            async with owned_task(
+                self._announce_for_ever(),
+                name="announcer",
+                on_death=on_death,
+                finish=lambda: self._changes.put_nowait(None),
+            ):
+                yield
+        finally:
+            # What it had not announced before it died.
+            while not self._changes.empty():
+                if (change := self._changes.get_nowait()) is not None:
+                    await self._announce(change)
+
+    async def _announce_for_ever(self) -> None:
+        while (change := await self._changes.get()) is not None:
+            await self._announce(change)
+
+    async def _announce(self, change: Change) -> None:
+        try:
+            learnings = await self._memory.learnings_of(change.curation_id)
+            self._feed.publish(
+                MemoryUpdate(
+                    files=list(dict.fromkeys(change.files)),
+                    learnings=[learning_row(learning) for learning in learnings],
+                    curation_id=change.curation_id,
+                    drift=list(await self._view.drift()),
+                )
+            )
+            for action_id in change.actions:
+                if (action := await self._memory.action(action_id)) is not None:
+                    self._feed.publish(ActionUpdate(action_row(action)))
+        except Exception:
+            # An announcement that fails must not stop the ones after it.
+            log.exception("a change of memory could not be announced")
