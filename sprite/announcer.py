@@ -61,18 +61,22 @@ class Announcer:
 
     async def _announce(self, change: Change) -> None:
         try:
-            learnings = await self._memory.learnings_of(change.curation_id)
-            self._feed.publish(
-                MemoryUpdate(
-                    files=list(dict.fromkeys(change.files)),
-                    learnings=[learning_row(learning) for learning in learnings],
-                    curation_id=change.curation_id,
-                    drift=list(await self._view.drift()),
-                )
-            )
+            if change.is_of_memory:
+                await self._announce_memory(change)
             for action_id in change.actions:
                 if (action := await self._memory.action(action_id)) is not None:
                     self._feed.publish(ActionUpdate(action_row(action)))
         except Exception:
             # An announcement that fails must not stop the ones after it.
             log.exception("a change of memory could not be announced")
+
+    async def _announce_memory(self, change: Change) -> None:
+        learnings = await self._memory.learnings_of(change.curation_id)
+        self._feed.publish(
+            MemoryUpdate(
+                files=list(dict.fromkeys(change.files)),
+                learnings=[learning_row(learning) for learning in learnings],
+                curation_id=change.curation_id,
+                drift=list(await self._view.drift()),
+            )
+        )

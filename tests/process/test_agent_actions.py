@@ -72,6 +72,8 @@ async def test_what_the_agent_schedules_is_a_row_of_its_turn_and_everybody_hears
         await client.end_of(client.send("mission", {"text": "never again"}))
         (listed,) = (await client.ask("memory", {"op": "actions"}))["payload"]["actions"]
         assert listed["status"] == "done"
+        # Nothing was looked through or learned, and nobody is told so.
+        assert not [message for message in client.received if message["type"] == "memory_update"]
 
 
 async def test_a_reminder_in_plain_words_is_scheduled_and_told(home: SharedSprite) -> None:

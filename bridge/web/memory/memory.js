@@ -121,6 +121,7 @@ class Memory {
     store.listen('memory_update', (update) => this.#changed(update));
     store.listen('action_update', ({ action }) => {
       this.#views.actions.changed(action);
+      this.#views.timeline.invalidate();
       this.#views.health.invalidate();
     });
     store.listen('agent_event', (event) => {

@@ -34,12 +34,16 @@ _OLD_STATUSES = {"pending": "open", "completed": "done"}
 
 @dataclass(slots=True)
 class Change:
-    """What one curation changed: the files rewritten, the ids of the learnings added, and of the actions changed."""
+    """What one curation changed: the files rewritten, the ids of the learnings added, and of the actions changed.
+
+    `is_of_memory` is False where it was about the list of actions alone: nothing was looked through or learned.
+    """
 
     curation_id: int
     files: list[str] = field(default_factory=list)
     learnings: list[int] = field(default_factory=list)
     actions: list[int] = field(default_factory=list)
+    is_of_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ def fold(tx: Projected, curation: Curation, turns: Sequence[Observation]) -> Cha
         _fold_edit(tx, curation, change)
     elif curation.kind == "action":
         change.actions = fold_action(tx, curation)
+        change.is_of_memory = False
     elif curation.kind not in {"forget", "quarantine", "drift"}:
         # From a newer Sprite, perhaps: said, and the rest is applied.
         tx.report(curation.id, "unknown_kind", f"a curation of kind {curation.kind[:40]!r}")
