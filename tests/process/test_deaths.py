@@ -36,13 +36,15 @@ from tests.inspection import (
 )
 
 #: What a sprite cannot be without, as long as it runs.
-SPRITE = ("accept", "announcer", "awake", "curation", "feed", "runtime")
+SPRITE = ("accept", "announcer", "awake", "curation", "feed", "runtime", "scheduler")
 #: And what it cannot begin without.
 AT_START = "agent import"
 #: What one connection cannot be without.
 CONNECTION = "connection sender"
 #: What a bridge cannot be without, and what the connection to one sprite cannot.
-BRIDGE = ("accept", "ledger")
+BRIDGE = ("accept", "due dates", "ledger", "notices", "tidings", "waker")
+#: What it cannot be without where there is a webhook.
+WEBHOOK = "webhook"
 LINK = "link {}"
 
 
@@ -60,7 +62,7 @@ def owned_names(program: str) -> set[str]:
 
 def test_each_kind_of_task_that_may_not_die_is_killed_here() -> None:
     assert owned_names("sprite") == {*SPRITE, AT_START, CONNECTION}
-    assert owned_names("bridge") == {*BRIDGE, LINK}
+    assert owned_names("bridge") == {*BRIDGE, WEBHOOK, LINK}
 
 
 def task_names() -> set[str]:
