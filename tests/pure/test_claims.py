@@ -135,6 +135,39 @@ CLAIMS: dict[str, list[str]] = {
         ),
         "test_commands::test_an_unknown_price_is_said_to_be_unknown_and_counts_as_nothing",
     ],
+    "Promises": [
+        (
+            "test_actions::test_an_action_has_its_time_in_the_persons_zone "
+            "test_agent_actions::test_what_the_agent_schedules_is_a_row_of_its_turn_and_everybody_hears_of_it "
+            "test_learned_actions::test_the_curator_closes_what_was_written_down_by_its_number"
+        ),
+        (
+            "test_scheduler::test_killed_while_it_fires_it_fires_exactly_once "
+            "test_schedules::test_under_kills_at_any_moment_each_action_fires_exactly_once "
+            "test_scheduler::test_many_missed_moments_fire_once_and_say_how_late "
+            "test_page_promise::test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed"
+        ),
+        "test_recurrence::test_a_repeat_keeps_the_wall_clock_when_the_clocks_change",
+        (
+            "test_actions::test_fifty_open_ones_with_a_due_time_are_enough "
+            "test_recurrence::test_a_rule_that_cannot_be_or_is_too_dense_is_refused "
+            "test_scheduler::test_what_fires_by_itself_cannot_multiply"
+        ),
+    ],
+    "The canvas": [
+        (
+            "test_board::test_a_new_session_changes_a_card_that_it_has_not_drawn "
+            "test_board::test_what_the_person_did_reaches_the_agent_once_also_after_a_kill_and_only_the_agent_hears_it_whole"
+        ),
+        "test_board::test_the_agents_late_change_is_refused_with_what_the_person_wrote_in_mid_turn",
+        "test_canvas_reader::test_a_sentence_that_only_a_card_says_is_no_wish_of_the_persons",
+    ],
+    "Files on disk": [
+        (
+            "test_user_files::test_what_changed_is_a_turn_of_the_log_once "
+            "test_user_files::test_a_new_session_is_told_what_memory_does_not_know"
+        ),
+    ],
     "Before Sprite": [
         (
             "test_import::test_a_second_import_adds_nothing "
