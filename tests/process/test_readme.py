@@ -23,7 +23,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Pa
     """A workspace in which `make chat` has been talked to, twice."""
     data = tmp_path_factory.mktemp("readme") / "data"
     workspace = data / "workspaces" / "local"
-    for said in ("My name is Ada and I prefer tea.\n", "what do you remember about me?\n"):
+    for said in ("My name is Ada and I prefer tea.\n/flush\n", "what do you remember about me?\n"):
         done = _make_chat(data, said)
         assert done.returncode == 0, done.stderr
     # Stands for somebody's ~/.claude/projects.
