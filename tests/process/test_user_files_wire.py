@@ -78,8 +78,9 @@ async def test_a_change_behind_the_agents_back_reaches_the_curator_and_the_next_
         (workspace / "documents/lease.pdf").rename(workspace / "documents/lease-2026.pdf")
         await client.ask("system", {"action": "new_session"})
         await chat(client, "What is new?")
+        await client.ask("system", {"action": "flush"})
     looks = [row for row in turns(workspace) if [call["name"] for call in row["tool_calls"]] == [LOOK_CALL]]
-    # One with the batch that was asked for, one with the batch of the end.
+    # One with each batch that was asked for.
     assert [row["trigger"] for row in looks] == ["task", "task"]
     results = [row["tool_calls"][0]["result"] for row in looks]
     assert results[0].startswith("added: documents/lease.pdf (1 byte, ")

@@ -150,16 +150,16 @@ async def test_open_actions_have_their_time_on_the_persons_clock_and_who_made_th
     before = await stores.actions.add("Call Cy", by="person", due="2099-12-02 10:00", priority=3)
     await stores.actions.set_zone("Europe/Berlin")
     await stores.learn('ACTION [t] due 2099-12-03: Mail Bo. | "Bo"', "Bo")
-    weekly = await stores.actions.add("Water", by="schedule", due="2099-12-01", rrule="FREQ=WEEKLY;BYDAY=TU")
-    late = await stores.actions.add("Pay", by="agent", due="in 0 minutes")
+    weekly = await stores.actions.add("Water", by="agent", due="2099-12-01", rrule="FREQ=WEEKLY;BYDAY=TU")
+    late = await stores.actions.add("Pay", by="schedule", due="in 10 minutes")
     await stores.actions.noted(late.id, "was asleep", due=1_772_323_200.0)
     some_time = await stores.actions.add("Some time", by="person")
     await stores.actions.resolve(some_time.id, "failed", by="agent")
     zone, within = "Europe/Berlin", "you scheduled it within a schedule's turn"
     assert part(await boot_prompt.text(), "open_actions") == "\n".join(
         [
-            f"- [{late.id}] Pay (due Sun 2026-03-01 01:00 {zone}, OVERDUE; you scheduled it)",
-            f"- [{weekly.id}] Water (due Tue 2099-12-01 09:00 {zone}; every Tuesday; {within})",
+            f"- [{late.id}] Pay (due Sun 2026-03-01 01:00 {zone}, OVERDUE; {within})",
+            f"- [{weekly.id}] Water (due Tue 2099-12-01 09:00 {zone}; every Tuesday; you scheduled it)",
             f"- [{before.id}] Call Cy (due Wed 2099-12-02 11:00 {zone}; written by the person; priority 3)",
             f"- [1] Mail Bo. (due Thu 2099-12-03 09:00 {zone})",
             f"- [{some_time.id}] Some time (written by the person; failed)",

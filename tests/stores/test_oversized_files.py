@@ -165,4 +165,4 @@ async def test_actions_without_end_do_not_fill_the_boot_prompt(stores: Stores) -
     await stores.learn(answer, " ".join(f"Call {n}" for n in range(400)))
     prompt = await boot(stores).text()
     assert len(prompt) < MOST_BOOT_CHARS
-    assert "more: search_memory, type:ACTION." in prompt
+    assert "more: list_actions." in prompt
