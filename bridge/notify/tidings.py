@@ -8,11 +8,7 @@ table `told_until`.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import sqlite3
 import time
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
@@ -20,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from bridge.notify import wording
 from bridge.notify.notice import Notice
 from bridge.notify.seen_whole import is_seen_whole
-from bridge.tasks import owned_task
+from bridge.write_behind import WriteBehind
 from sprite.protocol.events import Complete, Ending, Failed, Started
 from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, StateSync
 
@@ -34,8 +30,6 @@ if TYPE_CHECKING:
     from sprite.protocol.frames import ServerMessage
     from sprite.protocol.shapes import ChatMessage, Origin
 
-log = logging.getLogger(__name__)
-
 #: Kept of each sprite; one that says it has more going on than this is not followed in all of it.
 _MOST_TURNS, _MOST_QUESTIONS = 32, 32
 _LONGEST_ID = 200
@@ -44,7 +38,6 @@ _LONGEST_ID = 200
 _ENDED_BY_BUDGET, _SCHEDULES_BUDGET = "budget_used_up", "schedule_budget"
 #: What ended longer ago is no news; a sprite's clock may be ahead by so much before it is not believed.
 _NEWS_SECONDS, _AHEAD_SECONDS = 24 * 3600.0, 3600.0
-_PAUSE_SECONDS = 1.0
 #: A turn's line in the chat may be written a moment after its ending was said.
 _SAME_MOMENT_SECONDS = 1.0
 
@@ -65,25 +58,21 @@ class Tidings:
     def __init__(self, database: Database, notifier: Notifier, on_death: Callable[[], None]) -> None:
         self._database = database
         self._notifier = notifier
-        self._on_death = on_death
         self._sprites: dict[str, _Sprite] = {}
-        self._unwritten: dict[str, float] = {}
-        self._noted = asyncio.Event()
-        self._stack = AsyncExitStack()
+        self._marks = WriteBehind(
+            database, "INSERT OR REPLACE INTO told_until VALUES (?, ?)", "marks of what was told", on_death
+        )
 
     async def __aenter__(self) -> Self:
         rows = await self._database.read(lambda db: db.execute("SELECT * FROM told_until").fetchall())
         self._sprites = {row["sprite"]: _Sprite(told_until=row["at"]) for row in rows}
-        await self._stack.enter_async_context(owned_task(self._write_on(), name="tidings", on_death=self._on_death))
+        await self._marks.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self._stack.aclose()
-        finally:
-            await self._write()
+        await self._marks.__aexit__(kind, error, trace)
 
     def budget_ended(self, sprite: str, words: str) -> None:
         """A budget of the sprite's is used up, and something was refused or waits for it; told once a day."""
@@ -196,27 +185,8 @@ class Tidings:
         known = self._of(sprite)
         at = min(at + _SAME_MOMENT_SECONDS, time.time() + _AHEAD_SECONDS)
         if known.told_until is None or at > known.told_until:
-            known.told_until = self._unwritten[sprite] = at
-            self._noted.set()
-
-    async def _write_on(self) -> None:
-        while True:
-            await self._noted.wait()
-            self._noted.clear()
-            await self._write()
-            await asyncio.sleep(_PAUSE_SECONDS)
-
-    async def _write(self) -> None:
-        marks, self._unwritten = self._unwritten, {}
-        if not marks:
-            return
-        try:
-            await self._database.write(
-                lambda tx: tx.executemany("INSERT OR REPLACE INTO told_until VALUES (?, ?)", list(marks.items()))
-            )
-        except sqlite3.Error as error:
-            # The keys of what was told are kept apart; the next mark is later.
-            log.warning("marks of what was told cannot be written (%s)", error.sqlite_errorname)
+            known.told_until = at
+            self._marks.note(sprite, at)
 
 
 def _last_lines(chat: list[ChatMessage]) -> list[ChatMessage]:

@@ -8,15 +8,12 @@ is looked at after the start (`is_open`).
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-import sqlite3
 import time
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from bridge.tasks import owned_task
+from bridge.write_behind import WriteBehind
 from sprite.protocol.messages import ScheduleUpdate, StateSync, Status
 
 if TYPE_CHECKING:
@@ -27,10 +24,6 @@ if TYPE_CHECKING:
     from sprite.protocol.frames import ServerMessage
     from sprite.protocol.messages import NextDue
 
-log = logging.getLogger(__name__)
-
-#: Between two writes, however much is said; and while the disk refuses.
-_PAUSE_SECONDS, _RETRY_SECONDS = 0.25, 1.0
 _LARGEST_ID = 2**63 - 1
 
 
@@ -52,12 +45,10 @@ class DueDates:
 
     def __init__(self, database: Database, on_death: Callable[[], None]) -> None:
         self._database = database
-        self._on_death = on_death
         self._dates: dict[str, DueDate] = {}
-        self._unwritten: dict[str, DueDate] = {}
-        self._noted = asyncio.Event()
-        self._stack = AsyncExitStack()
-        self._is_failing = self._is_writing = False
+        self._rows = WriteBehind(
+            database, "INSERT OR REPLACE INTO waking VALUES (?, ?, ?, ?, ?)", "due dates", on_death
+        )
         #: Sprites with which a connection was open when the bridge ended, however it ended.
         self.left_open: frozenset[str] = frozenset()
         self.changed = asyncio.Event()
@@ -65,21 +56,18 @@ class DueDates:
     async def __aenter__(self) -> Self:
         self._dates = await stored(self._database)
         self.left_open = frozenset(sprite for sprite, date in self._dates.items() if date.is_open)
-        await self._stack.enter_async_context(owned_task(self._write_on(), name="due dates", on_death=self._on_death))
+        await self._rows.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self._stack.aclose()
-        finally:
-            await self._write()
+        await self._rows.__aexit__(kind, error, trace)
 
     @property
     def is_behind(self) -> bool:
         """Whether something is not on disk yet."""
-        return bool(self._unwritten) or self._is_writing
+        return self._rows.is_behind
 
     def dates(self) -> Mapping[str, DueDate]:
         """By sprite."""
@@ -119,42 +107,9 @@ class DueDates:
 
     def _keep(self, sprite: str, date: DueDate) -> None:
         if date != self._dates.get(sprite):
-            self._dates[sprite] = self._unwritten[sprite] = date
-            self._noted.set()
+            self._dates[sprite] = date
+            self._rows.note(sprite, date.at, date.action_id, date.seen_at, int(date.is_open))
             self.changed.set()
-
-    # --- on disk ---
-
-    async def _write_on(self) -> None:
-        while True:
-            await self._noted.wait()
-            self._noted.clear()
-            await self._write()
-            if self._unwritten:
-                self._noted.set()
-            await asyncio.sleep(_RETRY_SECONDS if self._is_failing else _PAUSE_SECONDS)
-
-    async def _write(self) -> None:
-        dates, self._unwritten = self._unwritten, {}
-        if not dates:
-            return
-        rows = [(sprite, date.at, date.action_id, date.seen_at, int(date.is_open)) for sprite, date in dates.items()]
-        self._is_writing = True
-        try:
-            await self._database.write(
-                lambda tx: tx.executemany("INSERT OR REPLACE INTO waking VALUES (?, ?, ?, ?, ?)", rows)
-            )
-            self._is_failing = False
-        except sqlite3.Error as error:
-            self._unwritten = dates | self._unwritten
-            if not self._is_failing:
-                self._is_failing = True
-                log.warning("due dates cannot be written (%s)", error.sqlite_errorname, extra={"count": len(rows)})
-        except BaseException:
-            self._unwritten = dates | self._unwritten
-            raise
-        finally:
-            self._is_writing = False
 
 
 async def stored(database: Database) -> dict[str, DueDate]:

@@ -42,7 +42,7 @@ AT_START = "agent import"
 #: What one connection cannot be without.
 CONNECTION = "connection sender"
 #: What a bridge cannot be without, and what the connection to one sprite cannot.
-BRIDGE = ("accept", "due dates", "ledger", "notices", "tidings", "waker")
+BRIDGE = ("accept", "ledger", "notices", "waker", "write behind")
 #: What it cannot be without where there is a webhook.
 WEBHOOK = "webhook"
 LINK = "link {}"

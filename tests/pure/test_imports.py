@@ -203,8 +203,12 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (
             ("bridge.waking",),
             ("bridge",),
-            ("bridge.waking", "bridge.relay", "bridge.hosts.output", "bridge.database", "bridge.tasks"),
+            (
+                *("bridge.waking", "bridge.relay", "bridge.hosts.output"),
+                *("bridge.database", "bridge.tasks", "bridge.write_behind"),
+            ),
         ),
+        (("bridge.write_behind",), ("bridge",), ("bridge.database", "bridge.tasks")),
         (("bridge.observing",), ("bridge",), ("bridge.observing", "bridge.token_bucket")),
         (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app"), ()),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),

@@ -1,0 +1,93 @@
+"""Rows that change often, kept in memory and written a few times a second at most."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from bridge.tasks import owned_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from bridge.database import Database
+
+log = logging.getLogger(__name__)
+
+#: Between two writes, however much changes; and while the disk refuses. A kill takes what changed in that time.
+_PAUSE_SECONDS, _RETRY_SECONDS = 0.25, 1.0
+
+
+class WriteBehind:
+    """`async with WriteBehind(database, statement, what, on_death) as rows:`; `note` each row as it now is.
+
+    `statement` writes one row, whose first column is its key: of a key's rows between two writes the newest is written,
+    and at the end whatever is left. `what` names the rows in the log.
+    """
+
+    def __init__(self, database: Database, statement: str, what: str, on_death: Callable[[], None]) -> None:
+        self._database = database
+        self._statement = statement
+        self._what = what
+        self._on_death = on_death
+        self._unwritten: dict[str, tuple[Any, ...]] = {}
+        self._noted = asyncio.Event()
+        self._is_failing = self._is_writing = False
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(
+            owned_task(self._write_on(), name="write behind", on_death=self._on_death)
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._stack.aclose()
+        finally:
+            await self._write()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is not on disk yet."""
+        return bool(self._unwritten) or self._is_writing
+
+    def note(self, key: str, *columns: object) -> None:
+        """Has a row written as it is now; returns at once."""
+        self._unwritten[key] = (key, *columns)
+        self._noted.set()
+
+    async def _write_on(self) -> None:
+        while True:
+            await self._noted.wait()
+            self._noted.clear()
+            await self._write()
+            if self._unwritten:
+                self._noted.set()
+            await asyncio.sleep(_RETRY_SECONDS if self._is_failing else _PAUSE_SECONDS)
+
+    async def _write(self) -> None:
+        rows, self._unwritten = self._unwritten, {}
+        if not rows:
+            return
+        self._is_writing = True
+        try:
+            await self._database.write(lambda tx: tx.executemany(self._statement, list(rows.values())))
+            self._is_failing = False
+        except sqlite3.Error as error:
+            self._unwritten = rows | self._unwritten
+            if not self._is_failing:
+                self._is_failing = True
+                # Its words may hold a path; its code says what the disk wants.
+                log.warning("%s cannot be written (%s)", self._what, error.sqlite_errorname, extra={"count": len(rows)})
+        except BaseException:
+            self._unwritten = rows | self._unwritten
+            raise
+        finally:
+            self._is_writing = False
