@@ -5,7 +5,7 @@ import { icon } from '../icons.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { PAGE } from './client.js';
-import { byItself, OUTCOMES, toolName, touched, turnRange } from './labels.js';
+import { byItself, OUTCOMES, SEEN, toolName, touched, turnRange } from './labels.js';
 import { byDay, merged, wanting } from './merged.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
@@ -268,8 +268,8 @@ const ICONS = {
 
 /** @param {string[]} tools */
 function toolsOf(tools) {
-  if (tools.length === 0) return nothing;
-  const names = [...new Set(tools.map(toolName))];
+  const names = [...new Set(tools.filter((name) => !(name in SEEN)).map(toolName))];
+  if (names.length === 0) return nothing;
   const more = names.length > TOOLS_NAMED ? ` and ${names.length - TOOLS_NAMED} more` : '';
   return html` · used ${names.slice(0, TOOLS_NAMED).join(', ')}${more}`;
 }
@@ -319,7 +319,7 @@ function actionHeadline(id, detail) {
   if (op === 'fired') return `Due: ${one}`;
   if (op === 'update') return `${who} changed ${one}`;
   if (op === 'resolve') return once ? `Done this time: ${one}` : `${who} set ${one} to ${status}`;
-  return `Of ${one}: ${what ?? 'something was noted'}`;
+  return `${one}: ${what ?? 'something was noted'}`;
 }
 
 /**
