@@ -277,10 +277,16 @@ class _Notices:
         """The key that signs what the webhook is sent, as receivers take it."""
         return shown(self.settings.notify_key or await self.outbox.key())
 
-    async def try_out(self, person: str) -> None:
-        """Tells a person that this is a test, by every way to them."""
-        key = f"test-{uuid.uuid4()}"
-        self.notifier.tell(Notice(key, "ended", person, person, "This is a test", "It works.", time.time()))
+    async def try_out(self, person: str) -> list[str]:
+        """Tells a person that this is a test, by every way to them; the ways in words, none where there is none."""
+        browsers = len(await self.subscriptions.of(person))
+        ways = [] if self.webhook is None else ["the webhook"]
+        if browsers:
+            ways.append("one browser" if browsers == 1 else f"{browsers} browsers")
+        if ways:
+            key = f"test-{uuid.uuid4()}"
+            self.notifier.tell(Notice(key, "ended", person, person, "This is a test", "It works.", time.time()))
+        return ways
 
     async def trouble(self) -> str:
         """What an operator should know of, in words; "" where all is well."""

@@ -277,7 +277,8 @@ class Conversation:
             case CanvasUpdate():
                 await self._canvas(event)
             case MemoryUpdate():
-                if event.files or event.learnings or event.drift == self.drift:
+                # A change of what is to be done alone is told by who made it.
+                if event.files or event.learnings:
                     await self._screen.line(drawing.remembered(event))
                 await self._note_drift(event.drift)
                 self._refresh()

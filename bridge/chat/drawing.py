@@ -137,7 +137,7 @@ def remembered(update: MemoryUpdate) -> Text:
     parts = [f"remembered {count} thing{'s' if count != 1 else ''}"] if count else []
     if update.files:
         parts.append(f"{', '.join(one_line(name) for name in update.files)} updated")
-    return line(("✎ ", "magenta"), (" · ".join(parts) or "memory looked through, nothing new", "dim"))
+    return line(("✎ ", "magenta"), (" · ".join(parts), "dim"))
 
 
 def drifted(names: list[str]) -> Text:

@@ -210,10 +210,13 @@ async def _notify_key(settings: Settings, _arguments: argparse.Namespace) -> int
 
 async def _notify_test(settings: Settings, arguments: argparse.Namespace) -> int:
     async with _bridge(settings) as session:
-        await control.ask(session, "POST", f"/notify/test/{arguments.name}")
-    _say(
-        f"A test is on its way to {arguments.name}. `python -m bridge status` says where the webhook does not take it."
-    )
+        ways: list[str] = (await control.ask(session, "POST", f"/notify/test/{arguments.name}"))["ways"]
+    if not ways:
+        raise ControlError(
+            f"Nothing was sent: there is no way to {arguments.name} yet. Set SPRITE_NOTIFY_URL for the bridge, or turn "
+            "notifications on in a browser (on the page: Memory, To do, Notifications)."
+        )
+    _say(f"A test is on its way to {arguments.name}, by {' and '.join(ways)}. `status` says what the webhook refuses.")
     return 0
 
 

@@ -5,7 +5,7 @@ the first one that recognises the person's last words answers. Every text says t
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from bridge.offline.canvas import canvas_call
@@ -18,6 +18,7 @@ from bridge.offline.words import significant
 from sprite.protocol.tools import LIST_CALL, SCHEDULE_CALL, SEARCH_CALL
 
 Blocks = list[dict[str, Any]]
+Rule = Callable[[str, Request], Blocks | None]
 
 # A command is meant only where a sentence, or a polite request, begins: "I run a shop" is none.
 _ASK = r"(?:\A|[.!?;:,\n]\s*|\b(?:and|then|please|now|can you|could you|just|ok)\s+)"
@@ -58,7 +59,7 @@ _SEARCH = re.compile(
     re.IGNORECASE,
 )
 _OPEN_ACTIONS = re.compile(
-    r"\b(?:list|show|what (?:is|are)|what's)\b.{0,20}\b(?:open actions|actions|reminders|to-?dos?|on my list)\b",
+    r"\b(?:list|show|draw|what (?:is|are)|what's)\b.{0,20}\b(?:open actions|actions|reminders|to-?dos?|on my list)\b",
     re.IGNORECASE,
 )
 _STATEMENT = re.compile(
@@ -67,6 +68,7 @@ _STATEMENT = re.compile(
     r"|\bwe use\b|\bremember\b|\bremind me\b|\bit should be\b|\bshould be\b|\bactually\b|\bmake a note\b",
     re.IGNORECASE,
 )
+_DUE = re.compile(r"<due_action[^>]*>\n(.*?)\n</due_action>", re.DOTALL)
 _GREETING = re.compile(r"\A\W*(?:hello|hi|hey|good (?:morning|afternoon|evening))\b", re.IGNORECASE)
 _SECOND_PERSON = {
     "i am": "you are", "i'm": "you are", "i was": "you were", "i've": "you have", "i'd": "you would",
@@ -95,12 +97,16 @@ def answer(request: Request) -> Blocks:
 
 
 def _reply(request: Request) -> Blocks:
-    text = request.user_text.strip()
-    for rule in _RULES:
-        blocks = rule(text, request)
-        if blocks is not None:
-            return blocks
+    if due := _DUE.search(request.user_text):
+        return _by_rule(due[1].strip(), request, _WORK_RULES) or _say(f"It is time: {due[1].strip()}\n\n{STAND_IN}")
+    if blocks := _by_rule(request.user_text.strip(), request, _RULES):
+        return blocks
     return _say(f"I am Sprite's built-in stand-in, not a language model. {_HELP} {STAND_IN}")
+
+
+def _by_rule(text: str, request: Request, rules: Iterable[Rule]) -> Blocks | None:
+    """What the first rule that recognises the words answers."""
+    return next((blocks for rule in rules if (blocks := rule(text, request)) is not None), None)
 
 
 def _run(text: str, request: Request) -> Blocks | None:
@@ -199,10 +205,9 @@ def _greet(text: str, _request: Request) -> Blocks | None:
     return _say(f"Hello! {_HELP} {STAND_IN}") if _GREETING.match(text) else None
 
 
-_RULES: tuple[Callable[[str, Request], Blocks | None], ...] = (
-    _delegate, _search, _schedule, _list_actions, _canvas, _write, _run, _wait, _list_files, _read, _remember,
-    _acknowledge, _greet,
-)  # fmt: skip
+#: What can be done also where nobody has typed anything: the words of an action that is due.
+_WORK_RULES: tuple[Rule, ...] = (_delegate, _search, _list_actions, _canvas, _write, _run, _wait, _list_files, _read)
+_RULES: tuple[Rule, ...] = (_schedule, *_WORK_RULES, _remember, _acknowledge, _greet)
 
 
 def _say(text: str) -> Blocks:

@@ -33,8 +33,8 @@ class Notices(Protocol):
         """The key that signs what the webhook is sent."""
         ...
 
-    async def try_out(self, person: str) -> None:
-        """Tells a person that this is a test."""
+    async def try_out(self, person: str) -> list[str]:
+        """Tells a person that this is a test; by which ways, in words."""
         ...
 
     async def trouble(self) -> str:
@@ -113,8 +113,7 @@ class OperatorApi:
 
     async def _notify_test(self, request: web.Request) -> web.Response:
         await self._people.require(request.match_info["name"])
-        await self._notices.try_out(request.match_info["name"])
-        return _json({})
+        return _json({"ways": await self._notices.try_out(request.match_info["name"])})
 
     async def _users(self, _request: web.Request) -> web.Response:
         return _json({"users": await self._people.everyone()})

@@ -6,7 +6,6 @@ Beside a running sprite it goes through it, so that everybody hears of it at onc
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -25,7 +24,8 @@ from sprite.protocol.memory import (
 )
 from sprite.protocol.rows import ActionRow
 from sprite.schedules.every import rule_of
-from sprite.schedules.words import due_words
+from sprite.schedules.words import due_words, moment_words
+from sprite.schedules.zones import DEFAULT_ZONE
 
 _CLOSED = {"done": "done", "dismiss": "dismissed"}
 
@@ -96,7 +96,7 @@ def _tell(action: ActionRow, arguments: argparse.Namespace) -> int:
 def _line(action: ActionRow) -> str:
     when = due_words(action.due, action.rrule, action.tz)
     if not when and action.fired_at is not None:
-        when = f"last {datetime.fromtimestamp(action.fired_at, UTC):%Y-%m-%d %H:%M} UTC"
+        when = f"last {moment_words(action.fired_at, action.tz or DEFAULT_ZONE)}"
     marks = [when, f"priority {action.priority}" if action.priority else "", f"by {action.origin}"]
     if action.status != "open":
         marks.append(action.status)

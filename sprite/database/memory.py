@@ -6,6 +6,7 @@ Everything here can be deleted and comes back from the log; nothing here is writ
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -335,6 +336,14 @@ class MemoryDB:
             (action_id,),
         )
         return Action(**dict(rows[0])) if rows else None
+
+    async def action_contents(self, action_ids: Collection[int]) -> dict[int, str]:
+        """What those of the actions that are there say, by their ids."""
+        rows = await self._db.fetch_all(
+            "SELECT id, content FROM pending_actions WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(sorted(action_ids)),),
+        )
+        return {row[0]: row[1] for row in rows}
 
     async def scheduled(self) -> list[Action]:
         """The open actions with a due time, the next first."""

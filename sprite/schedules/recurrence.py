@@ -85,9 +85,9 @@ def parse_rule(text: str) -> Repeat:
             code="bad_repeat",
         ) from error
     if (gap := _least_gap_minutes(repeat)) * 60 < LEAST_GAP_SECONDS:
+        often = "every minute" if gap == 1 else f"{gap} minutes apart"
         raise PeerError(
-            f"{text[:80]!r} would fire {gap} minutes apart: at most every {LEAST_GAP_SECONDS // 60} minutes.",
-            code="too_often",
+            f"{text[:80]!r} would fire {often}: at most every {LEAST_GAP_SECONDS // 60} minutes.", code="too_often"
         )
     return repeat
 

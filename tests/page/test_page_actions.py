@@ -159,3 +159,29 @@ async def test_what_is_due_fires_into_the_chat_and_is_done_on_the_list(stack: Pa
         await page.reload()
         await expect(line).to_be_visible()
         await expect(page.get_by_role("heading", name="Sprite, as scheduled")).to_have_count(1)
+
+
+async def test_a_repeat_made_in_words_is_changed_with_its_time_as_a_whole(stack: PageStack) -> None:
+    async with (
+        stack.page(timezone_id=HERE, locale="en-GB") as page,
+        stack.bridge.page(stack.cookie, resume={}) as client,
+    ):
+        asked = {"op": "add_action", "content": "Open the windows", "rrule": "weekday at 7:30", "tz": HERE}
+        answer = await client.ask("memory", asked)
+        assert answer["type"] == "memory_result", answer
+        # Memory and its style have not been opened yet.
+        await expect(page.get_by_role("button", name="Next:")).to_have_css("border-top-width", "0px")
+        panel = await to_do(page)
+        await panel.get_by_role("button", name="Change: Open the windows").click()
+        form = panel.get_by_role("form", name="Change: Open the windows")
+        await expect(form.get_by_label("Repeat")).to_have_value("weekdays")
+        await expect(form.get_by_label("Time")).to_have_value("07:30")
+        await form.get_by_label("Time").fill("10:15")
+        await form.get_by_role("button", name="Save").click()
+        row = panel.get_by_role("listitem").filter(has_text="Open the windows")
+        await expect(row).to_contain_text("every weekday at 10:15")
+        assert action(stack, "Open the windows")["rrule"] == "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR"
+        await panel.get_by_role("tab", name="Timeline").click()
+        told = panel.locator(".timeline-words")
+        await expect(told.filter(has_text="You changed “Open the windows”")).to_be_visible()
+        await expect(told.filter(has_text="You added “Open the windows”")).to_be_visible()

@@ -211,6 +211,15 @@ async def test_a_file_is_deleted_when_the_person_says_so_twice(stack: PageStack)
         await expect(page.locator("#toasts")).to_contain_text("Deleted: old.csv")
         await expect(panel.get_by_role("button", name="old.csv", exact=True)).to_have_count(0)
         assert not target.exists()
+
+        # The turn that follows has it, and as the person's, not as work of the agent's.
+        await ask(page, "Good morning")
+        await panel.get_by_role("tab", name="Timeline").click()
+        turn = panel.locator("button.timeline-main", has_text="Good morning").first
+        await expect(turn).to_contain_text("waits to be looked through")
+        await expect(turn).not_to_contain_text("used")
+        await turn.click()
+        await expect(page.get_by_role("dialog")).to_contain_text("What you had done since the turn before")
     assert stack.complaints == []
 
 

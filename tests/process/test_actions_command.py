@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from bridge.offline.model import OfflineModel
+from sprite.memory.actions import Actions
+from sprite.schedules.words import moment_words
 from tests.command_line import command
 from tests.harness import running_sprite
+from tests.memory_stores import open_stores
 
 
 async def printed(workspace: Path, *arguments: str) -> Any:
@@ -44,3 +49,19 @@ async def test_actions_are_added_listed_and_closed_without_a_sprite_and_beside_o
         assert code != 0
         assert words in err
         assert "Traceback" not in err
+
+
+async def test_when_an_action_fired_last_is_told_on_its_own_clock(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    (workspace / ".os/memory").mkdir(parents=True)
+    async with open_stores(workspace / ".os/memory") as stores:
+        due = datetime(2099, 12, 1, 9, tzinfo=ZoneInfo("Asia/Tokyo")).timestamp()
+        made = await Actions(stores.projection, stores.memory, clock=lambda: due).add(
+            "Call Bo", by="person", due=due + 60, tz="Asia/Tokyo"
+        )
+        await stores.projection.settle()
+        await stores.actions.fired(made.id, due=due + 60, mission_id="m")
+        fired = (await stores.memory.actions())[0].fired_at
+    assert fired is not None
+    _, told, _ = await command(workspace, "actions", "list")
+    assert f"last {moment_words(fired, 'Asia/Tokyo')}" in told

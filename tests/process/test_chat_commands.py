@@ -306,7 +306,11 @@ async def test_drift_is_announced_shown_as_a_difference_and_decided() -> None:
         await chat.until_seen("Which file, and what about it?")
         await chat.visitor.send(MemoryUpdate([], [], 7, drift=["user.md", "context.md"]), seq=9)
         await chat.until_seen("context.md changed while the agent worked")
-    assert "nothing new" not in chat.seen
+        # As an action's change comes: with nothing that memory would have learned.
+        await chat.visitor.send(MemoryUpdate([], [], 8, drift=["user.md", "context.md"]), seq=10)
+        await chat.visitor.send(MemoryUpdate(["tools.md"], [], 9, drift=["user.md", "context.md"]), seq=11)
+        await chat.until_seen("✎ tools.md updated")
+    assert chat.seen.count("✎") == 1
 
 
 async def test_the_state_line_says_that_a_file_waits_for_a_word() -> None:

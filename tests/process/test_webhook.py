@@ -153,7 +153,8 @@ async def test_a_bridge_makes_a_key_prints_it_and_posts_a_test(tmp_path: Path) -
     key = read_key(out.strip())
     async with receiving(key) as receiver, running_bridge(data, SPRITE_NOTIFY_URL=receiver.url) as bridge:
         assert (await bridge.run("notify", "key"))[1] == out
-        assert (await bridge.run("notify", "test", "local"))[0] == 0
+        status, out_of_test, _ = await bridge.run("notify", "test", "local")
+        assert (status, "by the webhook." in out_of_test) == (0, True)
         (message,) = await receiver.received(1)
         assert message["title"] == "Sprite has something for you"
         assert (await bridge.run("notify", "test", "nobody"))[0] == 2
@@ -165,6 +166,14 @@ async def test_a_bridge_makes_a_key_prints_it_and_posts_a_test(tmp_path: Path) -
         assert "The webhook did not take a message" in (await bridge.run("status"))[1]
         assert json.loads((await bridge.run("status", "--json"))[1])[0]["sprite"] == "local"
         assert out.strip() not in bridge.log
+
+
+async def test_a_test_that_has_no_way_to_its_person_says_so(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge:
+        status, out, err = await bridge.run("notify", "test", "local")
+    assert (status, out) == (2, "")
+    assert "Nothing was sent" in err
+    assert "SPRITE_NOTIFY_URL" in err
 
 
 @pytest.mark.parametrize(

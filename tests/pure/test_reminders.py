@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from bridge.offline.agent import answer
 from bridge.offline.reminders import reminder
+from bridge.offline.request import Body, Message, understand
+from sprite.database.actions import Action
+from sprite.protocol.tools import LIST_CALL, SCHEDULE_CALL
+from sprite.schedules.missions import mission_text
 
 
 @pytest.mark.parametrize(
@@ -21,3 +28,30 @@ from bridge.offline.reminders import reminder
 )
 def test_a_reminder_with_a_time_is_scheduled(text: str, asked: dict[str, str] | None) -> None:
     assert reminder(text) == asked
+
+
+def replied(text: str) -> dict[str, Any]:
+    tools = [{"name": name, "input_schema": {}} for name in (LIST_CALL, SCHEDULE_CALL, "Bash")]
+    (block,) = answer(understand(Body("m", [Message("user", text)], tools=tools), {}))
+    return block
+
+
+def due(content: str) -> dict[str, Any]:
+    return replied(mission_text(Action(7, 0.0, content, 0, "open", None, due=60.0), 60.0, 60.0))
+
+
+@pytest.mark.parametrize(
+    "content", ["stretch", "remind me tomorrow at 9 to rest", "I prefer tea", "ask what is for lunch"]
+)
+def test_what_is_due_is_said_and_not_taken_for_something_said_now(content: str) -> None:
+    assert due(content)["text"].startswith(f"It is time: {content}\n")
+
+
+def test_what_is_due_and_can_be_done_is_done() -> None:
+    assert due("run `date`")["input"]["command"] == "date"
+    assert due("draw my open actions")["name"] == LIST_CALL
+
+
+def test_a_reminder_of_work_is_a_reminder() -> None:
+    called = replied("remind me in 5 minutes to run `date`")
+    assert (called["name"], called["input"]) == (SCHEDULE_CALL, {"content": "run `date`", "due": "in 5 minutes"})

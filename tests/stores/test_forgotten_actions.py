@@ -12,6 +12,7 @@ from sprite.config import Settings
 from sprite.database.workspace import open_workspace
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
+from sprite.memory.recall.view import MemoryView
 from sprite.protocol.rows import Forgotten
 from tests.harness import dump
 from tests.memory_stores import Stores, open_stores, rebuilt
@@ -103,3 +104,29 @@ async def test_what_a_person_wrote_down_goes_only_for_its_very_words(stores: Sto
     assert [action.content for action in await stores.memory.actions()] == ["Book a zeppelin"]
     await forget_in(stores, text="a zeppelin")
     assert await stores.memory.actions() == []
+
+
+async def test_what_happened_to_actions_is_told_by_their_words_until_these_are_forgotten(stores: Stores) -> None:
+    made, _ = await eventful(stores)
+    await stores.learn('ACTION [t] Call Bo. | "call Bo"', "Please call Bo")
+    (learned,) = [action for action in await stores.memory.actions() if not action.is_made]
+    await stores.actions.resolve(learned.id, "dismissed", by="person")
+    view = MemoryView(stores.transcript, stores.memory, stores.files)
+
+    async def told() -> list[tuple[Any, Any, Any]]:
+        rows = [row.detail for row in await view.curations() if row.kind == "action"]
+        return [(row["op"], row.get("content"), row.get("what")) for row in reversed(rows)]
+
+    seat = "Book the zeppelin for Quimby, window seat"
+    assert await told() == [
+        ("add", seat, None),
+        ("update", seat, None),
+        ("fired", seat, None),
+        ("noted", seat, "asked Quimby about the zeppelin"),
+        ("add", "Water the ficus", None),
+        ("resolve", "Water the ficus", None),
+        ("resolve", "Call Bo.", None),
+    ]
+    await forget_in(stores, text="zeppelin")
+    assert await stores.memory.action(made) is None
+    assert "zeppelin" not in str(await view.curations())

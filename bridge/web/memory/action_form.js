@@ -3,7 +3,7 @@
 import { codeOf, wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { HERE, wallClock } from './dues.js';
+import { HERE, untimed, wallClock } from './dues.js';
 
 /** @import { ActionDraft, ActionRow } from '../types/page.js' */
 
@@ -47,6 +47,8 @@ export class ActionForm {
   #save;
   #close;
   #repeat;
+  /** The repeat as the form shows it: without a time of its own where the field beside it says that time. */
+  #rule;
   #busy = false;
   /** @type {{ field: Field | null, words: string } | null} */
   #problem = null;
@@ -64,7 +66,8 @@ export class ActionForm {
     this.#close = close;
     // An action keeps the zone that it was made for: its repeat goes by that clock.
     this.#zone = action?.tz ?? HERE;
-    this.#repeat = namedRepeat(action?.rrule ?? '');
+    this.#rule = untimed(action);
+    this.#repeat = namedRepeat(this.#rule);
     /** @type {HTMLFormElement} */
     this.element = elementOf(html`<form
       class="action-form"
@@ -81,7 +84,7 @@ export class ActionForm {
   }
 
   #draw() {
-    const { content = '', rrule = '', priority = 0 } = this.#action ?? {};
+    const { content = '', priority = 0 } = this.#action ?? {};
     const before = this.#before();
     const elsewhere = this.#zone === HERE ? '' : ` (${this.#zone.replaceAll('_', ' ')})`;
     const priorities = { ...(priority in PRIORITIES ? {} : { [priority]: `As it is (${priority})` }), ...PRIORITIES };
@@ -166,7 +169,7 @@ export class ActionForm {
                   class="input mono"
                   id=${this.#idOf('rule')}
                   name="rule"
-                  .value=${rrule ?? ''}
+                  .value=${this.#rule}
                   placeholder="FREQ=MONTHLY;BYDAY=1MO"
                   spellcheck="false"
                   autocomplete="off"
@@ -277,7 +280,7 @@ export class ActionForm {
     if (action === null) return draft;
     const { day, time } = this.#before();
     const isSameTime = this.#value('day') === day && this.#value('time') === time;
-    const isSameRepeat = (draft.rrule ?? '') === (action.rrule ?? '');
+    const isSameRepeat = (draft.rrule ?? '') === this.#rule;
     return {
       ...(draft.content !== action.content && { content: draft.content }),
       ...(!isSameTime && { due: draft.due ?? '', tz: draft.tz }),

@@ -131,9 +131,12 @@ export class Actions extends View {
       ${
         this.#adding !== null
           ? this.#adding.element
-          : html`<p class="actions-head">
+          : html`<p class="actions-head row">
               <button type="button" class="button small add-action" @click=${() => this.add()}>
                 Add something to do
+              </button>
+              <button type="button" class="button quiet small" @click=${() => void this.page.openNotifications()}>
+                Notifications…
               </button>
             </p>`
       }

@@ -70,6 +70,24 @@ export function repeatWords({ rrule, due, tz }) {
 }
 
 /**
+ * A repeat without its hour and minute where these are the one time that `due` has too: who then moves that time moves
+ * every time. Else it is as it is.
+ * @param {Pick<ActionRow, 'rrule' | 'due' | 'tz'> | null} action
+ */
+export function untimed(action) {
+  const { rrule, due, tz } = action ?? {};
+  if (!rrule || typeof due !== 'number') return rrule ?? '';
+  const { FREQ = '', BYHOUR, BYMINUTE, BYSECOND = '0' } = partsOf(rrule);
+  const [hour, minute] = wallClock(due, tz ?? HERE)
+    .time.split(':')
+    .map(Number);
+  const isOnce = Number(BYHOUR) === hour && Number(BYMINUTE ?? minute) === minute && Number(BYSECOND) === 0;
+  if (!isOnce || FREQ === 'HOURLY' || FREQ === 'MINUTELY' || FREQ === 'SECONDLY') return rrule;
+  const parts = rrule.split(';').filter((part) => !/^\s*BY(?:HOUR|MINUTE|SECOND)\s*=/iu.test(part));
+  return parts.join(';');
+}
+
+/**
  * The open ones first that are due first, then by priority, then the newest.
  * @param {ActionRow[]} actions
  */

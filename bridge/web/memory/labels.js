@@ -72,6 +72,15 @@ export const OUTCOMES = {
 };
 
 /**
+ * What the sprite itself saw, kept in a turn among its calls.
+ * @type {Record<string, string>}
+ */
+export const SEEN = {
+  mcp__sprite__look_at_files: 'What had changed among your files',
+  mcp__sprite__person_did: 'What you had done since the turn before',
+};
+
+/**
  * A tool's name without the machinery's prefix.
  * @param {unknown} name
  */

@@ -5,7 +5,7 @@ import { icon } from '../icons.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { PAGE } from './client.js';
-import { byItself, OUTCOMES, toolName, touched, turnRange } from './labels.js';
+import { byItself, OUTCOMES, SEEN, toolName, touched, turnRange } from './labels.js';
 import { byDay, merged, wanting } from './merged.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
@@ -268,8 +268,8 @@ const ICONS = {
 
 /** @param {string[]} tools */
 function toolsOf(tools) {
-  if (tools.length === 0) return nothing;
-  const names = [...new Set(tools.map(toolName))];
+  const names = [...new Set(tools.filter((name) => !(name in SEEN)).map(toolName))];
+  if (names.length === 0) return nothing;
   const more = names.length > TOOLS_NAMED ? ` and ${names.length - TOOLS_NAMED} more` : '';
   return html` · used ${names.slice(0, TOOLS_NAMED).join(', ')}${more}`;
 }
@@ -291,7 +291,7 @@ export function headline({ id, kind, learnings, files, first_turn: first, last_t
   }
   if (kind === 'edit') {
     if (detail.generation !== undefined) return 'Memory was made anew from the log';
-    if (detail.action_id !== undefined) return `You set to-do ${detail.action_id} to ${detail.status}`;
+    if (detail.action_id !== undefined) return `You set ${toDo(detail.action_id, detail)} to ${detail.status}`;
     if (detail.source === 'accepted') return `You accepted what changed in ${detail.name}`;
     return detail.source === 'disk'
       ? `${detail.name ?? 'A file'} was edited by hand`
@@ -310,12 +310,21 @@ const MADE_IDS = 1_000_000;
  * @param {number} id
  * @param {CurationRow['detail']} detail
  */
-function actionHeadline(id, { op, action, by, status, once, tz }) {
+function actionHeadline(id, detail) {
+  const { op, action, by, status, once, tz, what } = detail;
+  const one = toDo(op === 'add' ? MADE_IDS + id : action, detail);
   const who = by === 'person' ? 'You' : 'Sprite';
   if (op === 'zone') return `Your time zone is ${tz}`;
-  if (op === 'add') return `${who} added to-do ${MADE_IDS + id}`;
-  if (op === 'fired') return `To-do ${action} came due`;
-  if (op === 'update') return `${who} changed to-do ${action}`;
-  if (op === 'resolve') return once ? `To-do ${action} was done this time` : `${who} set to-do ${action} to ${status}`;
-  return `Something was noted of to-do ${action}`;
+  if (op === 'add') return `${who} added ${one}`;
+  if (op === 'fired') return `Due: ${one}`;
+  if (op === 'update') return `${who} changed ${one}`;
+  if (op === 'resolve') return once ? `Done this time: ${one}` : `${who} set ${one} to ${status}`;
+  return `${one}: ${what ?? 'something was noted'}`;
 }
+
+/**
+ * An action by its words, or by its number where memory does not hold it any more.
+ * @param {unknown} number
+ * @param {CurationRow['detail']} detail
+ */
+const toDo = (number, { content }) => (content ? `“${content}”` : `to-do ${number}`);

@@ -7,7 +7,7 @@ import { evenOutline } from '../outline.js';
 import { wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { byItself, OUTCOMES, toolName } from './labels.js';
+import { byItself, OUTCOMES, SEEN, toolName } from './labels.js';
 
 /** @import { LoggedTurn, MemoryClient, Page } from '../types/page.js' */
 /** @import { TemplateResult } from 'lit-html' */
@@ -133,6 +133,13 @@ function prose(text) {
  */
 function call(made) {
   const { name, input, result, is_error: failed } = /** @type {Record<string, unknown>} */ (Object(made));
+  const seen = SEEN[String(name)];
+  if (seen !== undefined) {
+    return html`<details class="turn-call">
+      <summary>${seen}</summary>
+      ${block(seen, result)}
+    </details>`;
+  }
   return html`<details class="turn-call">
     <summary>${toolName(name)}${failed ? html` <span class="badge bad">failed</span>` : nothing}</summary>
     ${block(`What ${toolName(name)} was given`, input)}

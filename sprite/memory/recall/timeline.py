@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sprite.database.actions import MADE_IDS
 from sprite.database.curations import Curation
 from sprite.database.memory import Report
 from sprite.database.quarantine import CURATED, OFF_RECORD, QUARANTINED
@@ -15,7 +16,8 @@ from sprite.protocol.rows import CurationRow, LoggedTurn, MadeVersion, Rejected,
 
 #: A list shows how a turn begins; the turn itself has the rest.
 EXCERPT_CHARS = 400
-#: What a list says of an edit, a forget, a quarantine or an action: never what was written or forgotten.
+#: What a list says of an edit, a forget, a quarantine or an action: never what was written or forgotten. What an action
+#: says comes from what memory holds of it now.
 _TOLD = (
     "name",
     "source",
@@ -33,17 +35,29 @@ _TOLD = (
     "cards",
     "reason",
     "retry",
-    *("op", "action", "once", "due", "rrule", "tz", "next", "late_by", "priority"),
+    *("op", "action", "once", "due", "rrule", "tz", "next", "late_by", "priority", "what"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What curations made: learnings by curation, (curation, file, version), and what was refused."""
+    """What curations made: learnings by curation, (curation, file, version), what was refused, and actions' words."""
 
     learnings: Mapping[int, int]
     versions: Sequence[tuple[int, str, int]]
     reports: Sequence[Report]
+    actions: Mapping[int, str]
+
+
+def action_of(curation: Curation) -> int | None:
+    """The number of the action that a row is about."""
+    if curation.kind not in {"action", "edit"}:
+        return None
+    said = _object(curation.response)
+    if said.get("op") == "add":
+        return MADE_IDS + curation.id
+    number = said.get("action", said.get("action_id"))
+    return number if isinstance(number, int) else None
 
 
 def curation_row(curation: Curation, made: Made, generation: int) -> CurationRow:
@@ -63,7 +77,7 @@ def curation_row(curation: Curation, made: Made, generation: int) -> CurationRow
         cost_usd=curation.cost_usd,
         tokens=TokenCount(usage.get("input_tokens"), usage.get("output_tokens")),
         rejected=[Rejected(report.kind, report.detail) for report in made.reports if report.curation_id == curation.id],
-        detail=_detail(curation),
+        detail=_detail(curation, made.actions),
         active=curation.kind != "batch" or curation.generation == generation,
     )
 
@@ -107,10 +121,15 @@ def logged_turn(turn: Observation) -> LoggedTurn:
     )
 
 
-def _detail(curation: Curation) -> dict[str, Any]:
+def _detail(curation: Curation, actions: Mapping[int, str]) -> dict[str, Any]:
     if curation.kind == "batch":
         return {}
-    return {name: value for name, value in _object(curation.response).items() if name in _TOLD}
+    said = _object(curation.response)
+    told = {name: value for name, value in said.items() if name in _TOLD}
+    # A learned action has another number in each extraction: its row says itself what it was about.
+    of = said.get("of")
+    content = of.get("content") if isinstance(of, dict) else actions.get(action_of(curation) or 0)
+    return told | {"content": _excerpt(content)} if isinstance(content, str) else told
 
 
 def _object(text: str | None) -> dict[str, Any]:

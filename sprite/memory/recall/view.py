@@ -26,6 +26,7 @@ from sprite.memory.recall.search import (
 )
 from sprite.memory.recall.timeline import (
     Made,
+    action_of,
     curation_row,
     logged_turn,
     turn_row,
@@ -151,6 +152,7 @@ class MemoryView:
             await self._memory.learning_counts(*span),
             await self._memory.versions_made(*span),
             await self._memory.reports_of(*span),
+            await self._memory.action_contents({number for each in curations if (number := action_of(each))}),
         )
         _, generation = await self._transcript.curations.activation()
         return [curation_row(curation, made, generation) for curation in curations]
