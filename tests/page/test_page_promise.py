@@ -33,8 +33,11 @@ pytestmark = [needs_chromium(), needs_faketime()]
 ZONE = ZoneInfo("Europe/Berlin")
 ASKED = "Every weekday at 8, draw my open actions"
 WORK = "Draw my open actions on a card"
-#: In mid-turn, long enough to kill a bridge and start another.
-SLOW = {"command": "sleep 8; echo looked around", "description": "Look around"}
+#: In mid-turn, until a bridge was killed and another started.
+SLOW = {
+    "command": "touch artifacts/begun; until [ -e artifacts/go-on ]; do sleep 0.1; done; echo looked around",
+    "description": "Look around",
+}
 CARD = {
     "title": "Open actions",
     "card_type": "table",
@@ -137,10 +140,12 @@ async def test_every_weekday_at_eight_once_whatever_sleeps_or_is_killed(tmp_path
         async with place.bridge() as bridge:
             assert place.machine.status == "cold"
             place.clock.jump_to(friday.timestamp() + 5)
-            await model_was_asked(model, "looked around")
+            artifacts = place.machine.workspace / "artifacts"
+            await eventually((artifacts / "begun").exists, "the agent is not in the middle of it")
             bridge.process.kill()
             await bridge.process.wait()
         async with place.bridge():
+            (artifacts / "go-on").touch()
             (told,) = await phone.pushed()
             assert told.message["kind"] == "ended"
         await place.sleeps()
@@ -182,13 +187,6 @@ async def asks_for_it(stack: PageStack, model: OfflineModel, evening: datetime) 
         await ask(page, ASKED)
         await expect(page.get_by_text("I will, every weekday at eight.").last).to_be_visible()
         await shoot(page, "promise-asked")
-
-
-async def model_was_asked(model: OfflineModel, words: str) -> None:
-    """Waits until the agent is in the middle of it."""
-    await eventually(
-        lambda: any("A schedule began this turn" in request.user_text for request in model.requests), words
-    )
 
 
 async def finds_it_done(stack: PageStack) -> None:
