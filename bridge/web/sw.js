@@ -143,7 +143,8 @@ async function answer(told, decision) {
   }
   const look = {
     body: words,
-    tag: told.key,
+    // Not the tag of the one that was just closed: a browser may close what comes under the same right after.
+    tag: `${told.key}:answer`,
     icon: `${FOLDER}icons/icon-192.png`,
     data: { ...NOTHING_TOLD, url: told.url },
   };

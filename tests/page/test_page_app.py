@@ -240,10 +240,10 @@ async def test_a_question_is_answered_from_its_notification_and_a_late_answer_is
         assert (stack.workspace / "allowed").exists()
         assert await worker.shown() == []
 
-        # The same again, on another of the person's devices.
-        await worker.push(question(request_id))
+        # The same again, on another of the person's devices, which has tags of its own.
+        await worker.push({**question(request_id), "key": "other"})
         await worker.until_shown(1)
-        await worker.click(request_id, "deny")
+        await worker.click("other", "deny")
         (late,) = await worker.until_shown(1)
         assert late["title"] == "Your answer did not count"
         assert "not open any more" in late["body"]
