@@ -55,7 +55,8 @@ cd {SYSTEM}
 """
 
 #: Says at its end what is in use. What neither is nor will be goes; not where a newer deploy has sent its code, since
-#: a script that a bridge left behind may get the lock after those of the next one.
+#: a script that a bridge left behind may get the lock after those of the next one. What a self-check that was left
+#: behind still writes into goes with the next deploy.
 UNPACK = """
 if [ "$(ls -t next-*.tar.gz | head -n 1)" != next-{release}.tar.gz ]; then
   echo "Another deploy has begun on this VM." >&2
@@ -64,7 +65,7 @@ fi
 mkdir -p memory run releases venvs
 chmod 700 . memory run
 for old in releases/* venvs/*; do
-  case "$old" in "$(readlink src)" | "$(readlink .venv)" | venvs/{environment}) ;; *) rm -rf "$old" ;; esac
+  case "$old" in "$(readlink src)" | "$(readlink .venv)" | venvs/{environment}) ;; *) rm -rf "$old" || : ;; esac
 done
 mkdir releases/{release}
 tar -xzf next-{release}.tar.gz -C releases/{release}

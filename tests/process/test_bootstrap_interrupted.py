@@ -55,6 +55,20 @@ async def test_an_update_cut_off_at_any_step_is_finished_by_the_next_bridge(
     assert len(list((machine.workspace / ".os/releases").iterdir())) <= 3
 
 
+async def test_a_self_check_that_was_left_behind_and_still_writes_keeps_no_update_from_its_end(
+    emulator: Emulator, tokens: Tokens, disk: Disk, new: Archive
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    await machine.wake()
+    # As Python writes what it has compiled, all the time.
+    words = 'n=0; while :; do n=$((n + 1)); mkdir -p "$0"; : > "$0/$$-$n.pyc"; done 2>/dev/null'
+    for _ in range(3):
+        await machine.spawn(["/bin/sh", "-c", words, "/workspace/.os/releases/left/sprite"], {}, "/workspace")
+    async with host_of(emulator, new, tokens) as host:
+        heard = Heard()
+        assert (await greeting(await host.reach("ada", heard))).server_version == "0.2.0", heard.words
+
+
 @pytest.mark.parametrize(
     "script", [vm_scripts.OWN + vm_scripts.UNPACK, vm_scripts.DOCTOR, vm_scripts.OWN + vm_scripts.SWAP]
 )
