@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bridge.relay.relay import Relay
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 #: A worker that handles a notification is given about half a minute by browsers.
 _ANSWER_SECONDS = 20.0
@@ -88,12 +89,10 @@ class PushRoutes:
         return web.json_response({"key": self._key.public}, headers={"Cache-Control": "no-store"})
 
     async def _subscribe(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._who_acts(request)
-        if isinstance(caller, web.Response):
-            return caller
-        subscription = await small_body(request, Subscription, _SUBSCRIPTION)
-        if isinstance(subscription, web.Response):
-            return subscription
+        asked = await self._asked(request, Subscription, _SUBSCRIPTION)
+        if isinstance(asked, web.Response):
+            return asked
+        caller, subscription = asked
         try:
             await self._subscriptions.add(caller.person, caller.session or "", subscription)
         except SubscriptionError as error:
@@ -103,22 +102,18 @@ class PushRoutes:
         return response
 
     async def _unsubscribe(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._who_acts(request)
-        if isinstance(caller, web.Response):
-            return caller
-        which = await small_body(request, Endpoint, _ENDPOINT)
-        if isinstance(which, web.Response):
-            return which
+        asked = await self._asked(request, Endpoint, _ENDPOINT)
+        if isinstance(asked, web.Response):
+            return asked
+        caller, which = asked
         await self._subscriptions.remove(caller.person, which.endpoint)
         return web.Response(status=204)
 
     async def _test(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._who_acts(request)
-        if isinstance(caller, web.Response):
-            return caller
-        which = await small_body(request, Endpoint, _ENDPOINT)
-        if isinstance(which, web.Response):
-            return which
+        asked = await self._asked(request, Endpoint, _ENDPOINT)
+        if isinstance(asked, web.Response):
+            return asked
+        caller, which = asked
         own = await self._subscriptions.of(caller.person)
         found = next((each for each in own if each.endpoint == which.endpoint), None)
         if found is None:
@@ -133,12 +128,10 @@ class PushRoutes:
         return web.Response(status=202)
 
     async def _permission(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._who_acts(request)
-        if isinstance(caller, web.Response):
-            return caller
-        word = await small_body(request, Decision, _DECISION)
-        if isinstance(word, web.Response):
-            return word
+        asked = await self._asked(request, Decision, _DECISION)
+        if isinstance(asked, web.Response):
+            return asked
+        caller, word = asked
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 with self._relay.held(caller.person) as room:
@@ -156,6 +149,14 @@ class PushRoutes:
         response = web.Response(status=204)
         await self._doorkeeper.renew(response, caller)
         return response
+
+    async def _asked(self, request: web.Request, kind: type[_T], example: str) -> tuple[Caller, _T] | web.Response:
+        """Who asks for something to be done, and what; else the answer to it."""
+        caller = await self._who_acts(request)
+        if isinstance(caller, web.Response):
+            return caller
+        body = await small_body(request, kind, example)
+        return body if isinstance(body, web.Response) else (caller, body)
 
     async def _who_acts(self, request: web.Request) -> Caller | web.Response:
         """Whose browser it is that asks for something to be done; else what it is answered."""
