@@ -38,6 +38,8 @@ from sprite.protocol.memory import (
     AddActionRequest,
     AnyMemoryRequest,
     AnyMemoryResult,
+    AroundRequest,
+    BootRequest,
     ChatRequest,
     ChatResult,
     DeleteUserFileRequest,
@@ -49,6 +51,7 @@ from sprite.protocol.memory import (
     HealthRequest,
     HealthResult,
     MemoryRequest,
+    ProjectsRequest,
     RejectRequest,
     RejectResult,
     ResolveActionRequest,
@@ -228,6 +231,8 @@ class Gateway:
                 result = HealthResult(health)
             case UserFilesRequest() | DeleteUserFileRequest():
                 result = await self._files(request)
+            case AroundRequest() | BootRequest() | ProjectsRequest():
+                raise NotImplementedError
             case _:
                 result = await look(self._view, request)
         return result

@@ -34,7 +34,7 @@ Trigger = Literal["user", "task", "schedule"]
 NOTHING = '"\u2205"'
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
-    "outcome, mission_id, trigger, notice, unkept_json, by_schedule"
+    "outcome, mission_id, trigger, notice, unkept_json, by_schedule, project, source"
 )
 
 
@@ -67,6 +67,10 @@ class NewObservation:
     off_record: bool = False
     #: What tools' results had that is not kept: see `sprite/memory/unkept.py`.
     unkept: Mapping[str, Any] = field(default_factory=dict)
+    #: Of which project it is: a root's path on its machine, or a repository's address; None for the person's own.
+    project: str | None = None
+    #: Which program it was said to, as "claude-code"; None for this sprite.
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,8 @@ class Observation:
     notice: str
     #: What tools' results had that is not kept, by tool call: see `sprite/memory/unkept.py`.
     unkept: dict[str, Any] = field(default_factory=dict)
+    project: str | None = None
+    source: str | None = None
 
 
 class TranscriptDB:
@@ -412,7 +418,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
     cursor = tx.execute(
         f"INSERT INTO observations ({_OBSERVATION}, import_key) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
         "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
-        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?13, ?11)",
+        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?13, ?14, ?15, ?11)",
         (
             timestamp,
             observation.session_id,
@@ -427,6 +433,8 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             import_key,
             OFF_RECORD if observation.off_record else WAITING,
             observation.trigger == "schedule",
+            observation.project,
+            observation.source,
         ),
     )
     return row_id(cursor.lastrowid)

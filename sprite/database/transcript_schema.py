@@ -139,5 +139,14 @@ SCHEMA = Schema(
         CREATE TRIGGER by_schedule_frozen BEFORE UPDATE ON observations WHEN OLD.by_schedule IS NOT NEW.by_schedule
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
         """,
+        """
+        -- Of which project a turn is (null: the person's own), and which program it was said to (null: this sprite).
+        ALTER TABLE observations ADD COLUMN project TEXT;
+        ALTER TABLE observations ADD COLUMN source TEXT;
+        CREATE INDEX observations_project ON observations (project, id) WHERE project IS NOT NULL;
+        CREATE TRIGGER project_frozen BEFORE UPDATE ON observations
+        WHEN NOT (OLD.project IS NEW.project AND OLD.source IS NEW.source)
+        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
+        """,
     ],
 )

@@ -14,6 +14,7 @@ from sprite.protocol.rows import (
     Health,
     LearningRow,
     LoggedTurn,
+    Project,
     SearchHit,
     TurnRow,
     UserFile,
@@ -37,10 +38,15 @@ class FilesRequest(MemoryRequest, tag="files"):
 
 
 class FileRequest(MemoryRequest, tag="file"):
-    """One memory file, as it is or as it was in a version."""
+    """One memory file, as it is, as it was in a version, or as it was at a moment (`as_of`, in Unix seconds).
+
+    With a `project`, what a session of that project is shown of it.
+    """
 
     name: str
     version: RowId | None = None
+    as_of: float | None = None
+    project: str | None = None
 
 
 class HistoryRequest(MemoryRequest, tag="history"):
@@ -54,6 +60,25 @@ class SearchRequest(MemoryRequest, tag="search"):
 
     query: str
     limit: int | None = None
+    project: str | None = None
+
+
+class AroundRequest(MemoryRequest, tag="around"):
+    """A turn with so many of its conversation before and after it. `not_found` if there is no such turn."""
+
+    turn: RowId
+    before: Annotated[int, Meta(ge=0, le=50)] = 5
+    after: Annotated[int, Meta(ge=0, le=50)] = 5
+
+
+class BootRequest(MemoryRequest, tag="boot"):
+    """What a session of a project elsewhere begins with, at most 8,000 tokens; without one, the person's own."""
+
+    project: str | None = None
+
+
+class ProjectsRequest(MemoryRequest, tag="projects"):
+    """The projects that turns are of, the one with the newest first."""
 
 
 class LearningsRequest(MemoryRequest, tag="learnings"):
@@ -190,6 +215,9 @@ AnyMemoryRequest = (
     | FileRequest
     | HistoryRequest
     | SearchRequest
+    | AroundRequest
+    | BootRequest
+    | ProjectsRequest
     | LearningsRequest
     | TurnRequest
     | ActionsRequest
@@ -253,6 +281,24 @@ class SearchResult(MemoryResult, tag="search"):
     indexed_through: int
     waiting: int
     notes: list[str] = field(default_factory=list)
+
+
+class AroundResult(MemoryResult, tag="around"):
+    """Turns of one conversation, oldest first."""
+
+    turns: list[LoggedTurn]
+
+
+class BootResult(MemoryResult, tag="boot"):
+    """The text, as data for a model; empty where there is no memory yet."""
+
+    text: str
+
+
+class ProjectsResult(MemoryResult, tag="projects"):
+    """Projects."""
+
+    projects: list[Project]
 
 
 class LearningsResult(MemoryResult, tag="learnings"):
@@ -372,6 +418,9 @@ AnyMemoryResult = (
     | FileResult
     | HistoryResult
     | SearchResult
+    | AroundResult
+    | BootResult
+    | ProjectsResult
     | LearningsResult
     | LoggedTurnResult
     | ActionsResult

@@ -9,6 +9,7 @@ from msgspec import field
 from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
+from sprite.protocol.observing import Observe, Observed
 from sprite.protocol.rows import ActionRow, LearningRow
 from sprite.protocol.shapes import (
     Block,
@@ -126,6 +127,7 @@ ClientPayload = (
     | AnyMemoryRequest
     | Permission
     | System
+    | Observe
     | Ping
 )
 
@@ -148,6 +150,7 @@ CLIENT_TYPES: dict[str, Any] = {
     "memory": AnyMemoryRequest,
     "permission": Permission,
     "system": System,
+    "observe": Observe,
     "ping": Ping,
 }
 #: What pages and terminals may send to the bridge.
@@ -391,6 +394,7 @@ ServerPayload = (
     | SessionUpdate
     | ActionUpdate
     | ScheduleUpdate
+    | Observed
 )
 
 SERVER_TYPES: dict[str, Any] = {
@@ -411,6 +415,7 @@ SERVER_TYPES: dict[str, Any] = {
     "session_update": SessionUpdate,
     "action_update": ActionUpdate,
     "schedule_update": ScheduleUpdate,
+    "observed": Observed,
 }
 
 

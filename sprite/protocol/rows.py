@@ -10,7 +10,10 @@ from sprite.protocol.shapes import FileState, QuarantinedTurn
 
 
 class LearningRow(Struct):
-    """Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it."""
+    """Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
+
+    `project` is null where it is the person's own.
+    """
 
     id: int
     created_at: float
@@ -25,6 +28,7 @@ class LearningRow(Struct):
     superseded_by: int | None
     seen: int
     last_seen: float
+    project: str | None = None
 
 
 class ActionChange(Struct):
@@ -76,7 +80,10 @@ class VersionRow(Struct):
 
 
 class SearchHit(Struct, omit_defaults=True):
-    """One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN."""
+    """One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
+
+    `project` is left out for the person's own.
+    """
 
     kind: Literal["learning", "turn"]
     id: int
@@ -87,13 +94,15 @@ class SearchHit(Struct, omit_defaults=True):
     text: str
     superseded_by: int | None = None
     origin: str | None = None
+    project: str | None = None
 
 
 class LoggedTurn(Struct):
     """One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
 
     It waits to be curated where it is neither `processed` nor `quarantined` nor `off_record`: what its person asked not
-    to be remembered never is.
+    to be remembered never is. `project` is null for the person's own, `source` the program it was said to (null: this
+    sprite).
     """
 
     id: int
@@ -110,6 +119,8 @@ class LoggedTurn(Struct):
     notice: str
     quarantined: bool
     off_record: bool = False
+    project: str | None = None
+    source: str | None = None
 
 
 class TurnRow(Struct):
@@ -128,6 +139,17 @@ class TurnRow(Struct):
     curated: bool
     quarantined: bool
     off_record: bool = False
+    project: str | None = None
+    source: str | None = None
+
+
+class Project(Struct):
+    """A project that turns are of; `project` is its key, as given. Times are Unix seconds."""
+
+    project: str
+    turns: int
+    learnings: int
+    last_at: float
 
 
 class MadeVersion(Struct):

@@ -60,6 +60,7 @@ CLIENT_PAYLOADS: dict[str, dict[str, Any]] = {
     "memory": {"op": "search", "query": "dates", "limit": 5},
     "permission": {"request_id": "r", "decision": "always"},
     "system": {"action": "status"},
+    "observe": {"source": "claude-code", "project": "/p", "turns": []},
     "ping": {},
 }
 

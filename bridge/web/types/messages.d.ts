@@ -22,6 +22,9 @@ export interface Messages {
       | FileRequest
       | HistoryRequest
       | SearchRequest
+      | AroundRequest
+      | BootRequest
+      | ProjectsRequest
       | LearningsRequest
       | TurnRequest
       | ActionsRequest
@@ -41,6 +44,7 @@ export interface Messages {
       | HealthRequest;
     permission: Permission;
     system: System;
+    observe: Observe;
     ping: Ping;
   };
   heard: {
@@ -59,6 +63,9 @@ export interface Messages {
       | FileResult
       | HistoryResult
       | SearchResult
+      | AroundResult
+      | BootResult
+      | ProjectsResult
       | LearningsResult
       | LoggedTurnResult
       | ActionsResult
@@ -83,6 +90,7 @@ export interface Messages {
     session_update: SessionUpdate;
     action_update: ActionUpdate;
     schedule_update: ScheduleUpdate;
+    observed: Observed;
     link: LinkState;
   };
 }
@@ -228,12 +236,16 @@ export interface FilesRequest {
   op: "files";
 }
 /**
- * One memory file, as it is or as it was in a version.
+ * One memory file, as it is, as it was in a version, or as it was at a moment (`as_of`, in Unix seconds).
+ *
+ *     With a `project`, what a session of that project is shown of it.
  */
 export interface FileRequest {
   op: "file";
   name: string;
   version?: number | null;
+  as_of?: number | null;
+  project?: string | null;
 }
 /**
  * Every version of a file.
@@ -249,6 +261,29 @@ export interface SearchRequest {
   op: "search";
   query: string;
   limit?: number | null;
+  project?: string | null;
+}
+/**
+ * A turn with so many of its conversation before and after it. `not_found` if there is no such turn.
+ */
+export interface AroundRequest {
+  op: "around";
+  turn: number;
+  before?: number;
+  after?: number;
+}
+/**
+ * What a session of a project elsewhere begins with, at most 8,000 tokens; without one, the person's own.
+ */
+export interface BootRequest {
+  op: "boot";
+  project?: string | null;
+}
+/**
+ * The projects that turns are of, the one with the newest first.
+ */
+export interface ProjectsRequest {
+  op: "projects";
 }
 /**
  * Learnings above `after`, oldest first; newest first (below `before`) where that or `newest` is set.
@@ -414,6 +449,45 @@ export interface System {
   action: "check_model" | "flush" | "new_session" | "revoke" | "status" | "zone";
   rule_id?: string | null;
   tz?: string | null;
+}
+/**
+ * Turns of one program and one project (null: the person's own), oldest first.
+ */
+export interface Observe {
+  source: string;
+  turns: ObservedTurn[];
+  project?: string | null;
+}
+/**
+ * A turn that has ended; `external_id` names it for good, `at` is when it ended (`started_at`: when it began).
+ *
+ *     `user` is what the person said; where nobody did (a background task was done), it is empty and `notice` says why.
+ */
+export interface ObservedTurn {
+  external_id: string;
+  session: string;
+  at: number;
+  user?: string;
+  tools?: ObservedTool[];
+  reply?: string;
+  outcome?: "complete" | "crashed" | "error" | "interrupted" | "max_turns";
+  notice?: string;
+  started_at?: number | null;
+}
+/**
+ * A tool call of such a turn. What it may hold is cut and redacted as for any turn.
+ */
+export interface ObservedTool {
+  name: string;
+  tool_use_id?: string;
+  input?: {
+    [k: string]: unknown;
+  };
+  result?: {
+    [k: string]: unknown;
+  };
+  is_error?: boolean;
+  agent_id?: string | null;
 }
 /**
  * Keeps a path open; dropped silently.
@@ -799,6 +873,8 @@ export interface MemoryUpdate {
 }
 /**
  * Something learned, with its evidence; `superseded_by` is the id of the learning that replaced it.
+ *
+ *     `project` is null where it is the person's own.
  */
 export interface LearningRow {
   id: number;
@@ -814,6 +890,7 @@ export interface LearningRow {
   superseded_by: number | null;
   seen: number;
   last_seen: number;
+  project?: string | null;
 }
 /**
  * The memory files, in the order of the boot prompt.
@@ -876,6 +953,8 @@ export interface SearchResult {
 }
 /**
  * One result of a search; `turn_id` is the turn it is or comes from, `type` a learning's, or TURN.
+ *
+ *     `project` is left out for the person's own.
  */
 export interface SearchHit {
   kind: "learning" | "turn";
@@ -887,26 +966,21 @@ export interface SearchHit {
   text: string;
   superseded_by?: number | null;
   origin?: string | null;
+  project?: string | null;
 }
 /**
- * Learnings, in the order that was asked for.
+ * Turns of one conversation, oldest first.
  */
-export interface LearningsResult {
-  op: "learnings";
-  learnings: LearningRow[];
-}
-/**
- * One turn of the log.
- */
-export interface LoggedTurnResult {
-  op: "turn";
-  turn: LoggedTurn;
+export interface AroundResult {
+  op: "around";
+  turns: LoggedTurn[];
 }
 /**
  * One turn of the log, whole. `tool_calls` may hold any JSON where another program has written it.
  *
  *     It waits to be curated where it is neither `processed` nor `quarantined` nor `off_record`: what its person asked not
- *     to be remembered never is.
+ *     to be remembered never is. `project` is null for the person's own, `source` the program it was said to (null: this
+ *     sprite).
  */
 export interface LoggedTurn {
   id: number;
@@ -923,6 +997,45 @@ export interface LoggedTurn {
   notice: string;
   quarantined: boolean;
   off_record?: boolean;
+  project?: string | null;
+  source?: string | null;
+}
+/**
+ * The text, as data for a model; empty where there is no memory yet.
+ */
+export interface BootResult {
+  op: "boot";
+  text: string;
+}
+/**
+ * Projects.
+ */
+export interface ProjectsResult {
+  op: "projects";
+  projects: Project[];
+}
+/**
+ * A project that turns are of; `project` is its key, as given. Times are Unix seconds.
+ */
+export interface Project {
+  project: string;
+  turns: number;
+  learnings: number;
+  last_at: number;
+}
+/**
+ * Learnings, in the order that was asked for.
+ */
+export interface LearningsResult {
+  op: "learnings";
+  learnings: LearningRow[];
+}
+/**
+ * One turn of the log.
+ */
+export interface LoggedTurnResult {
+  op: "turn";
+  turn: LoggedTurn;
 }
 /**
  * Every action.
@@ -1135,6 +1248,8 @@ export interface TurnRow {
   curated: boolean;
   quarantined: boolean;
   off_record?: boolean;
+  project?: string | null;
+  source?: string | null;
 }
 /**
  * Lines of the conversation, oldest first; as many of the newest as fit one frame.
@@ -1249,6 +1364,21 @@ export interface ActionUpdate {
  */
 export interface ScheduleUpdate {
   next_due: NextDue | null;
+}
+/**
+ * How many turns were written, how many were in the log already, and which were refused.
+ */
+export interface Observed {
+  stored: number;
+  known: number;
+  refused: RefusedTurn[];
+}
+/**
+ * A turn that was not taken, and why, in words.
+ */
+export interface RefusedTurn {
+  external_id: string;
+  why: string;
 }
 /**
  * From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.

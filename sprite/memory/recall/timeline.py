@@ -98,6 +98,8 @@ def turn_row(turn: Observation) -> TurnRow:
         curated=turn.processed == CURATED,
         quarantined=turn.processed == QUARANTINED,
         off_record=turn.processed == OFF_RECORD,
+        project=turn.project,
+        source=turn.source,
     )
 
 
@@ -118,6 +120,8 @@ def logged_turn(turn: Observation) -> LoggedTurn:
         notice=turn.notice,
         quarantined=turn.processed == QUARANTINED,
         off_record=turn.processed == OFF_RECORD,
+        project=turn.project,
+        source=turn.source,
     )
 
 
