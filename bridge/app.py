@@ -27,6 +27,7 @@ from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.door.routes import Readiness, Routes
 from bridge.door.visitors import Visitors
+from bridge.doors.doors import Doors
 from bridge.errors import OperatorError
 from bridge.hosts.archive import Archive
 from bridge.hosts.host import (
@@ -145,17 +146,24 @@ async def running(
             give_way,
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
-        lobby = Lobby()
-        application = web.Application(
-            middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
+        lobby, doors = Lobby(), Doors(admission, relay)
+        application = _application(
+            lobby,
+            edge,
+            [
+                *doors.routes(proxy.list_models),
+                *proxy.routes(),
+                *notices.routes(doorkeeper, relay),
+                # The catch-all for the page's files comes last.
+                *routes.table(),
+            ],
         )
-        application.on_response_prepare.extend((lobby.note, edge.add_headers))
-        application.add_routes([*proxy.routes(), *notices.routes(doorkeeper, relay), *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
+        await stack.enter_async_context(doors)
         await stack.enter_async_context(waker)
         control_socket = stack.enter_context(control.listening_socket(settings.run))
         await stack.enter_async_context(served(api.application(), control_socket, on_death))
@@ -203,6 +211,13 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
             _host(settings, tokens, settings.port) as host,
         ):
             yield host
+
+
+def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef]) -> web.Application:
+    application = web.Application(middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES)
+    application.on_response_prepare.extend((lobby.note, edge.add_headers))
+    application.add_routes(routes)
+    return application
 
 
 def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
