@@ -20,6 +20,7 @@ from aiohttp import web
 from bridge import data_folder
 from bridge.config import Settings
 from bridge.database import Database, open_database
+from bridge.door.admission import Admission
 from bridge.door.edge import Edge
 from bridge.door.lobby import Lobby
 from bridge.door.login import Doorkeeper
@@ -113,8 +114,7 @@ async def running(
         url = f"http://{in_url(settings.host)}:{port}"
         tokens = await stack.enter_async_context(SpriteTokens(database))
         notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
-        limits = Limits(settings.daily_usd, settings.monthly_usd)
-        budgets = Budgets(limits, on_used_up=notices.tidings.budget_ended)
+        budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd), on_used_up=notices.tidings.budget_ended)
         ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         proxy = await stack.enter_async_context(_model_proxy(settings, tokens, budgets, ledger))
         host = _host(settings, tokens, port)
@@ -123,6 +123,7 @@ async def running(
         waker = Waker(relay, due, people.may_come, on_death)
         visitors = Visitors()
         readiness = Readiness(lambda: not ledger.is_behind)
+        admission = Admission(people.tokens, lambda: readiness.is_ready)
         metrics = _measured(visitors, relay, proxy, budgets, waker, notices)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
@@ -134,6 +135,7 @@ async def running(
         api = OperatorApi(
             people,
             visitors,
+            admission,
             host,
             routes,
             Overview(people, host, relay.snapshot, ledger.spend, partial(stored, database), waker.trouble),
