@@ -6,10 +6,11 @@ while the model proxy still answers (a sprite's last flush needs it), then the l
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +47,7 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.mcp.entrance import McpEntrance
 from bridge.notify.notice import Channel, Notice
 from bridge.notify.notifier import Notifier
 from bridge.notify.outbox import Outbox
@@ -126,6 +128,7 @@ async def running(
         admission = Admission(people.tokens, lambda: readiness.is_ready)
         metrics = _measured(visitors, relay, proxy, budgets, waker, notices)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
+        mcp = await stack.enter_async_context(McpEntrance(admission, doorkeeper, relay))
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
 
         async def revoke_sprite(name: str) -> None:
@@ -150,16 +153,17 @@ async def running(
             middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
         )
         application.on_response_prepare.extend((lobby.note, edge.add_headers))
-        application.add_routes([*proxy.routes(), *notices.routes(doorkeeper, relay), *routes.table()])
+        application.add_routes([*proxy.routes(), *mcp.routes(), *notices.routes(doorkeeper, relay), *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
         await stack.enter_async_context(waker)
-        control_socket = stack.enter_context(control.listening_socket(settings.run))
-        await stack.enter_async_context(served(api.application(), control_socket, on_death))
-        stack.push_async_callback(visitors.end_all)
+        await stack.enter_async_context(
+            served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
+        )
+        stack.push_async_callback(_end_all, visitors, mcp)
 
         readiness.is_ready = True
         data_folder.write_address(settings.run, settings.public_url or url)
@@ -203,6 +207,25 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
             _host(settings, tokens, settings.port) as host,
         ):
             yield host
+
+
+async def _end_all(visitors: Visitors, mcp: McpEntrance) -> None:
+    """Ends what people and programs have open, since the bridge stops."""
+    mcp.end_all()
+    await visitors.end_all()
+
+
+@asynccontextmanager
+async def _served_to_all(
+    edge: Edge, table: Sequence[web.RouteDef], listener: socket.socket, on_death: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Serves the public port while the block runs."""
+    lobby = Lobby()
+    application = web.Application(middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES)
+    application.on_response_prepare.extend((lobby.note, edge.add_headers))
+    application.add_routes(table)
+    async with served(application, listener, on_death, lobby=lobby):
+        yield
 
 
 def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:

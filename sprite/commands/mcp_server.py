@@ -43,14 +43,17 @@ class _Workspace:
         try:
             if isinstance(request, AddActionRequest):
                 return AddActionResult(await added(self._settings, request), [])
-            if not isinstance(request, Look):
-                raise PeerError("This cannot be asked for without a running sprite.")
-            async with open_stores(self._settings) as stores:
-                return await look(stores.view, request)
+            return await self._looked(request)
         except PeerError:
             raise
         except SpriteError as error:
             raise PeerError(str(error), code=error.code) from error
+
+    async def _looked(self, request: AnyMemoryRequest) -> MemoryResult:
+        if not isinstance(request, Look):
+            raise PeerError("This cannot be asked for without a running sprite.")
+        async with open_stores(self._settings) as stores:
+            return await look(stores.view, request)
 
     async def mission(self, text: str, told: Told) -> MissionEnd:
         """See Source."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from sprite.protocol.events import Compacting, Complete, Failed, Interrupted, Started, ToolUse, WholeText
 from sprite.protocol.lines import on_one_line
-from sprite.protocol.messages import CanvasUpdate, PermissionRequest, ServerPayload, StateSync
+from sprite.protocol.messages import CanvasUpdate, PermissionRequest, StateSync
 from sprite.protocol.offered.tools import MissionEnd, Outcome
-from sprite.protocol.shapes import Card
+from sprite.protocol.shapes import Card, Payload
 
 _PROGRESS_CHARS = 300
 #: The newest cards of a mission that draws without end.
@@ -29,7 +29,7 @@ class MissionWatch:
         #: How it ended; None until then.
         self.end: MissionEnd | None = None
 
-    def hear(self, payload: ServerPayload) -> str | None:
+    def hear(self, payload: Payload) -> str | None:
         """Words of progress, where this says something about the mission."""
         if isinstance(payload, CanvasUpdate):
             self._draw(payload)
@@ -41,7 +41,7 @@ class MissionWatch:
             return _progress(payload)
         return None
 
-    def _note_end(self, payload: ServerPayload) -> None:
+    def _note_end(self, payload: Payload) -> None:
         match payload:
             case Complete(text=text):
                 self._over("complete", text)
@@ -90,7 +90,7 @@ class MissionWatch:
             self._over("error", _LOST)
 
 
-def _progress(payload: ServerPayload) -> str | None:
+def _progress(payload: Payload) -> str | None:
     match payload:
         case Started():
             return "The agent has begun."
