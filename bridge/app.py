@@ -47,6 +47,7 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.mcp.addresses import Addresses
 from bridge.mcp.entrance import McpEntrance
 from bridge.notify.notice import Channel, Notice
 from bridge.notify.notifier import Notifier
@@ -128,7 +129,9 @@ async def running(
         admission = Admission(people.tokens, lambda: readiness.is_ready)
         metrics = _measured(visitors, relay, proxy, budgets, waker, notices)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
-        mcp = await stack.enter_async_context(McpEntrance(admission, doorkeeper, relay))
+        mcp = await stack.enter_async_context(
+            McpEntrance(admission, doorkeeper, relay, database, await people.cookie_key(), Addresses(settings, port))
+        )
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
 
         async def revoke_sprite(name: str) -> None:
