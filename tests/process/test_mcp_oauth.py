@@ -1,4 +1,4 @@
-"""OAuth at the bridge's `/mcp`: the protocol's own client asks to be let in, and a person says yes or no in a browser."""
+"""OAuth at `/mcp`: the protocol's own client asks to be let in, and a person says yes or no in a browser."""
 
 from __future__ import annotations
 
