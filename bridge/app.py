@@ -6,11 +6,10 @@ while the model proxy still answers (a sprite's last flush needs it), then the l
 
 from __future__ import annotations
 
-import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +27,7 @@ from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.door.routes import Readiness, Routes
 from bridge.door.visitors import Visitors
+from bridge.doors.doors import Doors
 from bridge.errors import OperatorError
 from bridge.hosts.archive import Archive
 from bridge.hosts.host import (
@@ -49,6 +49,7 @@ from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
 from bridge.mcp.addresses import Addresses
 from bridge.mcp.entrance import McpEntrance
+from bridge.mcp.grants import Grants
 from bridge.notify.notice import Channel, Notice
 from bridge.notify.notifier import Notifier
 from bridge.notify.outbox import Outbox
@@ -129,9 +130,6 @@ async def running(
         admission = Admission(people.tokens, lambda: readiness.is_ready)
         metrics = _measured(visitors, relay, proxy, budgets, waker, notices)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
-        mcp = await stack.enter_async_context(
-            McpEntrance(admission, doorkeeper, relay, database, await people.cookie_key(), Addresses(settings, port))
-        )
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
 
         async def revoke_sprite(name: str) -> None:
@@ -151,22 +149,34 @@ async def running(
             give_way,
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
-        lobby = Lobby()
-        application = web.Application(
-            middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
+        lobby, doors = Lobby(), Doors(admission, relay)
+        mcp = McpEntrance(
+            *(admission, doorkeeper, relay, Grants(database), await people.cookie_key(), Addresses(settings, port))
         )
-        application.on_response_prepare.extend((lobby.note, edge.add_headers))
-        application.add_routes([*proxy.routes(), *mcp.routes(), *notices.routes(doorkeeper, relay), *routes.table()])
+        application = _application(
+            lobby,
+            edge,
+            [
+                *doors.routes(proxy.list_models),
+                *mcp.routes(),
+                *proxy.routes(),
+                *notices.routes(doorkeeper, relay),
+                # The catch-all for the page's files comes last.
+                *routes.table(),
+            ],
+        )
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
+        await stack.enter_async_context(doors)
+        await stack.enter_async_context(mcp)
         await stack.enter_async_context(waker)
         await stack.enter_async_context(
             served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
         )
-        stack.push_async_callback(_end_all, visitors, mcp)
+        stack.push_async_callback(visitors.end_all)
 
         readiness.is_ready = True
         data_folder.write_address(settings.run, settings.public_url or url)
@@ -212,23 +222,11 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
             yield host
 
 
-async def _end_all(visitors: Visitors, mcp: McpEntrance) -> None:
-    """Ends what people and programs have open, since the bridge stops."""
-    mcp.end_all()
-    await visitors.end_all()
-
-
-@asynccontextmanager
-async def _served_to_all(
-    edge: Edge, table: Sequence[web.RouteDef], listener: socket.socket, on_death: Callable[[], None]
-) -> AsyncIterator[None]:
-    """Serves the public port while the block runs."""
-    lobby = Lobby()
+def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef]) -> web.Application:
     application = web.Application(middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES)
     application.on_response_prepare.extend((lobby.note, edge.add_headers))
-    application.add_routes(table)
-    async with served(application, listener, on_death, lobby=lobby):
-        yield
+    application.add_routes(routes)
+    return application
 
 
 def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:

@@ -14,36 +14,35 @@ from typing import TYPE_CHECKING, Any, Self
 from aiohttp import web
 
 from bridge.mcp import addresses
-from bridge.mcp.grants import Grants
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from bridge.database import Database
     from bridge.door.admission import Admission
     from bridge.door.login import Doorkeeper
     from bridge.mcp.addresses import Addresses
     from bridge.mcp.door import McpDoor
+    from bridge.mcp.grants import Grants
     from bridge.mcp.oauth import OAuth
     from bridge.relay.relay import Relay
 
 
 class McpEntrance:
-    """`async with McpEntrance(...) as entrance:` around the server that has its routes."""
+    """`async with McpEntrance(...) as entrance:`, while the relay is open."""
 
     def __init__(
         self,
         admission: Admission,
         doorkeeper: Doorkeeper,
         relay: Relay,
-        database: Database,
+        grants: Grants,
         cookie_key: bytes,
         known_as: Addresses,
     ) -> None:
         self._admission = admission
         self._doorkeeper = doorkeeper
         self._relay = relay
-        self._grants = Grants(database)
+        self._grants = grants
         self._cookie_key = cookie_key
         self._known_as = known_as
         self._opening = asyncio.Lock()
@@ -78,11 +77,6 @@ class McpEntrance:
                 for method in ("GET", "POST")
             ),
         ]
-
-    def end_all(self) -> None:
-        """Ends what is being answered, since the bridge stops."""
-        if self._door is not None:
-            self._door.end_all()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         async with self._opening:
