@@ -9,8 +9,8 @@ from typing import Any
 
 from sprite.database.learning_index import LearningHit
 from sprite.database.transcript import Observation
+from sprite.memory.recall.framing import set_in
 from sprite.memory.recall.passage import CUT, PASSAGE_WORDS, best_passage
-from sprite.protocol.lines import set_in
 from sprite.protocol.rows import SearchHit
 
 #: A turn up to this length is shown whole; of a longer one the passage that answers. `around:` widens it.
@@ -45,6 +45,7 @@ def learning_hit(learning: LearningHit) -> SearchHit:
         text=learning.content,
         superseded_by=learning.superseded_by,
         origin=learning.origin,
+        project=learning.project,
     )
 
 
@@ -58,6 +59,7 @@ def turn_hit(turn: Observation, weights: Mapping[str, float] | None = None, *, w
         session_id=turn.session_id,
         turn_id=turn.id,
         text=_shown(turn, weights or {}, wide=wide),
+        project=turn.project,
     )
 
 
