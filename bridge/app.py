@@ -47,6 +47,9 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.mcp.addresses import Addresses
+from bridge.mcp.entrance import McpEntrance
+from bridge.mcp.grants import Grants
 from bridge.notify.notice import Channel, Notice
 from bridge.notify.notifier import Notifier
 from bridge.notify.outbox import Outbox
@@ -147,11 +150,15 @@ async def running(
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
         lobby, doors = Lobby(), Doors(admission, relay)
+        mcp = McpEntrance(
+            *(admission, doorkeeper, relay, Grants(database), await people.cookie_key(), Addresses(settings, port))
+        )
         application = _application(
             lobby,
             edge,
             [
                 *doors.routes(proxy.list_models),
+                *mcp.routes(),
                 *proxy.routes(),
                 *notices.routes(doorkeeper, relay),
                 # The catch-all for the page's files comes last.
@@ -164,9 +171,11 @@ async def running(
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
         await stack.enter_async_context(doors)
+        await stack.enter_async_context(mcp)
         await stack.enter_async_context(waker)
-        control_socket = stack.enter_context(control.listening_socket(settings.run))
-        await stack.enter_async_context(served(api.application(), control_socket, on_death))
+        await stack.enter_async_context(
+            served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
+        )
         stack.push_async_callback(visitors.end_all)
 
         readiness.is_ready = True

@@ -26,7 +26,7 @@ from bridge.relay.link import COMPLAINTS_AT_ONCE, COMPLAINTS_PER_SECOND, Link, L
 from bridge.relay.mission_log import MissionLog
 from bridge.relay.pending_requests import PendingRequests
 from bridge.relay.replay_buffer import ReplayBuffer
-from bridge.relay.sprite_connection import LinkError, Pace
+from bridge.relay.sprite_connection import LinkError, Pace, SpriteConnection
 from bridge.relay.work_under_way import WorkUnderWay
 from bridge.token_bucket import TokenBucket
 from sprite.protocol.events import AgentEvent, Ending
@@ -82,6 +82,8 @@ _LONGEST_ID = 200
 #: Connections beside the link, for members that were away for longer.
 _CATCH_UPS = 4
 _CATCH_UP_AGAIN_SECONDS = 0.5
+#: Waking it, and its state.
+_STATE_SECONDS = 50.0
 #: After this long without activity the sprite may sleep.
 IDLE_SECONDS = 300.0
 #: So long a room stays open for a sprite that says it is at work while nobody is here.
@@ -234,6 +236,17 @@ class Room:
         if isinstance(payload, Mission) and message_id is not None:
             self._mission_log.received(message_id)
         return await self._requests.ask(payload, message_id)
+
+    async def state(self) -> StateSync:
+        """The state as it now is, over a connection of its own. HostError, LinkError, OSError or TimeoutError."""
+        async with asyncio.timeout(_STATE_SECONDS), self._slots:
+            connection, _ = await SpriteConnection.open(self._reach, lambda *_: None, None, self._pace)
+            try:
+                while not isinstance(payload := (await connection.message()).payload, StateSync):
+                    pass
+                return payload
+            finally:
+                await connection.close()
 
     async def _reach(self, report: Report) -> Reached:
         """One at a time: however many wait, the sprite is woken once."""
