@@ -33,6 +33,7 @@ from sprite.memory.claude_code.log_files import (
 from sprite.memory.claude_code.subagents import SubagentLogs
 from sprite.memory.claude_code.turns import SessionTurns
 from sprite.memory.files import MemoryFiles
+from sprite.memory.projects import Projects
 
 #: Turns per transaction: enough to be fast, few enough that little is read twice after a kill.
 BATCH_TURNS = 500
@@ -166,6 +167,7 @@ class _Reading:
         self._report = report
         self._on_bytes = on_bytes
         self._now = time.time()
+        self._projects = Projects(settings.workspace)
 
     def turns(self, session: SessionFiles) -> Iterator[ImportedTurn]:
         """Yields the turns of a session that have ended, oldest first."""
@@ -175,7 +177,7 @@ class _Reading:
                 self._on_bytes(log.size)
             return
         agents = self._agents(session)
-        cutters = {session.session_id: SessionTurns(session.session_id, agents)}
+        cutters = {session.session_id: self._cutter(session.session_id, agents)}
         for log in session.main:
             for entry in self._entries(log):
                 if entry is None:
@@ -183,7 +185,7 @@ class _Reading:
                         cutter.skip()
                     continue
                 # The log of a session that was resumed under a new id can begin with entries of the old one.
-                cutter = cutters.get(entry.session_id) or SessionTurns(entry.session_id, SubagentLogs())
+                cutter = cutters.get(entry.session_id) or self._cutter(entry.session_id, SubagentLogs())
                 cutters[entry.session_id] = cutter
                 turn = cutter.feed(entry)
                 if turn is not None:
@@ -191,6 +193,9 @@ class _Reading:
         for cutter in cutters.values():
             yield from cutter.end(self._now)
             self._report.open += cutter.open
+
+    def _cutter(self, session_id: str, agents: SubagentLogs) -> SessionTurns:
+        return SessionTurns(session_id, agents, self._projects.of)
 
     def _is_own(self, session: SessionFiles) -> bool:
         logs = session.main or session.agents

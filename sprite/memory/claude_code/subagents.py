@@ -32,6 +32,8 @@ class AgentCall:
     tool_use_id: str
     name: str
     input: Any
+    #: Where the agent worked, as its log has it.
+    folder: Any = None
     result: str | None = None
     is_error: bool = False
 
@@ -121,4 +123,6 @@ class SubagentLogs:
 
 
 def _call(entry: Entry, agent_id: str, block: Block, tool_use_id: str) -> AgentCall:
-    return AgentCall(entry.uuid, entry.at, agent_id, tool_use_id, cut(block.name or ""), cut_value(block.input))
+    return AgentCall(
+        entry.uuid, entry.at, agent_id, tool_use_id, cut(block.name or ""), cut_value(block.input), entry.cwd
+    )

@@ -6,9 +6,11 @@ log may still be running: it is left for a later import unless nothing has been 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
-from sprite.database.transcript import ImportedTurn, Outcome, Trigger
+from sprite.database.transcript import ImportedTurn, NewObservation, Outcome, Trigger
 from sprite.memory.capture.subagents import reported_agents
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.memory.claude_code.entries import (
@@ -39,17 +41,21 @@ _GOES_ON = frozenset({None, "tool_use", "pause_turn"})
 _SYNTHETIC = "<synthetic>"
 PROMPT_MISSING = "the log does not hold the prompt of this turn"
 NEVER_REPORTED = "a background agent of this session never reported back"
+#: What these turns are said to be from.
+SOURCE = "claude-code"
 
 
 class SessionTurns:
     """Cuts one session into turns: `feed` takes every entry in order, `end` returns what is left.
 
-    An entry that was fed before is skipped: a resumed session can repeat entries.
+    An entry that was fed before is skipped: a resumed session can repeat entries. `project_of` is asked once a turn, for
+    the project of the folder that it began in.
     """
 
-    def __init__(self, session_id: str, agents: SubagentLogs) -> None:
+    def __init__(self, session_id: str, agents: SubagentLogs, project_of: Callable[[Any], str | None]) -> None:
         self._session_id = session_id
         self._agents = agents
+        self._project_of = project_of
         self._confidences = Confidences()
         self._seen: set[str] = set()
         self._turn: _Turn | None = None
@@ -185,16 +191,24 @@ class SessionTurns:
             turn.adopt(self._agents.take(agent_id, until=at))
         for tool_use_id in turn.calls:
             turn.adopt(self._agents.take_foreground(tool_use_id))
-        return ImportedTurn(turn.key, turn.started_at, turn.ended_at, turn.buffer.observation(turn.outcome))
+        return self._imported(
+            turn.key, turn.started_at, turn.ended_at, turn.buffer.observation(turn.outcome), turn.folder
+        )
+
+    def _imported(
+        self, key: str, started_at: float, ended_at: float, observation: NewObservation, folder: Any
+    ) -> ImportedTurn:
+        found = replace(observation, project=self._project_of(folder), source=SOURCE)
+        return ImportedTurn(key, started_at, ended_at, found)
 
     def _unreported(self) -> Iterator[ImportedTurn]:
         for calls in self._agents.take_rest():
             buffer = TurnBuffer(self._session_id, "task", confidences=self._confidences)
             buffer.add_notice(NEVER_REPORTED)
             _adopt(buffer, calls)
-            yield ImportedTurn(
-                calls[0].key, calls[0].at, max(call.at for call in calls), buffer.observation("interrupted")
-            )
+            ended_at = max(call.at for call in calls)
+            observation = buffer.observation("interrupted")
+            yield self._imported(calls[0].key, calls[0].at, ended_at, observation, calls[0].folder)
 
 
 class _Turn:
@@ -202,6 +216,7 @@ class _Turn:
 
     def __init__(self, entry: Entry, buffer: TurnBuffer, *, is_command: bool) -> None:
         self.key = entry.uuid
+        self.folder = entry.cwd
         self.buffer = buffer
         self.is_command = is_command
         self.started_at = self.ended_at = entry.at
