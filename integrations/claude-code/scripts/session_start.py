@@ -1,0 +1,189 @@
+"""Prints a part of what memory has for a session in this folder; nothing wherever anything is not as it must be.
+
+`python -I -S session_start.py PART [WORKSPACE]`, in the session's folder. With a workspace it prints the file that the
+sprite keeps there for each project; without one it asks the bridge that the plugin's options name, for a moment only.
+
+It stands alone: each import delays every session's beginning, and nothing of Sprite is installed where it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from hashlib import sha256
+
+#: Claude Code shows a hook's output up to 10,000 characters; of a longer one it shows the first 2 KB.
+PART_CHARS = 9_800
+#: Several times the longest text there is (8,000 tokens).
+MAX_BYTES = 256 * 1024
+#: For the bridge's answer, name look-up and all.
+REQUEST_SECONDS = 0.8
+BOOT = (".os", "run", "boot")
+_MAX_PARENTS = 256
+_MAX_LINK_BYTES = 4096
+
+
+def main() -> None:
+    """Prints the part that the command line names; an exception where it cannot be had."""
+    part, workspace = int(sys.argv[1]), "".join(sys.argv[2:])
+    project = project_of(os.getcwd())
+    text = kept(workspace, project) if workspace else asked(project)
+    if text is not None:
+        sys.stdout.buffer.write(part_of(text, part).encode())
+
+
+# --- the text ---
+
+
+def kept(workspace: str, project: str) -> str | None:
+    """The file that the sprite keeps for a project. The agent writes in its workspace, too: no link is followed."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(workspace, flags | os.O_DIRECTORY)
+    for name in (*BOOT, f"{sha256(os.fsencode(project)).hexdigest()}.md"):
+        # A pipe would be waited for, which O_NONBLOCK prevents.
+        descriptor = os.open(name, flags, dir_fd=descriptor)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > MAX_BYTES:
+        return None
+    return os.read(descriptor, MAX_BYTES).decode()
+
+
+def asked(project: str) -> str | None:
+    """What the bridge answers, if it does in time. A redirection is not followed: the token is for this bridge."""
+    import threading
+
+    answers: list[str] = []
+    # A name look-up cannot be interrupted; the process ends without it.
+    asking = threading.Thread(target=lambda: answers.append(_answer(project)), daemon=True)
+    threading.excepthook = lambda _: None
+    asking.start()
+    asking.join(REQUEST_SECONDS)
+    return answers[0] if answers else None
+
+
+def _answer(project: str) -> str:
+    import http.client
+    from urllib.parse import quote, urlsplit
+
+    url = urlsplit(os.environ["CLAUDE_PLUGIN_OPTION_BRIDGE_URL"].rstrip("/"))
+    kinds = {"https": http.client.HTTPSConnection, "http": http.client.HTTPConnection}
+    connection = kinds[url.scheme](url.hostname or "", url.port, timeout=REQUEST_SECONDS)
+    path = f"{url.path}/v1/memory/boot?project={quote(project, safe='')}"
+    token = os.environ["CLAUDE_PLUGIN_OPTION_TOKEN"].strip()
+    connection.request("GET", path, headers={"Authorization": f"Bearer {token}", "Accept": "text/plain"})
+    response = connection.getresponse()
+    said = response.read(MAX_BYTES + 1)
+    if response.status != http.client.OK or len(said) > MAX_BYTES:
+        raise ValueError(response.status)
+    return str(said, "utf-8")
+
+
+# --- its parts ---
+
+
+def part_of(text: str, part: int) -> str:
+    """One of the pieces that Claude Code shows whole, which come in no certain order; "" after the last one."""
+    pieces = cut(text)
+    if part > len(pieces):
+        return ""
+    if len(pieces) == 1:
+        return text
+    return f"(Memory, part {part} of {len(pieces)})\n{pieces[part - 1]}"
+
+
+def cut(text: str) -> list[str]:
+    """Pieces of at most PART_CHARS, cut where a delimited part ends if one does in a piece's second half."""
+    pieces = []
+    while length(text) > PART_CHARS:
+        head = text[:PART_CHARS]
+        while length(head) > PART_CHARS:
+            head = head[: len(head) - (length(head) - PART_CHARS + 1) // 2]
+        ends = [head.rfind("\n</"), head.rfind("\n")]
+        at = next((head.find("\n", end + 1) + 1 for end in ends if end > len(head) // 2), 0) or head.rfind("\n") + 1
+        at = at or len(head)
+        pieces.append(text[:at])
+        text = text[at:]
+    return [*pieces, text] if text.strip() or not pieces else pieces
+
+
+def length(text: str) -> int:
+    """Characters as Claude Code counts them: in UTF-16."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+# --- the project ---
+
+
+def project_of(folder: str) -> str:
+    """The project of a folder, by the sprite's own rules (sprite/memory/projects.py; a test compares the two)."""
+    try:
+        parent = here = os.path.realpath(folder)
+    except (OSError, ValueError):
+        return folder
+    for _ in range(_MAX_PARENTS):
+        git = os.path.join(parent, ".git")
+        try:
+            mode = os.stat(git).st_mode
+        except (OSError, ValueError):
+            mode = 0
+        if stat.S_ISDIR(mode) and _is_repository(git):
+            return parent
+        root = _root_by_file(git) if stat.S_ISREG(mode) else None
+        if root is not None:
+            return root
+        if parent == os.path.dirname(parent):
+            break
+        parent = os.path.dirname(parent)
+    return here
+
+
+def _is_repository(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "HEAD"))
+
+
+def _root_by_file(git: str) -> str | None:
+    said = _line(git)
+    if said is None or not said.startswith("gitdir:"):
+        return None
+    folder = _joined(os.path.dirname(git), said[len("gitdir:") :].strip())
+    if folder is None or not _is_repository(folder):
+        return None
+    shared = _line(os.path.join(folder, "commondir"))
+    if shared is None:
+        return os.path.dirname(git)
+    common = _joined(folder, shared)
+    known_as = _line(os.path.join(folder, "gitdir"))
+    # Anybody's folder can name a repository; only that of a worktree's own names the worktree in return.
+    if common is None or known_as is None or _joined(folder, known_as) != git or not _is_repository(common):
+        return None
+    return os.path.dirname(common) if os.path.basename(common) == ".git" else common
+
+
+def _joined(folder: str, path: str) -> str | None:
+    try:
+        return os.path.realpath(os.path.join(folder, path)) if path else None
+    except (OSError, ValueError):
+        return None
+
+
+def _line(path: str) -> str | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        line = os.read(descriptor, _MAX_LINK_BYTES + 1)
+    except (OSError, ValueError):
+        return None
+    if len(line) > _MAX_LINK_BYTES or b"\0" in line:
+        return None
+    return os.fsdecode(line).strip()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+        sys.stdout.flush()
+    finally:
+        # Nobody waits for a request that is still under way, and nobody reads a traceback.
+        os._exit(0)
