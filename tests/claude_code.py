@@ -94,11 +94,11 @@ class ClaudeCode:
         path.write_text(f"workspace={workspace}\npython={sys.executable}\ncode={ROOT}\n")
 
 
-def boot_file(workspace: Path, project: Path) -> Path:
-    """Where the sprite keeps what a session of a project begins with; its folder is made."""
+def boot_file(workspace: Path, project: Path | None) -> Path:
+    """Where the sprite keeps what a session of a project begins with; None: of no project. Its folder is made."""
     folder = workspace / ".os/run/boot"
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{hashlib.sha256(os.fsencode(project)).hexdigest()}.md"
+    return folder / f"{hashlib.sha256(os.fsencode(project or '')).hexdigest()}.md"
 
 
 def session_start_script() -> types.ModuleType:

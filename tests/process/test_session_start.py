@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, boot_file
 from tests.harness import PATIENCE
 
-BOOT = '<memory_file name="user.md">\nAda prefers tea.\n</memory_file>\n'
+BOOT = '<sprite_memory project="/code" >\nAda prefers tea.\n</sprite_memory>\n'
 #: A hook that prints nothing must still end well, or Claude Code shows an error.
 NOTHING = (0, "", "")
 
@@ -72,9 +72,9 @@ async def test_it_prints_what_the_sprite_keeps_for_the_project(person: ClaudeCod
     assert await begin(person, project) == (0, BOOT, "")
     assert await begin(person, project / "src") == (0, BOOT, "")
     assert await begin(person, project, 2) == NOTHING
-    boot.write_text("A line of memory\n" * 1000)
+    boot.write_text(BOOT.replace("tea.", "tea.\n" * 3000))
     parts = [(await begin(person, project, part))[1] for part in (1, 2, 3)]
-    assert [part.splitlines()[0] for part in parts if part] == ["(Memory, part 1 of 2)", "(Memory, part 2 of 2)"]
+    assert [part.splitlines()[1] for part in parts if part] == ["(Part 1 of 2)", "(Part 2 of 2)"]
 
 
 async def test_a_worktree_begins_with_its_repositorys_memory(
@@ -89,6 +89,13 @@ async def test_a_worktree_begins_with_its_repositorys_memory(
     await git("commit", "--allow-empty", "-m", "first")
     await git("worktree", "add", str(tmp_path / "tree"))
     assert await begin(person, tmp_path / "tree") == (0, BOOT, "")
+
+
+async def test_a_project_that_is_new_begins_with_what_the_sprite_keeps_for_the_person_alone(
+    person: ClaudeCode, tmp_path: Path, project: Path
+) -> None:
+    boot_file(tmp_path / "workspace", None).write_text(BOOT)
+    assert await begin(person, project) == (0, BOOT, "")
 
 
 async def test_where_there_is_no_sprite_or_no_memory_it_prints_nothing(
@@ -117,7 +124,11 @@ def _huge(path: Path, _: Path) -> None:
 
 
 def _binary(path: Path, _: Path) -> None:
-    path.write_bytes(b"\xff\xfe\x00")
+    path.write_bytes(b"<sprite_memory >\n\xff\xfe\x00\n</sprite_memory>\n")
+
+
+def _other_words(path: Path, _: Path) -> None:
+    path.write_text("words")
 
 
 def _pipe(path: Path, _: Path) -> None:
@@ -138,11 +149,11 @@ def _socket(path: Path, _: Path) -> None:
     (path.parent / "s").rename(path)
 
 
-@pytest.mark.parametrize("hostile", [_link, _linked_folder, _huge, _binary, _pipe, _folder, _socket])
+@pytest.mark.parametrize("hostile", [_link, _linked_folder, _huge, _binary, _other_words, _pipe, _folder, _socket])
 async def test_what_an_agent_put_there_instead_is_not_printed_and_not_waited_for(
     person: ClaudeCode, project: Path, boot: Path, tmp_path: Path, hostile: Callable[[Path, Path], None]
 ) -> None:
-    (tmp_path / "secret").write_text("a key")
+    (tmp_path / "secret").write_text(BOOT)
     boot.unlink()
     hostile(boot, tmp_path / "secret")
     assert await begin(person, project) == NOTHING

@@ -13,6 +13,7 @@ from tests.claude_code import PLUGIN, REMOTE_PLUGIN, session_start_script
 SHOWN_CHARS = 10_000
 BOOT_TOKENS = 8_000
 SCRIPT = session_start_script()
+BEGIN, END = '<sprite_memory project="/home/ada/code" >\n', "</sprite_memory>\n"
 ENTRY = '<memory_file name="user.md">\n' + "A line of it that goes on for a while\n" * 20 + "</memory_file>\n"
 
 
@@ -20,25 +21,38 @@ def utf16(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
+def parts(text: str) -> list[str]:
+    """What the hook prints of a text, one command after the other, as long as there is something."""
+    found: list[str] = []
+    while part := SCRIPT.part_of(text, len(found) + 1):
+        found.append(part)
+    return found
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "Short.\n",
         "One line of many\n" * 1500,
-        "x" * 25_000,
-        "\N{TEACUP WITHOUT HANDLE}" * 9_000,
-        "a\N{TEACUP WITHOUT HANDLE}" * 7_000,
-        "\n" * 25_000,
+        "x" * 25_000 + "\n",
+        "\N{TEACUP WITHOUT HANDLE}" * 9_000 + "\n",
+        "a\N{TEACUP WITHOUT HANDLE}" * 7_000 + "\n",
         ENTRY * 30,
         "</memory_file>\n" * 2000,
     ],
-    ids=["none", "short", "lines", "one line", "astral", "mixed", "empty lines", "entries", "ends alone"],
+    ids=["short", "lines", "one line", "astral", "mixed", "entries", "ends alone"],
 )
-def test_every_piece_is_shown_whole_and_together_they_are_the_text(text: str) -> None:
-    pieces = SCRIPT.cut(text)
-    assert "".join(pieces) == text or (not text.strip() and not "".join(pieces).strip())
-    assert all(utf16(SCRIPT.part_of(text, number)) < SHOWN_CHARS for number in range(1, len(pieces) + 2))
+def test_every_part_is_shown_whole_and_together_they_are_the_text(text: str) -> None:
+    found = parts(f"{BEGIN}{text}{END}")
+    assert all(utf16(part) < SHOWN_CHARS for part in found)
+    assert all(part.startswith(BEGIN) and part.endswith(f"\n{END}") for part in found)
+    bodies = [part.removeprefix(BEGIN).removesuffix(END) for part in found]
+    if len(found) > 1:
+        assert [body.splitlines()[0] for body in bodies] == [
+            f"(Part {n + 1} of {len(found)})" for n in range(len(found))
+        ]
+        bodies = [body.partition("\n")[2] for body in bodies]
+    assert "".join("".join(bodies).split()) == "".join(text.split())
 
 
 def test_the_longest_memory_fits_into_the_hooks_parts() -> None:
@@ -47,19 +61,20 @@ def test_the_longest_memory_fits_into_the_hooks_parts() -> None:
     assert numbers == list(range(1, len(hooks) + 1))
     for unit in (ENTRY, "word " * 15 + "\n", "\N{LATIN SMALL LETTER E WITH ACUTE}" * 70 + "\n"):
         text = unit * (BOOT_TOKENS // estimate_tokens(unit))
-        assert len(SCRIPT.cut(text)) <= len(hooks)
+        assert len(parts(f"{BEGIN}{text}{END}")) <= len(hooks)
 
 
-def test_a_short_memory_is_printed_as_it_is_and_a_long_ones_parts_are_numbered() -> None:
-    assert SCRIPT.part_of("Short.\n", 1) == "Short.\n"
-    assert SCRIPT.part_of("Short.\n", 2) == ""
-    assert SCRIPT.part_of("line\n" * 4000, 2).startswith("(Memory, part 2 of 3)\nline\n")
+def test_parts_end_where_a_delimited_part_of_memory_ends() -> None:
+    found = parts(f"{BEGIN}{ENTRY * 30}{END}")
+    assert len(found) == 3
+    assert all("\n<memory_file" in part[:100] and part.endswith(f"</memory_file>\n{END}") for part in found)
 
 
-def test_pieces_end_where_a_delimited_part_ends() -> None:
-    pieces = SCRIPT.cut(ENTRY * 30)
-    assert len(pieces) == 3
-    assert all(piece.startswith("<memory_file") and piece.endswith("</memory_file>\n") for piece in pieces)
+@pytest.mark.parametrize(
+    "text", ["", "words", f"{BEGIN}cut off", f"words {BEGIN}{END}", BEGIN, END, "<sprite_memory " * 9999]
+)
+def test_what_is_no_text_of_the_sprites_is_not_shown(text: str) -> None:
+    assert parts(text) == []
 
 
 def test_both_plugins_begin_sessions_alike() -> None:

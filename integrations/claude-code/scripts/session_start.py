@@ -20,6 +20,10 @@ MAX_BYTES = 256 * 1024
 #: For the bridge's answer, name look-up and all.
 REQUEST_SECONDS = 0.8
 BOOT = (".os", "run", "boot")
+#: The tags of memory's own words: where a session is recorded, nothing between them is learned from it.
+BEGIN, END = "<sprite_memory ", "</sprite_memory>\n"
+#: A pipe would be waited for, which O_NONBLOCK prevents.
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAX_PARENTS = 256
 _MAX_LINK_BYTES = 4096
 
@@ -37,16 +41,23 @@ def main() -> None:
 
 
 def kept(workspace: str, project: str) -> str | None:
-    """The file that the sprite keeps for a project. The agent writes in its workspace, too: no link is followed."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(workspace, flags | os.O_DIRECTORY)
-    for name in (*BOOT, f"{sha256(os.fsencode(project)).hexdigest()}.md"):
-        # A pipe would be waited for, which O_NONBLOCK prevents.
-        descriptor = os.open(name, flags, dir_fd=descriptor)
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > MAX_BYTES:
-        return None
-    return os.read(descriptor, MAX_BYTES).decode()
+    """What the sprite keeps for a project, else for the person alone: a project that is new has no file yet.
+
+    The agent writes in its workspace, too: no link is followed.
+    """
+    folder = os.open(workspace, _FLAGS | os.O_DIRECTORY)
+    for name in BOOT:
+        folder = os.open(name, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
+    for key in (project, ""):
+        try:
+            descriptor = os.open(f"{sha256(os.fsencode(key)).hexdigest()}.md", _FLAGS, dir_fd=folder)
+        except FileNotFoundError:
+            continue
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > MAX_BYTES:
+            return None
+        return os.read(descriptor, MAX_BYTES).decode()
+    return None
 
 
 def asked(project: str) -> str | None:
@@ -83,28 +94,34 @@ def _answer(project: str) -> str:
 
 
 def part_of(text: str, part: int) -> str:
-    """One of the pieces that Claude Code shows whole, which come in no certain order; "" after the last one."""
-    pieces = cut(text)
+    """One of the pieces that Claude Code shows whole, which come in no certain order; "" after the last one.
+
+    Each stands between the tags of memory's own words. "", too, for what does not: it is no text of the sprite's.
+    """
+    begin, line_break, rest = text.partition("\n")
+    if not begin.startswith(BEGIN) or not rest.endswith(f"\n{END}") or length(begin) > PART_CHARS // 2:
+        return ""
+    if length(text) <= PART_CHARS:
+        return text if part == 1 else ""
+    pieces = cut(rest[: -len(END)], PART_CHARS - length(f"{begin}{END}") - len("(Part 1 of 9)\n\n"))
     if part > len(pieces):
         return ""
-    if len(pieces) == 1:
-        return text
-    return f"(Memory, part {part} of {len(pieces)})\n{pieces[part - 1]}"
+    return f"{begin}{line_break}(Part {part} of {len(pieces)})\n{pieces[part - 1].rstrip()}\n{END}"
 
 
-def cut(text: str) -> list[str]:
-    """Pieces of at most PART_CHARS, cut where a delimited part ends if one does in a piece's second half."""
+def cut(text: str, most: int) -> list[str]:
+    """Pieces of at most so many characters, cut where a delimited part ends if one does in a piece's second half."""
     pieces = []
-    while length(text) > PART_CHARS:
-        head = text[:PART_CHARS]
-        while length(head) > PART_CHARS:
-            head = head[: len(head) - (length(head) - PART_CHARS + 1) // 2]
+    while length(text) > most:
+        head = text[:most]
+        while length(head) > most:
+            head = head[: len(head) - (length(head) - most + 1) // 2]
         ends = [head.rfind("\n</"), head.rfind("\n")]
         at = next((head.find("\n", end + 1) + 1 for end in ends if end > len(head) // 2), 0) or head.rfind("\n") + 1
         at = at or len(head)
         pieces.append(text[:at])
         text = text[at:]
-    return [*pieces, text] if text.strip() or not pieces else pieces
+    return [*pieces, text]
 
 
 def length(text: str) -> int:
