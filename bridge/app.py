@@ -6,10 +6,11 @@ while the model proxy still answers (a sprite's last flush needs it), then the l
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from aiohttp import web
 from bridge import data_folder, memory_note
 from bridge.config import LOCAL_PERSON, Settings, default_data
 from bridge.database import Database, open_database
+from bridge.door.admission import Admission
 from bridge.door.edge import Edge
 from bridge.door.lobby import Lobby
 from bridge.door.login import Doorkeeper
@@ -45,6 +47,7 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.mcp.entrance import McpEntrance
 from bridge.notify.notice import Channel, Notice
 from bridge.notify.notifier import Notifier
 from bridge.notify.outbox import Outbox
@@ -113,8 +116,7 @@ async def running(
         url = f"http://{in_url(settings.host)}:{port}"
         tokens = await stack.enter_async_context(SpriteTokens(database))
         notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
-        limits = Limits(settings.daily_usd, settings.monthly_usd)
-        budgets = Budgets(limits, on_used_up=notices.tidings.budget_ended)
+        budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd), on_used_up=notices.tidings.budget_ended)
         ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         proxy = await stack.enter_async_context(_model_proxy(settings, tokens, budgets, ledger))
         host = _host(settings, tokens, port)
@@ -123,8 +125,10 @@ async def running(
         waker = Waker(relay, due, people.may_come, on_death)
         visitors = Visitors()
         readiness = Readiness(lambda: not ledger.is_behind)
+        admission = Admission(people.tokens, lambda: readiness.is_ready)
         metrics = _measured(visitors, relay, proxy, budgets, waker, notices)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
+        mcp = await stack.enter_async_context(McpEntrance(admission, doorkeeper, relay))
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
 
         async def revoke_sprite(name: str) -> None:
@@ -134,6 +138,7 @@ async def running(
         api = OperatorApi(
             people,
             visitors,
+            admission,
             host,
             routes,
             Overview(people, host, relay.snapshot, ledger.spend, partial(stored, database), waker.trouble),
@@ -148,16 +153,17 @@ async def running(
             middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
         )
         application.on_response_prepare.extend((lobby.note, edge.add_headers))
-        application.add_routes([*proxy.routes(), *notices.routes(doorkeeper, relay), *routes.table()])
+        application.add_routes([*proxy.routes(), *mcp.routes(), *notices.routes(doorkeeper, relay), *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
         await stack.enter_async_context(waker)
-        control_socket = stack.enter_context(control.listening_socket(settings.run))
-        await stack.enter_async_context(served(api.application(), control_socket, on_death))
-        stack.push_async_callback(visitors.end_all)
+        await stack.enter_async_context(
+            served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
+        )
+        stack.push_async_callback(_end_all, visitors, mcp)
 
         readiness.is_ready = True
         data_folder.write_address(settings.run, settings.public_url or url)
@@ -203,12 +209,23 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
             yield host
 
 
-async def _for_local_person(settings: Settings, people: People, host: Host) -> str:
-    """Lets the local person in, and their other programs on this machine know of their memory; the login token."""
-    if isinstance(host, LocalHost) and settings.memory_note is not None:
-        workspace = host.workspace(LOCAL_PERSON)
-        memory_note.leave(settings.memory_note, workspace, _ROOT, takes_over=settings.data == default_data())
-    return await people.local_link()
+async def _end_all(visitors: Visitors, mcp: McpEntrance) -> None:
+    """Ends what people and programs have open, since the bridge stops."""
+    mcp.end_all()
+    await visitors.end_all()
+
+
+@asynccontextmanager
+async def _served_to_all(
+    edge: Edge, table: Sequence[web.RouteDef], listener: socket.socket, on_death: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Serves the public port while the block runs."""
+    lobby = Lobby()
+    application = web.Application(middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES)
+    application.on_response_prepare.extend((lobby.note, edge.add_headers))
+    application.add_routes(table)
+    async with served(application, listener, on_death, lobby=lobby):
+        yield
 
 
 def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
@@ -326,6 +343,14 @@ async def _notices(
         )
         tidings = await stack.enter_async_context(Tidings(database, notifier, on_death))
         yield _Notices(settings, choices, outbox, subscriptions, push_key, push, webhook, notifier, tidings)
+
+
+async def _for_local_person(settings: Settings, people: People, host: Host) -> str:
+    """Lets the local person in, and their other programs on this machine know of their memory; the login token."""
+    if isinstance(host, LocalHost) and settings.memory_note is not None:
+        workspace = host.workspace(LOCAL_PERSON)
+        memory_note.leave(settings.memory_note, workspace, _ROOT, takes_over=settings.data == default_data())
+    return await people.local_link()
 
 
 def _access(tokens: SpriteTokens, base_url: str) -> Access:

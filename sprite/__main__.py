@@ -129,10 +129,10 @@ async def _import(settings: Settings, arguments: argparse.Namespace) -> int:
     return await import_logs(settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json)
 
 
-async def _mcp(settings: Settings, _arguments: argparse.Namespace) -> int:
+async def _mcp(settings: Settings, arguments: argparse.Namespace) -> int:
     from sprite.commands.mcp_server import serve_memory
 
-    return await serve_memory(settings)
+    return await serve_memory(settings, arguments.allow)
 
 
 async def _doctor(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -207,7 +207,15 @@ def _parser() -> argparse.ArgumentParser:
     imports.add_argument("--dry-run", action="store_true", help="only say what would be imported")
     imports.set_defaults(command=_import)
 
-    mcp = commands.add_parser("mcp", parents=[here], help="offer search_memory to other agents: MCP on stdio")
+    mcp = commands.add_parser("mcp", parents=[here], help="offer memory to other agents: MCP on stdio, read-only")
+    mcp.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        choices=["actions", "ask"],
+        help="offer more: `actions` adds to what is to be done, `ask` hands missions to the agent that runs here "
+        "(may be given twice)",
+    )
     mcp.set_defaults(command=_mcp)
 
     doctor = commands.add_parser("doctor", parents=[here, printed], help="check this machine and say what to do")

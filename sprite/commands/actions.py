@@ -55,9 +55,15 @@ async def add(settings: Settings, arguments: argparse.Namespace) -> int:
         tz=arguments.tz,
         priority=arguments.priority,
     )
+    made = await added(settings, request)
+    return _tell(made, arguments)
+
+
+async def added(settings: Settings, request: AddActionRequest) -> ActionRow:
+    """Adds an action for the person, through the running sprite or without one. PeerError where it makes no sense."""
     try:
         async with owned(settings) as own:
-            made = action_row(
+            return action_row(
                 await Actions(own.projection, own.memory).add(
                     request.content,
                     by="person",
@@ -68,8 +74,7 @@ async def add(settings: Settings, arguments: argparse.Namespace) -> int:
                 )
             )
     except WorkspaceLockedError:
-        made = (await ask_running(settings, request, AddActionResult)).action
-    return _tell(made, arguments)
+        return (await ask_running(settings, request, AddActionResult)).action
 
 
 async def close(settings: Settings, arguments: argparse.Namespace) -> int:

@@ -1,58 +1,64 @@
-"""`mcp`: a read-only MCP server on stdio with `search_memory`, for other agents on this machine.
+"""`mcp`: an MCP server on stdio, for other agents on this machine; it only reads, unless more is allowed by a flag.
 
 Stdout carries the protocol and nothing else; it ends when stdin does.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Collection
 
-from mcp.server import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
-from pydantic import Field
+from mcp.server.stdio import stdio_server
 
 from sprite import __version__
+from sprite.clients.look import Look, look
+from sprite.commands.actions import added
+from sprite.commands.mission import run_mission
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
-from sprite.errors import OperatorError
-from sprite.memory.recall.search import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-)
-from sprite.tools.memory import describe
-
-DESCRIPTION = (
-    "Search everything ever said to or learned by this person's agent, in natural language: learnings and past turns, "
-    "best first. Filters inside the query: type:PREFERENCE (FACT, PATTERN, CORRECTION, ACTION, TOOL_INSTALL, DIGEST, "
-    "TURN), since:2026-01-31, before:2026-02-28, session:ID, around:31 (the conversation around turn 31)."
-)
+from sprite.errors import PeerError, SpriteError
+from sprite.protocol.memory import AddActionRequest, AddActionResult, AnyMemoryRequest, MemoryResult
+from sprite.protocol.offered.server import Caller, offering
+from sprite.protocol.offered.tools import MissionEnd, Told, Tool
 
 
-async def serve_memory(settings: Settings) -> int:
+async def serve_memory(settings: Settings, allowed: Collection[str] = ()) -> int:
     """Serves until stdin is closed; raises OperatorError if there is no memory yet."""
     async with open_stores(settings):
         pass
-    await _server(settings).run_stdio_async()
+    caller = Caller(_Workspace(settings), frozenset({"memory:read", *allowed}))
+    server = offering("sprite-memory", __version__, lambda _request: caller, lacking=_lacking)
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
     return 0
 
 
-def _server(settings: Settings) -> MCPServer:
-    server = MCPServer("sprite-memory", version=__version__, log_level="WARNING")
+class _Workspace:
+    """A workspace on this machine, with or without a sprite that runs on it."""
 
-    @server.tool(
-        description=DESCRIPTION,
-        annotations=ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False),
-        structured_output=False,
-    )
-    async def search_memory(
-        query: str, limit: Annotated[int, Field(description=f"at most {MAX_LIMIT}")] = DEFAULT_LIMIT
-    ) -> str:
-        # Opened for each query: a rebuild replaces whole files, and an open store would go on reading the old ones.
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
+        """See Source. The stores are opened for each: a rebuild replaces whole files, and open ones would stay old."""
         try:
-            async with open_stores(settings) as stores:
-                return describe(await stores.view.search(query, limit))
-        except OperatorError as error:
-            raise ToolError(str(error)) from error
+            if isinstance(request, AddActionRequest):
+                return AddActionResult(await added(self._settings, request), [])
+            return await self._looked(request)
+        except PeerError:
+            raise
+        except SpriteError as error:
+            raise PeerError(str(error), code=error.code) from error
 
-    return server
+    async def _looked(self, request: AnyMemoryRequest) -> MemoryResult:
+        if not isinstance(request, Look):
+            raise PeerError("This cannot be asked for without a running sprite.")
+        async with open_stores(self._settings) as stores:
+            return await look(stores.view, request)
+
+    async def mission(self, text: str, told: Told) -> MissionEnd:
+        """See Source."""
+        return await run_mission(self._settings, text, told)
+
+
+def _lacking(tool: Tool) -> str:
+    return f"{tool.name} is not allowed here. Whoever set this server up can add `--allow {tool.scope}` to its command."

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from claude_agent_sdk import SdkMcpTool, tool
 from mcp.types import ToolAnnotations
 
-from sprite.memory.recall.framing import set_in
 from sprite.memory.recall.hits import (
     Found,
 )
@@ -17,7 +15,7 @@ from sprite.memory.recall.search import (
     MAX_LIMIT,
 )
 from sprite.memory.recall.view import MemoryView
-from sprite.protocol.rows import SearchHit
+from sprite.protocol.offered.wording import hits_text
 from sprite.protocol.tools import SEARCH_TOOL
 
 
@@ -48,20 +46,7 @@ def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
 
 def describe(found: Found) -> str:
     """Returns hits as the agent reads them, and up to which turn there are learnings."""
-    reach = f"Learnings exist up to turn {found.indexed_through}; {found.waiting} newer turn(s) are not curated yet."
-    if not found.hits:
-        return " ".join(["Nothing found.", *found.notes, reach])
-    return "\n".join([*(_line(hit) for hit in found.hits), *found.notes, reach])
-
-
-def _line(hit: SearchHit) -> str:
-    when = datetime.fromtimestamp(hit.at, UTC).strftime("%Y-%m-%d")
-    name = f"L{hit.id} {hit.type}" if hit.kind == "learning" else f"turn {hit.id}"
-    source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""
-    marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
-    if hit.origin in {"tool", "web", "none"}:
-        marks += f" (origin: {hit.origin}, not the person's words)"
-    return f"- [{name}, {when}{source}, session {hit.session_id}]{marks} {set_in(hit.text)}"
+    return hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
 
 
 def _limit(value: Any) -> int:

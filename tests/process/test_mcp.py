@@ -60,14 +60,19 @@ async def remembering(workspace: Path) -> Path:
     return workspace
 
 
-async def test_it_offers_one_tool_which_only_reads(remembering: Path) -> None:
+async def test_it_offers_tools_which_only_read(remembering: Path) -> None:
     async with connected(remembering) as client:
-        (tool,) = (await client.list_tools()).tools
-        assert tool.name == "search_memory"
-        assert tool.annotations is not None
-        assert tool.annotations.read_only_hint is True
-        assert set(tool.input_schema["properties"]) == {"query", "limit"}
-        assert tool.input_schema["required"] == ["query"]
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert list(tools) == ["search_memory", "around", "read_memory", "list_actions"]
+        for tool in tools.values():
+            assert tool.annotations is not None
+            assert tool.annotations.read_only_hint is True
+            assert tool.annotations.destructive_hint is False
+            assert tool.output_schema is not None
+            assert tool.output_schema["type"] == "object"
+        asked = tools["search_memory"].input_schema
+        assert set(asked["properties"]) == {"query", "limit", "project"}
+        assert asked["required"] == ["query"]
 
 
 async def test_it_answers_as_the_agents_own_tool_does(remembering: Path) -> None:

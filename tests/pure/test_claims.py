@@ -173,7 +173,7 @@ CLAIMS: dict[str, list[str]] = {
             "test_import::test_a_second_import_adds_nothing "
             "test_import::test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search"
         ),
-        "test_mcp::test_it_offers_one_tool_which_only_reads",
+        "test_mcp::test_it_offers_tools_which_only_read",
     ],
 }
 

@@ -16,10 +16,11 @@ from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import StorageError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, sha256, within_limits
 from sprite.memory.recall.action_lines import action_line
-from sprite.memory.recall.framing import on_one_line, part, sealed, set_in
+from sprite.memory.recall.framing import part, sealed
 from sprite.memory.recall.skills import skills_in
 from sprite.memory.tokens import estimate_tokens
 from sprite.memory.words import content_words, share
+from sprite.protocol.lines import on_one_line, set_in
 from sprite.schedules.zones import DEFAULT_ZONE
 from sprite.userfiles.user_files import UserFiles, is_look, told_by
 

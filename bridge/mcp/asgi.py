@@ -1,0 +1,116 @@
+"""An ASGI application inside aiohttp: one request to it, at the client's pace.
+
+Written here since the adapters there are keep no backpressure and never end a request whose client has gone. HTTP only,
+without a lifespan: who mounts an application opens what it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from aiohttp import hdrs, web
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+#: A client that takes nothing for so long is cut off: what it is sent stands in memory meanwhile.
+STALLED_SECONDS = 30.0
+#: aiohttp's own to say, on this connection.
+_HOP_BY_HOP = frozenset({"connection", "date", "keep-alive", "server", "transfer-encoding"})
+
+
+async def served_by(
+    application: Application,
+    request: web.Request,
+    extra: Mapping[str, Any] | None = None,
+    *,
+    stalled_seconds: float = STALLED_SECONDS,
+) -> web.StreamResponse:
+    """The application's answer, which is sent by then; `extra` goes into its scope.
+
+    The server has to cancel a handler whose client has gone (`handler_cancellation=True`): that ends the application.
+    ConnectionResetError where the client stopped reading, or the application broke off.
+    """
+    exchange = _Exchange(request, stalled_seconds)
+    await application({**_scope(request), **(extra or {})}, exchange.receive, exchange.send)
+    return exchange.finished()
+
+
+def _scope(request: web.Request) -> dict[str, Any]:
+    host, port = request.url.host or "", request.url.port
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": f"{request.version.major}.{request.version.minor}",
+        "method": request.method,
+        "scheme": request.scheme,
+        "path": request.path,
+        "raw_path": request.raw_path.partition("?")[0].encode(),
+        "query_string": request.query_string.encode(),
+        "root_path": "",
+        "headers": [(name.lower(), value) for name, value in request.raw_headers],
+        "client": (request.remote, 0) if request.remote else None,
+        "server": (host, port),
+        "state": {},
+    }
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, request: web.Request, stalled_seconds: float) -> None:
+        self._request = request
+        self._stalled_seconds = stalled_seconds
+        self._has_read_all = False
+        self._response: web.StreamResponse | None = None
+        self._is_sent = False
+
+    async def receive(self) -> Message:
+        """The next part of the body. After the last one nothing comes: who has gone is told by cancellation."""
+        if self._has_read_all:
+            await asyncio.Event().wait()
+        chunk = await self._request.content.readany()
+        self._has_read_all = self._request.content.at_eof()
+        return {"type": "http.request", "body": chunk, "more_body": not self._has_read_all}
+
+    async def send(self, message: Message) -> None:
+        """A part of the answer, sent before this returns."""
+        if message["type"] == "http.response.start":
+            self._response = web.StreamResponse(status=message["status"])
+            for name, value in message.get("headers", ()):
+                if (text := name.decode("latin-1")).lower() not in _HOP_BY_HOP:
+                    self._response.headers.add(text, value.decode("latin-1"))
+        elif message["type"] == "http.response.body":
+            await self._send_body(message.get("body", b""), more=message.get("more_body", False))
+
+    async def _send_body(self, body: bytes, *, more: bool) -> None:
+        response = self._response
+        if response is None:
+            raise RuntimeError("the application sent a body before it began to answer")
+        if not response.prepared and not more and hdrs.CONTENT_LENGTH not in response.headers:
+            response.content_length = len(body)
+        try:
+            async with asyncio.timeout(self._stalled_seconds):
+                if not response.prepared:
+                    await response.prepare(self._request)
+                if body and self._request.method != "HEAD":
+                    await response.write(body)
+                if not more:
+                    await response.write_eof()
+                    self._is_sent = True
+        except TimeoutError as error:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionResetError("the client takes nothing") from error
+
+    def finished(self) -> web.StreamResponse:
+        """The answer. ConnectionResetError where it is not whole, RuntimeError where there is none."""
+        if self._response is None:
+            raise RuntimeError("the application did not answer")
+        if not self._is_sent:
+            raise ConnectionResetError("the application broke its answer off")
+        return self._response

@@ -1,0 +1,279 @@
+"""`/mcp`: MCP by streamable HTTP, for programs with a person's token.
+
+Owns which requests come in, the sessions of clients that speak the protocol's older revisions (few for each person:
+the one that rested longest gives way), and the end of everything. What the tools do is in sprite/protocol/offered; the
+protocol is the `mcp` package's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from aiohttp import web
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from bridge.door.admission import NotAdmittedError, RevokedError
+from bridge.door.tokens import SCOPES
+from bridge.doors.asking import Asking
+from bridge.mcp.asgi import served_by
+from bridge.mcp.entrance import PATH
+from bridge.mcp.source import RelayedSource
+from bridge.tasks import TaskSet
+from sprite.protocol.messages import PROTOCOL_VERSION
+from sprite.protocol.offered.server import Caller, Context, offering
+from sprite.protocol.offered.tools import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from bridge.door.admission import Admission
+    from bridge.door.login import Doorkeeper
+    from bridge.door.tokens import Holder
+    from bridge.mcp.asgi import Message
+    from bridge.relay.relay import Relay
+
+log = logging.getLogger(__name__)
+
+#: A mission of the longest kind, however it is escaped.
+_MAX_BODY_BYTES = 2 * 2**20
+#: Each is a task and a few buffers. Clients that ended without a word leave theirs behind.
+_MAX_SESSIONS_EACH, _MAX_SESSIONS = 16, 4096
+_SESSION_IDLE_SECONDS = 1800.0
+_SESSION_ID = "Mcp-Session-Id"
+_CALLER: Final = "sprite.caller"
+#: What a token may do that names nothing.
+_FIRST_SCOPE = "memory:read"
+
+
+@dataclass(slots=True)
+class _Session:
+    """A client's session; `holder` is whose token began it."""
+
+    id: str
+    holder: Holder
+    busy: int = 0
+
+
+class McpDoor:
+    """`async with McpDoor(...) as door:`; `metadata_url` says where a client learns how to be let in, if anywhere."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        doorkeeper: Doorkeeper,
+        relay: Relay,
+        metadata_url: Callable[[web.Request], str | None] = lambda _request: None,
+    ) -> None:
+        self._admission = admission
+        self._doorkeeper = doorkeeper
+        self._relay = relay
+        self._metadata_url = metadata_url
+        server = offering("sprite", str(PROTOCOL_VERSION), _caller, lacking=_lacking, has_cards=True)
+        # Host and Origin are looked at by the edge and here.
+        self._manager = StreamableHTTPSessionManager(
+            server,
+            session_idle_timeout=_SESSION_IDLE_SECONDS,
+            max_sessions=_MAX_SESSIONS,
+            max_request_body_size=_MAX_BODY_BYTES,
+        )
+        self._sessions: defaultdict[str, dict[str, _Session]] = defaultdict(dict)
+        self._serving: set[asyncio.Task[Any]] = set()
+        self._tasks = TaskSet()
+        self._asking = Asking(relay)
+        self._is_stopping = asyncio.Event()
+        self._runs = asyncio.Event()
+        #: Whether it serves no more, which nothing but a fault of ours can do before its end.
+        self.has_died = False
+
+    async def __aenter__(self) -> Self:
+        await self._asking.__aenter__()
+        self._tasks.start(self._run(), "mcp sessions")
+        await self._runs.wait()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end_all()
+        await self._tasks.close()
+        await self._asking.__aexit__(kind, error, trace)
+
+    def end_all(self) -> None:
+        """Ends what is being answered, since the bridge stops."""
+        self._is_stopping.set()
+        for task in tuple(self._serving):
+            task.cancel()
+
+    def sessions(self) -> dict[str, int]:
+        """How many sessions each person has, as far as they were not left to expire."""
+        return {person: len(sessions) for person, sessions in self._sessions.items() if sessions}
+
+    async def _run(self) -> None:
+        try:
+            async with self._manager.run():
+                self._runs.set()
+                await self._is_stopping.wait()
+        finally:
+            self.has_died = True
+            self._runs.set()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """A request to the door."""
+        if "Origin" in request.headers and not self._doorkeeper.is_same_origin(request):
+            return _refusal(403, "forbidden_origin", "Another site may not act for you here.")
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
+        self._serving.add(task)
+        holder: Holder | None = None
+        try:
+            async with self._admission.entered(request, None) as holder:
+                return await self._served(request, holder)
+        except RevokedError as error:
+            if holder is not None:
+                await self._end_sessions(holder)
+            if request.get(_BEGUN, False):
+                raise ConnectionResetError("the token was revoked") from error
+            return self._not_admitted(request, error)
+        except NotAdmittedError as error:
+            return self._not_admitted(request, error)
+        finally:
+            self._serving.discard(task)
+
+    async def _served(self, request: web.Request, holder: Holder) -> web.StreamResponse:
+        if request.method not in {"POST", "DELETE"}:
+            # A stream on which nothing would ever be said is not offered.
+            return _refusal(405, "refused", "This address takes POST and DELETE.", Allow="POST, DELETE")
+        own = self._sessions[holder.person]
+        session = own.get(request.headers.get(_SESSION_ID, ""))
+        if session is None and _SESSION_ID not in request.headers:
+            await self._make_room(holder.person)
+        if session is not None:
+            # It is the one used last, now.
+            own[session.id] = own.pop(session.id)
+            session.busy += 1
+        try:
+            response = await served_by(self._noting(request, holder), request, self._scope(holder))
+        finally:
+            if session is not None:
+                session.busy -= 1
+        return response
+
+    def _scope(self, holder: Holder) -> dict[str, Any]:
+        """What the protocol's server is told of who asks: a session is of a token, also after that was renewed."""
+        scopes = SCOPES if holder.scopes is None else holder.scopes
+        source = RelayedSource(self._relay, self._asking, holder.person)
+        token = AccessToken(token="", client_id=holder.label, scopes=list(scopes), subject=holder.person)
+        return {"user": AuthenticatedUser(token), _CALLER: Caller(source, frozenset(scopes), source)}
+
+    # --- sessions ---
+
+    def _noting(self, request: web.Request, holder: Holder) -> Any:
+        """The protocol's server; which sessions begin and end there is noted."""
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            async def noted(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    request[_BEGUN] = True
+                    self._note(request, holder, message)
+                await send(message)
+
+            await self._manager.handle_request(scope, receive, noted)
+
+        return application
+
+    def _note(self, request: web.Request, holder: Holder, start: Message) -> None:
+        own = self._sessions[holder.person]
+        given = request.headers.get(_SESSION_ID)
+        if given is not None:
+            if start["status"] == 404 or (request.method == "DELETE" and start["status"] < 300):  # noqa: PLR2004 - HTTP's
+                own.pop(given, None)
+            return
+        for name, value in start.get("headers", ()):
+            if name.decode("latin-1").lower() == _SESSION_ID.lower() and start["status"] < 400:  # noqa: PLR2004 - HTTP's
+                id_ = value.decode("latin-1")
+                own[id_] = _Session(id_, holder)
+
+    async def _make_room(self, person: str) -> None:
+        """Ends the session that rested longest, where a person has as many as they may."""
+        own = self._sessions[person]
+        while len(own) >= _MAX_SESSIONS_EACH:
+            resting = next((session for session in own.values() if not session.busy), None)
+            await self._end(resting or next(iter(own.values())))
+
+    async def _end_sessions(self, holder: Holder) -> None:
+        own = self._sessions[holder.person]
+        for session in [each for each in own.values() if each.holder.key == holder.key]:
+            await self._end(session)
+
+    async def _end(self, session: _Session) -> None:
+        """Ends a session as its client would."""
+        self._sessions[session.holder.person].pop(session.id, None)
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "method": "DELETE",
+            "scheme": "http",
+            "path": PATH,
+            "raw_path": PATH.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "client": None,
+            "server": None,
+            "state": {},
+            "headers": [(_SESSION_ID.lower().encode(), session.id.encode())],
+            **self._scope(session.holder),
+        }
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(_message: Message) -> None:
+            return
+
+        await self._manager.handle_request(scope, receive, send)
+
+    # --- refusals ---
+
+    def _not_admitted(self, request: web.Request, error: NotAdmittedError) -> web.Response:
+        response = _refusal(error.status, error.code, str(error))
+        response.headers.update(error.headers())
+        if error.status == 401:  # noqa: PLR2004 - unauthorized
+            parts = [f'scope="{_FIRST_SCOPE}"']
+            if "Authorization" in request.headers:
+                parts.insert(0, 'error="invalid_token"')
+            if (url := self._metadata_url(request)) is not None:
+                parts.append(f'resource_metadata="{url}"')
+            response.headers["WWW-Authenticate"] = f"Bearer {', '.join(parts)}"
+        return response
+
+
+_BEGUN: Final = web.RequestKey("mcp_answer_begun", bool)
+
+
+def _caller(ctx: Context) -> Caller:
+    """Who sends a request, as the door put it there."""
+    asked: Any = ctx.request
+    caller: Caller = asked.scope[_CALLER]
+    return caller
+
+
+def _lacking(tool: Tool) -> str:
+    return (
+        f"This token may not use {tool.name}: it has not the scope {tool.scope}. Whoever runs the bridge makes one "
+        f"that has with `python -m bridge users token NAME --scope {tool.scope}`; a program that asked to be let in "
+        "can ask again for more."
+    )
+
+
+def _refusal(status: int, code: str, words: str, **headers: str) -> web.Response:
+    # OAuth's names beside ours, since clients of both kinds come.
+    body = {"error": {"code": code, "message": words}, "error_description": words}
+    return web.json_response(body, status=status, headers={"Cache-Control": "no-store", **headers})

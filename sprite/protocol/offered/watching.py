@@ -1,0 +1,112 @@
+"""One mission as its asker follows it: what the sprite says goes in, words of progress and in the end the end come out.
+
+Pure: who connects to the sprite, and what is done with the words, is the caller's business.
+"""
+
+from __future__ import annotations
+
+from sprite.protocol.events import Compacting, Complete, Failed, Interrupted, Started, ToolUse, WholeText
+from sprite.protocol.lines import on_one_line
+from sprite.protocol.messages import CanvasUpdate, PermissionRequest, StateSync
+from sprite.protocol.offered.tools import MissionEnd, Outcome
+from sprite.protocol.shapes import Card, Payload
+
+_PROGRESS_CHARS = 300
+#: The newest cards of a mission that draws without end.
+_MAX_DRAWN = 50
+#: The input that tells a tool call from another of the same tool.
+_TELLING = ("command", "file_path", "path", "pattern", "query", "url", "title", "description")
+_LOST = "The answer was not heard, since the connection to the agent was lost meanwhile. The page shows it."
+
+
+class MissionWatch:
+    """Feed `hear` everything that the sprite says, in order; `end` is set once the mission has ended."""
+
+    def __init__(self, mission_id: str) -> None:
+        self._id = mission_id
+        self._runs = False
+        self._drawn: dict[str, Card] = {}
+        #: How it ended; None until then.
+        self.end: MissionEnd | None = None
+
+    def hear(self, payload: Payload) -> str | None:
+        """Words of progress, where this says something about the mission."""
+        if isinstance(payload, CanvasUpdate):
+            self._draw(payload)
+        elif isinstance(payload, StateSync):
+            self._state(payload)
+        elif getattr(payload, "mission_id", None) == self._id:
+            self._runs = True
+            self._note_end(payload)
+            return _progress(payload)
+        return None
+
+    def _note_end(self, payload: Payload) -> None:
+        match payload:
+            case Complete(text=text):
+                self._over("complete", text)
+            case Interrupted():
+                self._over("interrupted", "")
+            case Failed(message=message):
+                self._over("error", message)
+
+    def _over(self, outcome: Outcome, text: str) -> None:
+        self._runs = False
+        if self.end is None:
+            self.end = MissionEnd(outcome, text, self._id, list(self._drawn.values()))
+
+    def _draw(self, update: CanvasUpdate) -> None:
+        if not self._runs:
+            return
+        self._drawn.pop(update.card_id, None)
+        if update.command == "close_card":
+            return
+        self._drawn[update.card_id] = Card(
+            card_id=update.card_id,
+            stack_id=update.stack_id,
+            title=update.title,
+            card_type=update.card_type,
+            position=update.position,
+            size=update.size,
+            blocks=update.blocks,
+            archived=False,
+        )
+        if len(self._drawn) > _MAX_DRAWN:
+            del self._drawn[next(iter(self._drawn))]
+
+    def _state(self, state: StateSync) -> None:
+        """A state instead of what was missed: the mission may have begun, or ended, meanwhile."""
+        if state.session.running_mission_id == self._id:
+            self._runs = True
+            return
+        if self._id in state.queued:
+            return
+        said = [line for line in state.chat if line.mission_id == self._id]
+        status = next((line.status for line in reversed(said) if line.status is not None), None)
+        text = next((line.text for line in reversed(said) if line.role != "user"), "")
+        if status == "complete" or status == "interrupted" or status == "error":  # noqa: PLR1714 - narrows the type
+            self._over(status, text)
+        elif status is None and self._runs:
+            self._over("error", _LOST)
+
+
+def _progress(payload: Payload) -> str | None:
+    match payload:
+        case Started():
+            return "The agent has begun."
+        case WholeText(text=text):
+            return _short(text)
+        case ToolUse(name=name, input=given):
+            telling = next((str(given[key]) for key in _TELLING if isinstance(given.get(key), str)), "")
+            return _short(f"{name} {telling}".strip())
+        case PermissionRequest(tool=tool):
+            return f"The agent waits for the person's permission to use {_short(tool)}."
+        case Compacting():
+            return "The conversation is being summed up."
+        case _:
+            return None
+
+
+def _short(text: str) -> str:
+    line = on_one_line(text[: _PROGRESS_CHARS * 4])
+    return line if len(line) <= _PROGRESS_CHARS else f"{line[:_PROGRESS_CHARS]}…"

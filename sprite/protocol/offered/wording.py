@@ -1,0 +1,117 @@
+"""What a tool gives, as text that a model reads (pure). Texts of others are set in, so that none passes for ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
+
+from sprite.protocol.lines import on_one_line, set_in
+from sprite.protocol.offered.shapes import (
+    ActionList,
+    AddedAction,
+    Files,
+    Reply,
+    ShownAction,
+    ShownTurn,
+    Turns,
+)
+from sprite.protocol.rows import SearchHit
+
+
+def hits_text(hits: Sequence[SearchHit], notes: Iterable[str], indexed_through: int, waiting: int) -> str:
+    """Hits as a model reads them, and up to which turn there are learnings."""
+    reach = f"Learnings exist up to turn {indexed_through}; {waiting} newer turn(s) are not curated yet."
+    if not hits:
+        return " ".join(["Nothing found.", *notes, reach])
+    return "\n".join([*(_hit(hit) for hit in hits), *notes, reach])
+
+
+def _hit(hit: SearchHit) -> str:
+    name = f"L{hit.id} {hit.type}" if hit.kind == "learning" else f"turn {hit.id}"
+    source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""
+    marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
+    if hit.origin in {"tool", "web", "none"}:
+        marks += f" (origin: {hit.origin}, not the person's words)"
+    if hit.project is not None:
+        marks += f" (project: {on_one_line(hit.project)})"
+    return f"- [{name}, {_day(hit.at)}{source}, session {hit.session_id}]{marks} {set_in(hit.text)}"
+
+
+def turns_text(given: Turns) -> str:
+    """Turns of a conversation, oldest first."""
+    return "\n".join(map(_turn, given.turns)) or "There is nothing around that turn."
+
+
+def _turn(turn: ShownTurn) -> str:
+    marks = [f"turn {turn.id}", _minute(turn.at), f"session {on_one_line(turn.session_id)}"]
+    marks += [f"project {on_one_line(turn.project)}"] if turn.project is not None else []
+    marks += [f"said to {on_one_line(turn.source)}"] if turn.source is not None else []
+    marks += [turn.outcome] if turn.outcome != "complete" else []
+    said = [("User", turn.user), ("Agent", turn.reply), ("Tools", ", ".join(turn.tools))]
+    return "\n".join([f"[{', '.join(marks)}]", *(f"{who}: {set_in(text)}" for who, text in said if text)])
+
+
+def files_text(given: Files) -> str:
+    """Files, each with its name above it where there are several."""
+    if len(given.files) == 1:
+        return given.files[0].content or f"{given.files[0].name} is empty."
+    return "\n\n".join(
+        f"--- {file.name}, {f'version {file.version}' if file.version else 'as shipped'} ---\n{file.content.strip()}"
+        for file in given.files
+    )
+
+
+def actions_text(given: ActionList) -> str:
+    """The open actions, one to a line."""
+    return "\n".join(map(_action, given.actions)) or "Nothing is open."
+
+
+def added_text(given: AddedAction) -> str:
+    """What was understood."""
+    return f"Added: {_action(given.action)}"
+
+
+def _action(action: ShownAction) -> str:
+    marks = [f"action {action.id}"]
+    if action.due is not None:
+        zone = _zone(action.tz)
+        at = _local(action.due, zone)
+        marks.append(f"due {at} {action.tz or 'UTC'}" if at else "due at a time that no calendar has")
+    marks += [f"repeats {on_one_line(action.rrule)}"] if action.rrule else []
+    marks += [f"priority {action.priority}"] if action.priority else []
+    return f"- [{', '.join(marks)}] {on_one_line(action.content)}"
+
+
+def reply_text(given: Reply, drawn: Sequence[str]) -> str:
+    """What the agent said; `drawn` are the cards that it drew, as text."""
+    said = {
+        "complete": given.reply or "The agent is done, and said nothing.",
+        "interrupted": "The agent was stopped before it was done.",
+        "error": given.reply or "The agent could not do it.",
+    }[given.outcome]
+    return "\n\n".join([said, *drawn])
+
+
+def _zone(name: str | None) -> tzinfo:
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (ValueError, OSError, KeyError):
+        # A zone that this machine does not know.
+        return UTC
+
+
+def _local(at: float, zone: tzinfo) -> str | None:
+    try:
+        return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _day(at: float) -> str:
+    return (_local(at, UTC) or "at an unknown time")[:10]
+
+
+def _minute(at: float) -> str:
+    moment = _local(at, UTC)
+    return f"{moment} UTC" if moment else "at an unknown time"

@@ -1,0 +1,45 @@
+"""A real MCP client at a bridge's `/mcp`, as the protocol's own package has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult, TextContent
+
+from tests.bridge_harness import BridgeProcess
+from tests.harness import PATIENCE
+
+
+async def person_token(bridge: BridgeProcess, *scopes: str, name: str | None = None) -> str:
+    """A new token of the local person's."""
+    chosen = [word for scope in scopes for word in ("--scope", scope)]
+    status, out, err = await bridge.run("users", "token", "local", *(("--name", name) if name else ()), *chosen)
+    assert status == 0, err
+    return out.splitlines()[-1]
+
+
+@asynccontextmanager
+async def mcp_client(bridge: BridgeProcess, token: str, *, mode: Any = "auto", **options: Any) -> AsyncIterator[Client]:
+    """A client past the handshake; `mode` is the protocol's revision: the newest, or "legacy" with a session."""
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
+        transport = streamable_http_client(f"{bridge.url}/mcp", http_client=http)
+        async with Client(transport, mode=mode, raise_exceptions=False, **options) as client:
+            yield client
+
+
+async def called(
+    client: Client, tool: str, progress: Callable[..., Any] | None = None, **arguments: Any
+) -> tuple[bool, str, Any]:
+    """(whether it was refused, the answer's text, its structured content) of one call."""
+    async with asyncio.timeout(PATIENCE):
+        result = await client.call_tool(tool, arguments, progress_callback=progress)
+    assert isinstance(result, CallToolResult)
+    text = "\n".join(part.text for part in result.content if isinstance(part, TextContent))
+    return bool(result.is_error), text, result.structured_content
