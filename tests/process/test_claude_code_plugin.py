@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline.model import OfflineModel
+from bridge.offline.model import OfflineModel, RecordedRequest
 from tests.bridge_harness import running_bridge
 from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, begun_with, boot_file
 from tests.harness import ROOT
 from tests.memory_stores import open_stores
 
 BOOT = "<sprite_memory >\nAda prefers tea in {}.\n</sprite_memory>"
-SEARCH = "mcp__plugin_sprite-memory_memory__search_memory"
+SEARCH = "mcp__plugin_sprite-memory{}_memory__search_memory"
+
+
+def tool_results(request: RecordedRequest) -> str:
+    """What tools answered in a request's conversation."""
+    contents = [message["content"] for message in request.body["messages"] if isinstance(message["content"], list)]
+    return json.dumps([block for content in contents for block in content if block["type"] == "tool_result"])
 
 
 @pytest.fixture
@@ -122,9 +128,9 @@ async def test_the_model_can_search_the_memory_of_this_machine(
     folder.mkdir(parents=True)
     async with open_stores(folder) as stores:
         await stores.turn("Where is the harbour?", "In the north.")
-    model.script.agent({"match": "ships go", "tool": SEARCH, "input": {"query": "harbour"}, "on": "prompt"})
+    model.script.agent({"match": "ships go", "tool": SEARCH.format(""), "input": {"query": "harbour"}, "on": "prompt"})
     await settled.say("Where do ships go?", project)
-    await model.seen(lambda r: b"In the north." in r.raw)
+    await model.seen(lambda r: "In the north." in tool_results(r))
 
 
 # --- the bridge on this machine ---
@@ -138,3 +144,28 @@ async def test_a_bridge_on_this_machine_is_found_without_a_word_from_anybody(
         boot_file(bridge.workspace, project).write_text(BOOT.format("cups") + "\n")
         await person.say("Hello there", project, "--plugin-dir", str(PLUGIN))
     assert begun_with(person.logs[-1])["startup"] == [BOOT.format("cups")]
+
+
+# --- a bridge elsewhere ---
+
+
+async def test_one_command_more_connects_it_to_a_bridge_elsewhere(
+    model: OfflineModel, tmp_path: Path, project: Path
+) -> None:
+    person = ClaudeCode(tmp_path / "laptop", model.url)
+    async with running_bridge(tmp_path / "data") as bridge:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            await page.mission("The harbour is in the north.")
+        _, printed, _ = await bridge.run("users", "token", "local", "--scope", "memory:read")
+        token = printed.splitlines()[-1]
+        await person.install("sprite-memory-remote")
+        values = json.dumps({"bridge_url": bridge.url, "token": token})
+        await person.run("plugin", "configure", "sprite-memory-remote@sprite", "--values-stdin", typed=values)
+        search = SEARCH.format("-remote")
+        model.script.agent({"match": "ships go", "tool": search, "input": {"query": "harbour"}, "on": "prompt"})
+        await person.say("Where do ships go?", project)
+        await model.seen(lambda r: "harbour is in the north" in tool_results(r))
+    settings = (person.home / ".claude/settings.json").read_text()
+    assert bridge.url in settings
+    assert token not in settings
