@@ -1,0 +1,142 @@
+"""What memory costs somebody who works in Claude Code: time added to prompts and tools, and calls of the curator.
+
+Sessions of the real CLI with and without the plugin and the follower take turns, so that noise hits both alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from benchmarks.bench_turn import stand_in
+from benchmarks.report import line, ratio
+from bridge.offline.model import OfflineModel
+from tests.claude_code import PLUGIN, ClaudeCode
+from tests.harness import ROOT, running_sprite, sprite_environment
+from tests.inspection import eventually
+from tests.session_logs import Talk, talking
+
+PAIRS = 60
+WARM_UP = 5
+#: A real session's: so many turns, with so many tools each.
+TURNS, TOOLS = 25, 3
+CALL = {"type": "tool_use", "name": "Bash", "input": {"command": "true"}}
+STEP = {"match": "three tools", "on": "prompt", "blocks": [CALL] * TOOLS, "times": -1}
+#: Of a median of many pairs, so much is noise: in % of a turn.
+NOISE = 5.0
+
+
+@asynccontextmanager
+async def person(folder: Path, url: str, workspace: Path | None) -> AsyncIterator[Talk]:
+    """A session of the CLI; with a workspace its person has the plugin, and a follower takes their turns."""
+    claude = ClaudeCode(folder / "home", url)
+    (claude.home / ".claude/projects").mkdir(parents=True)
+    async with AsyncExitStack() as stack:
+        if workspace is not None:
+            claude.note(workspace)
+            await stack.enter_async_context(following(claude.home / ".claude/projects", workspace))
+        plugins = [] if workspace is None else [{"type": "local", "path": str(PLUGIN)}]
+        yield await stack.enter_async_context(talking(folder, url, env=claude.environment, plugins=plugins))
+
+
+@asynccontextmanager
+async def following(logs: Path, workspace: Path) -> AsyncIterator[None]:
+    """The follower of the logs."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sprite", "follow", str(logs), "--workspace", str(workspace)),
+        cwd=ROOT,
+        env=sprite_environment(None),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        assert (await process.stdout.readline()).startswith(b"following")
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def timed(talk: Talk, text: str) -> float:
+    """Milliseconds from a prompt to its turn's end."""
+    started = time.perf_counter()
+    await talk.say(text)
+    return (time.perf_counter() - started) * 1000
+
+
+async def added(folder: Path) -> None:
+    """Prints what plugin and follower add to a prompt and to a tool call."""
+    script = folder / "script.json"
+    script.write_text(json.dumps({"agent": [STEP]}))
+    plain, ours = folder / "plain", folder / "ours"
+    for each in (plain, ours, folder / "workspace"):
+        each.mkdir()
+    async with (
+        stand_in("--script", str(script)) as url,
+        running_sprite(folder / "workspace", url, SPRITE_BATCH_TURNS="1000000"),
+        person(plain, url, None) as without,
+        person(ours, url, folder / "workspace") as with_memory,
+    ):
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for text in ("hello there", "three tools"):
+            alone, remembered = found.setdefault(text, ([], []))
+            for _ in range(PAIRS + WARM_UP):
+                alone.append(await timed(without, text))
+                remembered.append(await timed(with_memory, text))
+            del alone[:WARM_UP], remembered[:WARM_UP]
+            ratio(f"a turn with plugin and follower / without: {text!r}", remembered, alone, 1 + NOISE / 100)
+    told("added to a prompt", difference(*found["hello there"]), found["hello there"][0], "304 ms")
+    told("added to a tool call", difference(*found["three tools"]) / TOOLS, found["three tools"][0], "309 ms")
+
+
+def difference(alone: Sequence[float], remembered: Sequence[float]) -> float:
+    """The median of what each pair differs by, in ms."""
+    return statistics.median(more - less for less, more in zip(alone, remembered, strict=True))
+
+
+def told(name: str, found: float, turn: Sequence[float], peer: str) -> None:
+    """A difference, which is none if it is within the noise of a turn."""
+    noise = statistics.median(turn) * NOISE / 100
+    value = f"{found:+.1f} ms (noise: {noise:.1f} ms; claude-mem: {peer})"
+    line(name, value, "0 ms", ok=found <= noise)
+
+
+async def calls(folder: Path) -> None:
+    """Prints how many calls of a model a session costs."""
+    workspace = folder / "curated"
+    (folder / "session").mkdir()
+    workspace.mkdir()
+    async with OfflineModel() as model:
+        model.script.agent(STEP)
+        async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+            async with person(folder / "session", model.url, workspace) as talk:
+                for _ in range(TURNS):
+                    await talk.say("three tools")
+
+                async def curated() -> bool:
+                    status = await client.ask("system", {"action": "status"})
+                    memory = status["payload"]["status"]
+                    return bool(memory["turns"] == TURNS and memory["turns_waiting"] == 0)
+
+                await eventually(curated)
+        curator = sum(request.kind == "curator" for request in model.requests)
+    value = f"{curator} (claude-mem: 102)"
+    line(f"calls of the curator for {TURNS} turns with {TOOLS} tools each", value, "1", ok=curator == 1)
+
+
+async def main() -> None:
+    """Prints every figure."""
+    with tempfile.TemporaryDirectory() as name:
+        await added(Path(name))
+        await calls(Path(name))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
