@@ -26,7 +26,7 @@ def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
         SEARCH_TOOL,
         "Search everything ever said or learned here, in natural language: learnings and past turns, best first. "
         "Filters inside the query: type:PREFERENCE (FACT, PATTERN, CORRECTION, ACTION, TOOL_INSTALL, DIGEST, TURN), "
-        "since:2026-01-31, before:2026-02-28, session:ID, around:31 (the conversation around turn 31).",
+        "since:2026-01-31, before:2026-02-28, session:ID, project:NAME, around:31 (the conversation around turn 31).",
         {
             "type": "object",
             "properties": {
