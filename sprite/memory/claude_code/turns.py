@@ -88,6 +88,17 @@ class SessionTurns:
         self._gap = True
 
     @property
+    def open_key(self) -> str | None:
+        """Returns the key of the turn that goes on, or None."""
+        return None if self._turn is None else self._turn.key
+
+    def cut(self) -> ImportedTurn | None:
+        """Ends the turn that goes on, whatever it says; what still comes of it is a turn of its own."""
+        turn, self._turn = self._turn, None
+        self._was_settled = self._was_settled or turn is not None
+        return None if turn is None else self._finished(turn)
+
+    @property
     def is_open(self) -> bool:
         """Returns whether a turn goes on, or an agent in the background may still report."""
         return self._turn is not None or self._agents.has_rest
@@ -100,9 +111,7 @@ class SessionTurns:
         turn = self._turn
         is_over = silence >= OVER_AFTER_SECONDS
         if turn is not None and (is_over or (turn.has_ended and quiet >= SETTLED_AFTER_SECONDS)):
-            self._turn = None
-            self._was_settled = True
-            yield from _one(self._finished(turn))
+            yield from _one(self.cut())
         if is_over:
             yield from self._unreported()
 
