@@ -19,7 +19,7 @@ from benchmarks.bench_turn import stand_in
 from benchmarks.report import line, ratio
 from bridge.offline.model import OfflineModel
 from tests.claude_code import PLUGIN, ClaudeCode
-from tests.harness import ROOT, running_sprite, sprite_environment
+from tests.harness import ROOT, rows, running_sprite, sprite_environment
 from tests.inspection import eventually
 from tests.session_logs import Talk, talking
 
@@ -115,17 +115,13 @@ async def calls(folder: Path) -> None:
     workspace.mkdir()
     async with OfflineModel() as model:
         model.script.agent(STEP)
-        async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-            async with person(folder / "session", model.url, workspace) as talk:
-                for _ in range(TURNS):
-                    await talk.say("three tools")
+        async with running_sprite(workspace, model.url), person(folder / "session", model.url, workspace) as talk:
+            for _ in range(TURNS):
+                await talk.say("three tools")
 
-                async def curated() -> bool:
-                    status = await client.ask("system", {"action": "status"})
-                    memory = status["payload"]["status"]
-                    return bool(memory["turns"] == TURNS and memory["turns_waiting"] == 0)
-
-                await eventually(curated)
+            log = workspace / ".os/memory/transcript.db"
+            left = "SELECT count(*) AS n, coalesce(sum(processed), 0) AS done FROM observations"
+            await eventually(lambda: rows(log, left) == [{"n": TURNS, "done": TURNS}], "not curated")
         curator = sum(request.kind == "curator" for request in model.requests)
     value = f"{curator} (claude-mem: 102)"
     line(f"calls of the curator for {TURNS} turns with {TOOLS} tools each", value, "1", ok=curator == 1)

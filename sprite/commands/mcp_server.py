@@ -53,7 +53,7 @@ class _Workspace:
         if not isinstance(request, Look):
             raise PeerError("This cannot be asked for without a running sprite.")
         async with open_stores(self._settings) as stores:
-            return await look(stores.view, request)
+            return await look(stores.view, request, self._settings.run)
 
     async def mission(self, text: str, told: Told) -> MissionEnd:
         """See Source."""
