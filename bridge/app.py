@@ -6,11 +6,10 @@ while the model proxy still answers (a sprite's last flush needs it), then the l
 
 from __future__ import annotations
 
-import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +27,7 @@ from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.door.routes import Readiness, Routes
 from bridge.door.visitors import Visitors
+from bridge.doors.doors import Doors
 from bridge.errors import OperatorError
 from bridge.hosts.archive import Archive
 from bridge.hosts.host import (
@@ -148,17 +148,25 @@ async def running(
             give_way,
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
-        lobby = Lobby()
-        application = web.Application(
-            middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
+        lobby, doors = Lobby(), Doors(admission, relay)
+        application = _application(
+            lobby,
+            edge,
+            [
+                *doors.routes(proxy.list_models),
+                *proxy.routes(),
+                *mcp.routes(),
+                *notices.routes(doorkeeper, relay),
+                # The catch-all for the page's files comes last.
+                *routes.table(),
+            ],
         )
-        application.on_response_prepare.extend((lobby.note, edge.add_headers))
-        application.add_routes([*proxy.routes(), *mcp.routes(), *notices.routes(doorkeeper, relay), *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
+        await stack.enter_async_context(doors)
         await stack.enter_async_context(waker)
         await stack.enter_async_context(
             served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
@@ -215,17 +223,11 @@ async def _end_all(visitors: Visitors, mcp: McpEntrance) -> None:
     await visitors.end_all()
 
 
-@asynccontextmanager
-async def _served_to_all(
-    edge: Edge, table: Sequence[web.RouteDef], listener: socket.socket, on_death: Callable[[], None]
-) -> AsyncIterator[None]:
-    """Serves the public port while the block runs."""
-    lobby = Lobby()
+def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef]) -> web.Application:
     application = web.Application(middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES)
     application.on_response_prepare.extend((lobby.note, edge.add_headers))
-    application.add_routes(table)
-    async with served(application, listener, on_death, lobby=lobby):
-        yield
+    application.add_routes(routes)
+    return application
 
 
 def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:

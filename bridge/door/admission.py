@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 MAX_GUESTS_PER_PERSON = 32
 
 
-class NotAdmittedError(BridgeError):
-    """Why a program may not come in, in words; each door says them in its own shape. `status` is HTTP's."""
+class DoorError(BridgeError):
+    """Why a program does not get what it asks for, in words; each door says them in its own shape.
+
+    `status` is HTTP's, `code` for programs, `retry_after` in seconds.
+    """
 
     def __init__(self, status: int, code: str, words: str, *, retry_after: int | None = None) -> None:
         super().__init__(words)
@@ -43,6 +46,10 @@ class NotAdmittedError(BridgeError):
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
         return headers
+
+
+class NotAdmittedError(DoorError):
+    """This program may not come in."""
 
 
 class RevokedError(NotAdmittedError):

@@ -134,7 +134,7 @@ class PersonTokens:
 
     async def holder(self, token: str) -> Holder | None:
         """Whose token it is; None for any that is not, or no longer, one."""
-        if not token.startswith(_PREFIX) or len(token) > _MAX_TOKEN_CHARACTERS:
+        if not is_persons(token) or len(token) > _MAX_TOKEN_CHARACTERS:
             return None
         key = token_sha256(token)
 
@@ -165,6 +165,11 @@ class PersonTokens:
             )
         except sqlite3.Error as error:
             log.warning("bridge.db cannot be written (%s)", error.sqlite_errorname, extra={"person": holder.person})
+
+
+def is_persons(token: str) -> bool:
+    """Whether it looks like a person's token, and not like a sprite's."""
+    return token.startswith(_PREFIX)
 
 
 def new_token(tx: sqlite3.Connection, person: str, label: str, scopes: list[Scope] | None) -> tuple[str, float]:

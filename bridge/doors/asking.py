@@ -85,7 +85,9 @@ class AskError(Exception):
 
 def mission_id_of(person: str, key: str | None) -> str:
     """A mission's id: a new one, or (by a program's own key) the same one for the same key."""
-    return str(uuid.uuid4() if key is None else uuid.uuid5(_NAMED, f"{person} {key}"))
+    if key is None:
+        return str(uuid.uuid4())
+    return str(uuid.uuid5(_NAMED, f"{person} {key}".encode(errors="replace").decode()))
 
 
 class Asking:
@@ -235,7 +237,7 @@ class _Ear:
         """See Ear."""
         if change.state == "ready":
             self.may_have_left = True
-        elif not isinstance(self._waiting[-1] if self._waiting else None, Cut):
+        elif self._is_answered and not isinstance(self._waiting[-1] if self._waiting else None, Cut):
             self.put(Cut())
 
     def ended(self) -> None:
