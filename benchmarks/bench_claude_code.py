@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from benchmarks.bench_turn import stand_in
-from benchmarks.report import line, ratio
+from benchmarks.report import line
 from bridge.offline.model import OfflineModel
 from tests.claude_code import PLUGIN, ClaudeCode
 from tests.harness import ROOT, rows, running_sprite, sprite_environment
@@ -29,8 +30,8 @@ WARM_UP = 5
 TURNS, TOOLS = 25, 3
 CALL = {"type": "tool_use", "name": "Bash", "input": {"command": "true"}}
 STEP = {"match": "three tools", "on": "prompt", "blocks": [CALL] * TOOLS, "times": -1}
-#: Of a median of many pairs, so much is noise: in % of a turn.
-NOISE = 5.0
+#: What a person cannot feel.
+NOTHING_MS = 2.0
 
 
 @asynccontextmanager
@@ -87,25 +88,24 @@ async def added(folder: Path) -> None:
         found: dict[str, tuple[list[float], list[float]]] = {}
         for text in ("hello there", "three tools"):
             alone, remembered = found.setdefault(text, ([], []))
-            for _ in range(PAIRS + WARM_UP):
-                alone.append(await timed(without, text))
-                remembered.append(await timed(with_memory, text))
+            for number in range(PAIRS + WARM_UP):
+                # Whoever comes second finds the machine busy with the other's end.
+                for talk, times in ((without, alone), (with_memory, remembered))[:: 1 if number % 2 else -1]:
+                    times.append(await timed(talk, text))
             del alone[:WARM_UP], remembered[:WARM_UP]
-            ratio(f"a turn with plugin and follower / without: {text!r}", remembered, alone, 1 + NOISE / 100)
-    told("added to a prompt", difference(*found["hello there"]), found["hello there"][0], "304 ms")
-    told("added to a tool call", difference(*found["three tools"]) / TOOLS, found["three tools"][0], "309 ms")
+    told("added to a prompt", *found["hello there"], 1, "304 ms")
+    told("added to a tool call", *found["three tools"], TOOLS, "309 ms")
 
 
-def difference(alone: Sequence[float], remembered: Sequence[float]) -> float:
-    """The median of what each pair differs by, in ms."""
-    return statistics.median(more - less for less, more in zip(alone, remembered, strict=True))
-
-
-def told(name: str, found: float, turn: Sequence[float], peer: str) -> None:
-    """A difference, which is none if it is within the noise of a turn."""
-    noise = statistics.median(turn) * NOISE / 100
-    value = f"{found:+.1f} ms (noise: {noise:.1f} ms; claude-mem: {peer})"
-    line(name, value, "0 ms", ok=found <= noise)
+def told(name: str, alone: Sequence[float], remembered: Sequence[float], count: int, peer: str) -> None:
+    """The median of what each pair of turns differs by, of which so many shares are told, with its standard error."""
+    differences = [(more - less) / count for less, more in zip(alone, remembered, strict=True)]
+    quartiles = statistics.quantiles(differences, n=4)
+    error = 1.25 * (quartiles[2] - quartiles[0]) / 1.35 / math.sqrt(len(differences))
+    found = statistics.median(differences)
+    times = statistics.median(remembered) / statistics.median(alone)
+    value = f"{found:+.1f} ms, +- {error:.1f} ({times:.2f} x; claude-mem: {peer})"
+    line(name, value, "0 ms", ok=found <= max(NOTHING_MS, 2 * error))
 
 
 async def calls(folder: Path) -> None:

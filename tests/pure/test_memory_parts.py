@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from sprite.memory.echo import TAKEN_OUT, without_memory
 from sprite.memory.tokens import estimate_tokens
 from tests.claude_code import PLUGIN, REMOTE_PLUGIN, session_start_script
 
@@ -64,10 +66,23 @@ def test_the_longest_memory_fits_into_the_hooks_parts() -> None:
         assert len(parts(f"{BEGIN}{text}{END}")) <= len(hooks)
 
 
+def test_what_has_no_second_part_is_known_by_its_size() -> None:
+    blocks = re.search(r"-size \+(\d+)", (PLUGIN / "scripts/session-start").read_text())
+    assert blocks is not None
+    text = f"{BEGIN}{'x' * (int(blocks[1]) * 512 - len(BEGIN) - len(END) - 1)}\n{END}"
+    assert len(text) == int(blocks[1]) * 512
+    assert parts(text) == [text]
+
+
 def test_parts_end_where_a_delimited_part_of_memory_ends() -> None:
     found = parts(f"{BEGIN}{ENTRY * 30}{END}")
     assert len(found) == 3
     assert all("\n<memory_file" in part[:100] and part.endswith(f"</memory_file>\n{END}") for part in found)
+
+
+def test_nothing_of_a_part_is_learned_where_the_session_is_recorded() -> None:
+    for part in parts(f"{BEGIN}{ENTRY * 30}{END}"):
+        assert without_memory(part).strip() == TAKEN_OUT
 
 
 @pytest.mark.parametrize(
