@@ -29,10 +29,10 @@ WARM_UP = 5
 PARTS = (1, 2, 3)
 MOST_MS = 100.0
 NOTHING = ("sh", "-c", "true")
-#: user.md, so long that all that a session may begin with is needed.
+#: user.md, as long as it may be.
 LINES = "".join(
     f"- {number}. Something that holds for the person, as they once said it in words of their own.\n"
-    for number in range(190)
+    for number in range(170)
 )
 
 
