@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from bridge.door.admission import DoorError
-from sprite.protocol.frames import encode, well_formed
+from bridge.doors.json_bodies import UnreadableError, decoded
+from sprite.protocol.frames import encode
 from sprite.protocol.messages import MAX_FRAME_BYTES
 from sprite.protocol.observing import (
     MAX_EXTERNAL_ID_CHARS,
@@ -47,11 +48,12 @@ class Calls:
 
     def __init__(self, body: bytes) -> None:
         try:
-            asked = msgspec.json.decode(body, type=_Body)
+            asked = decoded(body, _Body)
         except msgspec.ValidationError as error:
             raise DoorError(422, "bad_request", f"{error}. Send JSON such as {_EXAMPLE}") from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise DoorError(400, "bad_json", f"This is no JSON that can be read. Send such as {_EXAMPLE}") from error
+        except UnreadableError as error:
+            words = f"This is no JSON that can be read: {error}. Send such as {_EXAMPLE}"
+            raise DoorError(400, "bad_json", words) from error
         if len(asked.turns) > MAX_OBSERVED_TURNS:
             raise DoorError(
                 413, "too_many_turns", f"{len(asked.turns):,} turns are too many at once: send {MAX_OBSERVED_TURNS}."
@@ -88,9 +90,9 @@ class Calls:
     def _take(self, number: int, raw: msgspec.Raw) -> None:
         try:
             turn = msgspec.json.decode(raw, type=ObservedTurn)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:300]
-            self.refused.append(RefusedTurn(_id_of(raw, number), f"Turn {number + 1} cannot be read: {why}."))
+        except msgspec.DecodeError as error:
+            words = f"Turn {number + 1} cannot be read: {str(error)[:300]}."
+            self.refused.append(RefusedTurn(_id_of(raw, number), words))
             return
         size = _size(turn)
         if size > _MAX_TURNS_BYTES:
@@ -124,7 +126,8 @@ def _id_of(raw: msgspec.Raw, number: int) -> str:
     """A refused turn's own id, where it has one that can be read."""
     try:
         given = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except msgspec.DecodeError:
+        # A number out of all bounds, somewhere in it.
         return f"turn {number + 1}"
     found = given.get("external_id") if isinstance(given, dict) else None
-    return well_formed(found)[:MAX_EXTERNAL_ID_CHARS] if isinstance(found, str) else f"turn {number + 1}"
+    return found[:MAX_EXTERNAL_ID_CHARS] if isinstance(found, str) else f"turn {number + 1}"

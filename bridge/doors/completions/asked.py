@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from bridge.door.admission import DoorError
+from bridge.doors.json_bodies import UnreadableError, decoded
 from sprite.protocol.messages import MAX_MISSION_CHARS, MAX_UPLOAD_BYTES
 
 MODEL = "sprite"
@@ -102,15 +103,15 @@ class _Message(msgspec.Struct):
 
 def read(body: bytes) -> Asked:
     """What a body asks for. UnfitError, in words, where that cannot be."""
-    fields = _decoded(body, dict[str, msgspec.Raw])
-    asked = _decoded(body, _Body)
+    fields: dict[str, msgspec.Raw] = _decoded(body, dict[str, msgspec.Raw])
+    asked: _Body = _decoded(body, _Body)
     if asked.model != MODEL:
         raise unknown_model()
     for name, is_harmless in _REFUSED.items():
-        if name in fields and not is_harmless(_decoded(fields[name], Any)):
+        if name in fields and not is_harmless(_decoded(bytes(fields[name]), Any)):
             raise UnfitError(name, _WORDS.get(name) or f"{name!r} is not possible here: leave it out.")
     text, attachments, system = _messages(asked.messages)
-    ignored = [name for name in fields if name not in _UNDERSTOOD | _REFUSED.keys() and fields[name] != b"null"]
+    ignored = [name for name in fields if name not in _UNDERSTOOD | _REFUSED.keys() and bytes(fields[name]) != b"null"]
     return Asked(
         text=text,
         system=system,
@@ -128,14 +129,13 @@ def unknown_model() -> UnfitError:
     )
 
 
-def _decoded(data: bytes | msgspec.Raw, type_: Any) -> Any:
+def _decoded(data: bytes, type_: Any) -> Any:
     try:
-        return msgspec.json.decode(data, type=type_)
+        return decoded(data, type_)
     except msgspec.ValidationError as error:
         raise UnfitError(None, f"The request is not as it must be: {str(error)[:300]}.", code="invalid_type") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:300]
-        raise UnfitError(None, f"This is no JSON that can be read: {why}.", code="invalid_json") from error
+    except UnreadableError as error:
+        raise UnfitError(None, f"This is no JSON that can be read: {error}.", code="invalid_json") from error
 
 
 # --- fields that would make the answer another one ---
@@ -179,7 +179,7 @@ _REFUSED: dict[str, Callable[[Any], bool]] = {
 
 def _messages(raws: list[msgspec.Raw]) -> tuple[str, list[Attachment], str]:
     """The mission's text, the files with it, and what the app says of itself."""
-    messages = [_decoded(raw, _Message) for raw in raws]
+    messages = [_decoded(bytes(raw), _Message) for raw in raws]
     system = "\n\n".join(
         text for message in messages if message.role in {"system", "developer"} if (text := _plain(message).strip())
     )

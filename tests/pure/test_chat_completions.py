@@ -1,0 +1,306 @@
+"""A chat completion's body, read as a mission, and an agent's turn, told as a completion."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Any
+
+import pytest
+
+from bridge.doors.asking import AskError, Cut, Heard, Taken
+from bridge.doors.completions.asked import MAX_SYSTEM_CHARS, Asked, UnfitError, read
+from bridge.doors.completions.reply import GrowingText, problem_of, usage_of
+from sprite.memory.projection.pasted import read_message
+from sprite.protocol.events import Complete, Failed, Interrupted, Started, TextDelta, ToolResult, ToolUse, WholeText
+from sprite.protocol.messages import MAX_MISSION_CHARS, PermissionRequest
+
+PIXEL = base64.b64encode(b"\x89PNG and so on").decode()
+
+
+def body(*messages: Any, **fields: Any) -> bytes:
+    said = list(messages) or [{"role": "user", "content": "Hello"}]
+    return json.dumps({"model": "sprite", "messages": said} | fields).encode()
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def image(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+
+
+def refused(data: bytes) -> UnfitError:
+    with pytest.raises(UnfitError) as error:
+        read(data)
+    return error.value
+
+
+# --- what is asked ---
+
+
+def test_the_last_message_of_the_person_is_the_mission_and_those_before_it_are_not_sent_again() -> None:
+    asked = read(body(user("My name is Ada."), {"role": "assistant", "content": "Hello Ada."}, user("What is it?")))
+    assert asked.mission([]) == "What is it?"
+    assert (asked.is_streamed, asked.with_usage, asked.ignored) == (False, False, [])
+
+
+def test_half_an_emoji_is_a_question_mark() -> None:
+    assert read(b'{"model": "sprite", "messages": [{"role": "user", "content": "so \\ud83d"}]}').text == "so ?"
+
+
+def test_text_in_parts_and_files_go_along() -> None:
+    parts = [
+        {"type": "text", "text": "Look"},
+        image(f"data:image/png;base64,{PIXEL}"),
+        {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;charset=utf-8;base64,SGk="}},
+        {"type": "text", "text": "at this."},
+    ]
+    asked = read(body(user(parts)))
+    assert [(file.name, file.data) for file in asked.attachments] == [
+        ("image.png", base64.b64decode(PIXEL)),
+        ("a.txt", b"Hi"),
+    ]
+    assert asked.mission(["documents/image.png"]) == "Look\n\nat this.\n\nFiles: documents/image.png"
+    alone = read(body(user([image(f"data:image/png;base64,{PIXEL}")])))
+    assert alone.mission(["documents/image.png"]) == "I am giving you files.\n\nFiles: documents/image.png"
+
+
+def test_what_the_app_says_goes_along_and_is_not_the_persons_word() -> None:
+    asked = read(
+        body(
+            {"role": "system", "content": "Answer like a pirate.\n\nThe user is called Bob."},
+            {"role": "developer", "content": [{"type": "text", "text": "Never say please."}]},
+            user("What day is it?"),
+            {"role": "system", "content": "  "},
+        )
+    )
+    mission = asked.mission([])
+    assert mission.startswith("What day is it?\n\n")
+    for words in ("Answer like a pirate.", "The user is called Bob.", "Never say please."):
+        assert f"> {words}" in mission
+        assert words not in read_message(mission).own
+    assert "What day is it?" in read_message(mission).own
+
+
+def test_sampling_and_what_nobody_has_heard_of_is_named_and_left_out() -> None:
+    asked = read(
+        body(
+            temperature=0.2,
+            top_p=1,
+            max_tokens=5,
+            max_completion_tokens=None,
+            stop=["x"],
+            seed=1,
+            user="ada",
+            chat_id="1",
+            **{"bad\r\nX-Header: 1": 1, "x" * 100: 1},
+        )
+    )
+    assert asked.ignored == ["temperature", "top_p", "max_tokens", "stop", "seed", "chat_id"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tools", [{"type": "function", "function": {"name": "f"}}]),
+        ("functions", [{"name": "f"}]),
+        ("tool_choice", "required"),
+        ("function_call", {"name": "f"}),
+        ("response_format", {"type": "json_object"}),
+        ("n", 2),
+        ("audio", {"voice": "alloy", "format": "wav"}),
+        ("modalities", ["text", "audio"]),
+        ("logprobs", True),
+        ("top_logprobs", 3),
+        ("prediction", {"type": "content", "content": "x"}),
+        ("web_search_options", {}),
+    ],
+)
+def test_what_would_change_the_answer_is_refused_by_its_name(field: str, value: Any) -> None:
+    error = refused(body(**{field: value}))
+    assert (error.status, error.param) == (400, field)
+    assert field in str(error)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tools", []),
+        ("tools", None),
+        ("tool_choice", "auto"),
+        ("response_format", {"type": "text"}),
+        ("n", 1),
+        ("modalities", ["text"]),
+        ("logprobs", False),
+    ],
+)
+def test_what_asks_for_nothing_else_is_taken(field: str, value: Any) -> None:
+    assert read(body(**{field: value})).ignored == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([{"role": "assistant", "content": "Hi"}], "has to be the person's"),
+        ([user("Hello"), {"role": "assistant", "content": "Hel"}], "has to be the person's"),
+        ([user("Hello"), {"role": "tool", "content": "1", "tool_call_id": "x"}], "has to be the person's"),
+        ([{"role": "system", "content": "x"}], "has to be the person's"),
+        ([user("")], "empty"),
+        ([user(" \n")], "empty"),
+        ([user([])], "empty"),
+        ([user([{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}])], "no 'input_audio'"),
+        ([user([{"type": "file", "file": {"file_id": "x"}}])], "no 'file'"),
+        ([user([{"text": "x"}])], "no type"),
+        ([user([image("https://example.org/a.png")])], "fetches nothing"),
+        ([user([image("file:///etc/passwd")])], "fetches nothing"),
+        ([user([image("data:image/svg+xml;base64,PHN2Zz4=")])], "no kind of image"),
+        ([user([image("data:image/png;base64,***")])], "not base64"),
+        ([user([image("data:image/png;base64,")])], "empty"),
+        ([user([image(f"data:image/png;base64,{PIXEL}")] * 11)], "Up to 10"),
+        ([{"role": "system", "content": "x" * (MAX_SYSTEM_CHARS + 1)}, user("Hi")], "system messages"),
+    ],
+)
+def test_what_cannot_be_a_mission_is_refused_in_words(messages: list[Any], words: str) -> None:
+    error = refused(body(*messages))
+    assert error.status == 400
+    assert words in str(error)
+
+
+def test_another_model_is_not_found() -> None:
+    error = refused(body(model="gpt-4o"))
+    assert (error.status, error.code, error.param) == (404, "model_not_found", "model")
+
+
+def test_a_message_that_is_too_long_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(UnfitError, match="allowed"):
+        read(body(user("x" * (MAX_MISSION_CHARS + 1)))).mission([])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"{",
+        b'{"model": "sprite"}',
+        b'{"model": 1, "messages": []}',
+        b'{"model": "sprite", "messages": {}}',
+        b'{"model": "sprite", "messages": [7]}',
+        b'{"model": "sprite", "messages": []}',
+        b'{"model": "sprite", "messages": [{"role": "user", "content": 1e99999}]}',
+        b'{"model": "sprite", "messages": [{"role": "user", "content": ' + b"9" * 100_000 + b"}]}",
+        b'{"model": "sprite", "messages": [{"role": "user", "content": "\xff"}]}',
+        b'{"model": "sprite", "n": ' + b"[" * 100_000 + b"]" * 100_000 + b', "messages": []}',
+        b'{"model": "sprite", "messages": [{"role": "user", "content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
+        b'{"model": "sprite", "x": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b', "messages": []}',
+        b"\x00" * 1000,
+    ],
+)
+def test_a_body_that_is_none_is_refused_and_costs_little(data: bytes) -> None:
+    began = time.process_time()
+    assert refused(data).status == 400
+    assert time.process_time() - began < 5
+
+
+def test_ten_thousand_messages_and_hostile_data_urls_are_read_in_passing() -> None:
+    began = time.process_time()
+    assert read(body(*[user("Hello")] * 10_000)).text == "Hello"
+    for url in ("data:" + "a" * 10**6, "data:a/" + "b" * 10**6, "data:image/png" + ";a=b" * 10**5 + ";base64,"):
+        assert "fetches nothing" in str(refused(body(user([image(url)]))))
+    assert time.process_time() - began < 5
+
+
+# --- what is answered ---
+
+M = "m"
+
+
+def told(*heard: Heard, tells_questions: bool = True) -> str:
+    growing = GrowingText(tells_questions=tells_questions)
+    return "".join(growing.add(event) for event in heard)
+
+
+def done(text: str = "", usage: dict[str, Any] | None = None) -> Complete:
+    return Complete(M, text, usage, None, 1)
+
+
+RUN = (ToolUse(M, "t", "Bash", {"command": "ls"}), ToolResult(M, "t", is_error=False, summary="a"))
+
+
+@pytest.mark.parametrize(
+    ("heard", "text"),
+    [
+        ((TextDelta(M, "Hel"), TextDelta(M, "lo."), WholeText(M, "Hello."), done("Hello.")), "Hello."),
+        ((WholeText(M, "Hello."), done("Hello.")), "Hello."),
+        ((done("Hello."),), "Hello."),
+        ((Started(M), TextDelta(M, "Hel"), WholeText(M, "Hello."), done("Hello.")), "Hello."),
+        # Several texts, each in a paragraph of its own.
+        (
+            (TextDelta(M, "One."), WholeText(M, "One."), *RUN, TextDelta(M, "Two."), WholeText(M, "Two.")),
+            "One.\n\nTwo.",
+        ),
+        ((WholeText(M, "One."), *RUN, WholeText(M, "Two."), done("Two.")), "One.\n\nTwo."),
+        # A hole: nothing is given of it before all of it is there, and nothing twice.
+        ((TextDelta(M, "He"), Cut(), TextDelta(M, "o."), WholeText(M, "Hello.")), "Hello."),
+        ((Cut(), TextDelta(M, "lo."), WholeText(M, "Hello."), *RUN, TextDelta(M, "Two.")), "Hello.\n\nTwo."),
+        ((WholeText(M, "One."), Cut(), *RUN, TextDelta(M, "Two."), WholeText(M, "Two.")), "One.\n\nTwo."),
+        ((Taken(is_known=True), TextDelta(M, "lo."), WholeText(M, "Hello.")), "Hello."),
+        # What is kept of a text may be other words than what was given of it.
+        ((TextDelta(M, "key 123"), WholeText(M, "key ***"), done("key ***")), "key 123"),
+        ((TextDelta(M, "key 1"), Cut(), WholeText(M, "key ***")), "key 1\n\nkey ***"),
+        ((TextDelta(M, "Hel"), Interrupted(M)), "Hel\n\n(This was stopped before it was done.)"),
+    ],
+)
+def test_the_text_grows_and_no_word_is_given_twice_or_lost(heard: tuple[Heard, ...], text: str) -> None:
+    assert told(*heard) == text
+
+
+def test_a_question_that_waits_is_told_in_a_stream_alone() -> None:
+    heard = (
+        WholeText(M, "I look."),
+        PermissionRequest("q", M, "Bash", {"command": "ls"}),
+        WholeText(M, "Done."),
+        done("Done."),
+    )
+    said = told(*heard)
+    assert said.startswith("I look.\n\n[May Sprite run a command? (ls)")
+    assert said.endswith("]\n\nDone.")
+    assert told(*heard, tells_questions=False) == "I look.\n\nDone."
+
+
+def test_tokens_are_counted_as_openai_counts_them_whatever_the_sprite_says() -> None:
+    usage = {"input_tokens": 3, "cache_read_input_tokens": 10, "cache_creation_input_tokens": 2, "output_tokens": 7}
+    assert usage_of(done(usage=usage)) == {
+        "prompt_tokens": 15,
+        "completion_tokens": 7,
+        "total_tokens": 22,
+        "prompt_tokens_details": {"cached_tokens": 10},
+    }
+    assert usage_of(done()) is None
+    strange = usage_of(done(usage={"input_tokens": "many", "output_tokens": -1, "cache_read_input_tokens": True}))
+    assert strange is not None
+    assert strange["total_tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        (Failed(M, "budget_used_up", "No money.", retryable=False), 429),
+        (Failed(M, "crashed", "It crashed.", retryable=True), 500),
+        (AskError("too_long", "Too long."), 400),
+        (AskError("queue_full", "Full."), 503),
+    ],
+)
+def test_what_goes_wrong_has_a_status_and_its_words(fault: Failed | AskError, status: int) -> None:
+    assert problem_of(fault)[0] == status
+    assert problem_of(fault)[3] in {"No money.", "It crashed.", "Too long.", "Full."}
+
+
+def test_what_is_read_is_all_that_a_handler_needs() -> None:
+    asked = read(body(stream=True, stream_options={"include_usage": True}))
+    assert asked == Asked("Hello", "", [], is_streamed=True, with_usage=True, ignored=[])
