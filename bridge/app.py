@@ -47,7 +47,9 @@ from bridge.llm.rate_limits import RateLimits
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
+from bridge.mcp.addresses import Addresses
 from bridge.mcp.entrance import McpEntrance
+from bridge.mcp.grants import Grants
 from bridge.notify.notice import Channel, Notice
 from bridge.notify.notifier import Notifier
 from bridge.notify.outbox import Outbox
@@ -128,7 +130,6 @@ async def running(
         admission = Admission(people.tokens, lambda: readiness.is_ready)
         metrics = _measured(visitors, relay, proxy, budgets, waker, notices)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
-        mcp = await stack.enter_async_context(McpEntrance(admission, doorkeeper, relay))
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
 
         async def revoke_sprite(name: str) -> None:
@@ -149,13 +150,16 @@ async def running(
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
         lobby, doors = Lobby(), Doors(admission, relay)
+        mcp = McpEntrance(
+            *(admission, doorkeeper, relay, Grants(database), await people.cookie_key(), Addresses(settings, port))
+        )
         application = _application(
             lobby,
             edge,
             [
                 *doors.routes(proxy.list_models),
-                *proxy.routes(),
                 *mcp.routes(),
+                *proxy.routes(),
                 *notices.routes(doorkeeper, relay),
                 # The catch-all for the page's files comes last.
                 *routes.table(),
@@ -167,11 +171,12 @@ async def running(
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
         await stack.enter_async_context(doors)
+        await stack.enter_async_context(mcp)
         await stack.enter_async_context(waker)
         await stack.enter_async_context(
             served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
         )
-        stack.push_async_callback(_end_all, visitors, mcp)
+        stack.push_async_callback(visitors.end_all)
 
         readiness.is_ready = True
         data_folder.write_address(settings.run, settings.public_url or url)
@@ -215,12 +220,6 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
             _host(settings, tokens, settings.port) as host,
         ):
             yield host
-
-
-async def _end_all(visitors: Visitors, mcp: McpEntrance) -> None:
-    """Ends what people and programs have open, since the bridge stops."""
-    mcp.end_all()
-    await visitors.end_all()
 
 
 def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef]) -> web.Application:

@@ -160,8 +160,54 @@ ALTER TABLE person_tokens ADD COLUMN used_at REAL;
 CREATE UNIQUE INDEX person_tokens_label ON person_tokens(person, label);
 """
 
+#: A grant is a person's token; what its program holds hangs on it (see bridge/mcp/grants.py).
+_OAUTH = """
+CREATE TABLE oauth_clients (
+    client_id TEXT PRIMARY KEY,
+    info TEXT NOT NULL,
+    created_at REAL NOT NULL
+) STRICT;
+CREATE TABLE oauth_codes (
+    code_sha256 BLOB PRIMARY KEY,
+    client_id TEXT NOT NULL REFERENCES oauth_clients(client_id) ON DELETE CASCADE,
+    person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+    scopes TEXT NOT NULL,
+    challenge TEXT NOT NULL,
+    redirect_uri TEXT NOT NULL,
+    is_explicit INTEGER NOT NULL,
+    resource TEXT,
+    expires_at REAL NOT NULL
+) STRICT;
+CREATE TABLE oauth_grants (
+    refresh_sha256 BLOB PRIMARY KEY,
+    person TEXT NOT NULL,
+    label TEXT NOT NULL,
+    client_id TEXT NOT NULL REFERENCES oauth_clients(client_id) ON DELETE CASCADE,
+    scopes TEXT NOT NULL,
+    expires_at REAL NOT NULL,
+    FOREIGN KEY (person, label) REFERENCES person_tokens(person, label) ON DELETE CASCADE
+) STRICT;
+CREATE INDEX oauth_grants_token ON oauth_grants(person, label);
+CREATE INDEX oauth_grants_client ON oauth_grants(client_id);
+CREATE TABLE oauth_spent (
+    refresh_sha256 BLOB PRIMARY KEY,
+    person TEXT NOT NULL,
+    label TEXT NOT NULL,
+    FOREIGN KEY (person, label) REFERENCES person_tokens(person, label) ON DELETE CASCADE
+) STRICT;
+CREATE INDEX oauth_spent_token ON oauth_spent(person, label);
+CREATE TABLE granted_access (
+    access_sha256 BLOB PRIMARY KEY,
+    person TEXT NOT NULL,
+    label TEXT NOT NULL,
+    expires_at REAL NOT NULL,
+    FOREIGN KEY (person, label) REFERENCES person_tokens(person, label) ON DELETE CASCADE
+) STRICT;
+CREATE INDEX granted_access_token ON granted_access(person, label);
+"""
+
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
-MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH, _NOTICES, _SCOPES)
+MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH, _NOTICES, _SCOPES, _OAUTH)
 
 
 class Database:

@@ -25,10 +25,13 @@ async def person_token(bridge: BridgeProcess, *scopes: str, name: str | None = N
 
 
 @asynccontextmanager
-async def mcp_client(bridge: BridgeProcess, token: str, *, mode: Any = "auto", **options: Any) -> AsyncIterator[Client]:
+async def mcp_client(
+    bridge: BridgeProcess, token: str | httpx2.Auth, *, mode: Any = "auto", **options: Any
+) -> AsyncIterator[Client]:
     """A client past the handshake; `mode` is the protocol's revision: the newest, or "legacy" with a session."""
-    headers = {"Authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
+    headers = {"Authorization": f"Bearer {token}"} if isinstance(token, str) else {}
+    auth = None if isinstance(token, str) else token
+    async with httpx2.AsyncClient(headers=headers, auth=auth, timeout=PATIENCE) as http:
         transport = streamable_http_client(f"{bridge.url}/mcp", http_client=http)
         async with Client(transport, mode=mode, raise_exceptions=False, **options) as client:
             yield client

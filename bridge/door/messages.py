@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
@@ -28,6 +29,9 @@ code { font: .95em ui-monospace, monospace; background: var(--box); padding: .15
 form { display: flex; gap: 1.2rem; align-items: center; margin: 1.4rem 0; }
 button { font: inherit; padding: .45em 1em; border: 0; border-radius: .4em; }
 button { background: var(--mark); color: var(--back); }
+button.quiet { background: var(--box); color: var(--text); }
+form.choices { flex-wrap: wrap; }
+form.choices label { flex-basis: 100%; }
 a { color: var(--mark); }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -39,7 +43,10 @@ _ASKING = {
     "Content-Security-Policy": _POLICY.format(style=_STYLE_HASH, forms="'self'"),
     "Referrer-Policy": "same-origin",
 }
-_FORM = '<form method="post"><button>{yes}</button><a href="/">{no}</a></form>'
+_FORM = '<form method="post">{fields}<button>{yes}</button>{no}</form>'
+_STAY = '<a href="/">{words}</a>'
+_REFUSE = '<button name="refused" value="yes" class="quiet">{words}</button>'
+_TICK = '<label><input type="checkbox" name="{name}" value="{value}"{checked}> {words}</label>'
 _PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title} - Sprite</title>
@@ -73,15 +80,46 @@ def page(
     body_text = "".join(map(_paragraph, paragraphs))
     policy = {"Content-Security-Policy": POLICY}
     if question is not None:
-        body_text += _FORM.format(yes=html.escape(question[0]), no=html.escape(question[1]))
+        stay = _STAY.format(words=html.escape(question[1]))
+        body_text += _FORM.format(fields="", yes=html.escape(question[0]), no=stay)
         policy = _ASKING
-    text = _PAGE.format(title=html.escape(title), style=_STYLE, paragraphs=body_text)
-    return web.Response(
-        status=status,
-        text=text,
-        content_type="text/html",
-        headers={**headers, **policy},
+    return _html(status, title, body_text, {**headers, **policy})
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Something to be ticked; `name` and `value` are what the form then sends."""
+
+    name: str
+    value: str
+    words: str
+    is_ticked: bool
+
+
+def choices(title: str, *paragraphs: str, ticks: Sequence[Tick], yes: str, no: str, leads_to: str) -> web.Response:
+    """A page that asks a person to choose; it posts to its own address, with `refused` where they press `no`.
+
+    `leads_to` is where the answer to that may lead, as a source of a Content-Security-Policy.
+    """
+    fields = "".join(
+        _TICK.format(
+            name=html.escape(tick.name),
+            value=html.escape(tick.value),
+            checked=" checked" if tick.is_ticked else "",
+            words=_marked(tick.words),
+        )
+        for tick in ticks
     )
+    form = _FORM.format(fields=fields, yes=html.escape(yes), no=_REFUSE.format(words=html.escape(no)))
+    form = form.replace("<form ", '<form class="choices" ', 1)
+    policy = _POLICY.format(style=_STYLE_HASH, forms=f"'self' {leads_to}")
+    headers = {**_ASKING, "Content-Security-Policy": policy, "Cache-Control": "no-store"}
+    return _html(200, title, "".join(map(_paragraph, paragraphs)) + form, headers)
+
+
+def _html(status: int, title: str, body: str, headers: Mapping[str, str]) -> web.Response:
+    text = _PAGE.format(title=html.escape(title), style=_STYLE, paragraphs=body)
+    return web.Response(status=status, text=text, content_type="text/html", headers=headers)
 
 
 def _paragraph(text: str) -> str:

@@ -45,6 +45,7 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 #: When a token was last used is noted so often at most.
 _NOTED_SECONDS = 60.0
 _REMEMBERED = 4096
+_HOLDER = "SELECT person, label, scopes, token_sha256 FROM person_tokens JOIN people ON name = person"
 
 
 class TokenError(BridgeError):
@@ -139,15 +140,19 @@ class PersonTokens:
         key = token_sha256(token)
 
         def find(db: sqlite3.Connection) -> Holder | None:
-            row = db.execute(
-                "SELECT person, label, scopes FROM person_tokens JOIN people ON name = person "
-                "WHERE token_sha256 = ? AND revoked_at IS NULL",
-                (key,),
-            ).fetchone()
+            row = db.execute(f"{_HOLDER} WHERE token_sha256 = ? AND revoked_at IS NULL", (key,)).fetchone()
+            if row is None:
+                # What a program was granted is known by the access token that it was given last.
+                row = db.execute(
+                    f"{_HOLDER} JOIN granted_access USING (person, label) "
+                    "WHERE access_sha256 = ? AND expires_at > ? AND revoked_at IS NULL",
+                    (key, time.time()),
+                ).fetchone()
             if row is None:
                 return None
             scopes = _listed(row["scopes"])
-            return Holder(row["person"], row["label"], None if scopes is None else frozenset(scopes), key)
+            scoped = None if scopes is None else frozenset(scopes)
+            return Holder(row["person"], row["label"], scoped, bytes(row["token_sha256"]))
 
         return await self._database.read(find)
 

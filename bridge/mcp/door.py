@@ -21,8 +21,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from bridge.door.admission import NotAdmittedError, RevokedError
 from bridge.door.tokens import SCOPES
 from bridge.doors.asking import Asking
+from bridge.mcp.addresses import MCP
 from bridge.mcp.asgi import served_by
-from bridge.mcp.entrance import PATH
 from bridge.mcp.source import RelayedSource
 from bridge.tasks import TaskSet
 from sprite.protocol.messages import PROTOCOL_VERSION
@@ -48,8 +48,6 @@ _MAX_SESSIONS_EACH, _MAX_SESSIONS = 16, 4096
 _SESSION_IDLE_SECONDS = 1800.0
 _SESSION_ID = "Mcp-Session-Id"
 _CALLER: Final = "sprite.caller"
-#: What a token may do that names nothing.
-_FIRST_SCOPE = "memory:read"
 
 
 @dataclass(slots=True)
@@ -62,14 +60,14 @@ class _Session:
 
 
 class McpDoor:
-    """`async with McpDoor(...) as door:`; `metadata_url` says where a client learns how to be let in, if anywhere."""
+    """`async with McpDoor(...) as door:`; `metadata_url` says, for a host, where a client learns how to be let in."""
 
     def __init__(
         self,
         admission: Admission,
         doorkeeper: Doorkeeper,
         relay: Relay,
-        metadata_url: Callable[[web.Request], str | None] = lambda _request: None,
+        metadata_url: Callable[[str], str | None],
     ) -> None:
         self._admission = admission
         self._doorkeeper = doorkeeper
@@ -221,8 +219,8 @@ class McpDoor:
             "http_version": "1.1",
             "method": "DELETE",
             "scheme": "http",
-            "path": PATH,
-            "raw_path": PATH.encode(),
+            "path": MCP,
+            "raw_path": MCP.encode(),
             "query_string": b"",
             "root_path": "",
             "client": None,
@@ -246,12 +244,10 @@ class McpDoor:
         response = _refusal(error.status, error.code, str(error))
         response.headers.update(error.headers())
         if error.status == 401:  # noqa: PLR2004 - unauthorized
-            parts = [f'scope="{_FIRST_SCOPE}"']
-            if "Authorization" in request.headers:
-                parts.insert(0, 'error="invalid_token"')
-            if (url := self._metadata_url(request)) is not None:
+            parts = ['error="invalid_token"'] if "Authorization" in request.headers else []
+            if (url := self._metadata_url(request.host)) is not None:
                 parts.append(f'resource_metadata="{url}"')
-            response.headers["WWW-Authenticate"] = f"Bearer {', '.join(parts)}"
+            response.headers["WWW-Authenticate"] = f"Bearer {', '.join(parts)}".strip()
         return response
 
 

@@ -1,4 +1,4 @@
-"""The way to the door for other agents: its addresses, and the door itself as soon as somebody knocks.
+"""The way to the door for other agents: its addresses, and what is behind them as soon as somebody knocks.
 
 The protocol's package takes a second to import and memory of its own: a bridge at which no agent ever knocks has
 neither. Nothing else of the bridge imports it.
@@ -9,30 +9,45 @@ from __future__ import annotations
 import asyncio
 import importlib
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
+
+from bridge.mcp import addresses
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from bridge.door.admission import Admission
     from bridge.door.login import Doorkeeper
+    from bridge.mcp.addresses import Addresses
     from bridge.mcp.door import McpDoor
+    from bridge.mcp.grants import Grants
+    from bridge.mcp.oauth import OAuth
     from bridge.relay.relay import Relay
-
-PATH: Final = "/mcp"
 
 
 class McpEntrance:
-    """`async with McpEntrance(...) as entrance:` around the server that has its routes."""
+    """`async with McpEntrance(...) as entrance:`, while the relay is open."""
 
-    def __init__(self, admission: Admission, doorkeeper: Doorkeeper, relay: Relay) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        doorkeeper: Doorkeeper,
+        relay: Relay,
+        grants: Grants,
+        cookie_key: bytes,
+        known_as: Addresses,
+    ) -> None:
         self._admission = admission
         self._doorkeeper = doorkeeper
         self._relay = relay
+        self._grants = grants
+        self._cookie_key = cookie_key
+        self._known_as = known_as
         self._opening = asyncio.Lock()
         self._door: McpDoor | None = None
+        self._oauth: OAuth | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -46,24 +61,41 @@ class McpEntrance:
     def routes(self) -> list[web.RouteDef]:
         """The addresses; they come before the catch-all for the page's files."""
         return [
-            web.post(PATH, self._answer),
-            web.delete(PATH, self._answer),
-            web.get(PATH, self._answer),
+            *(web.route(method, addresses.MCP, self._answer) for method in ("POST", "DELETE", "GET")),
+            *(
+                web.route(method, path, self._let_in)
+                for path in (
+                    addresses.RESOURCE_METADATA,
+                    addresses.RESOURCE_METADATA + addresses.MCP,
+                    addresses.SERVER_METADATA,
+                    addresses.AUTHORIZE,
+                    addresses.TOKEN,
+                    addresses.REGISTER,
+                    addresses.REVOKE,
+                    addresses.CONSENT,
+                )
+                for method in ("GET", "POST")
+            ),
         ]
 
-    def end_all(self) -> None:
-        """Ends what is being answered, since the bridge stops."""
-        if self._door is not None:
-            self._door.end_all()
-
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        door = await self._opened()
-        return await door.answer(request)
-
-    async def _opened(self) -> McpDoor:
         async with self._opening:
             if self._door is None or self._door.has_died:
-                module = await asyncio.to_thread(importlib.import_module, "bridge.mcp.door")
-                door: McpDoor = module.McpDoor(self._admission, self._doorkeeper, self._relay)
+                module = await _imported("bridge.mcp.door")
+                door: McpDoor = module.McpDoor(self._admission, self._doorkeeper, self._relay, self._known_as.metadata)
                 self._door = await self._stack.enter_async_context(door)
-            return self._door
+        return await self._door.answer(request)
+
+    async def _let_in(self, request: web.Request) -> web.StreamResponse:
+        async with self._opening:
+            if self._oauth is None:
+                module = await _imported("bridge.mcp.oauth")
+                oauth: OAuth = module.oauth(
+                    self._grants, self._cookie_key, self._admission, self._doorkeeper, self._known_as
+                )
+                self._oauth = oauth
+        return await self._oauth.answer(request)
+
+
+async def _imported(name: str) -> Any:
+    return await asyncio.to_thread(importlib.import_module, name)

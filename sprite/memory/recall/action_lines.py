@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sprite.database.actions import Action
-from sprite.protocol.lines import on_one_line
+from sprite.memory.recall.framing import on_one_line
 from sprite.schedules.words import moment_words, repeat_words
 from sprite.schedules.zones import DEFAULT_ZONE
 

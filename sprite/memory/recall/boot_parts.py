@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation
 from sprite.memory.recall.action_lines import action_line
+from sprite.memory.recall.framing import on_one_line, set_in
 from sprite.memory.tokens import estimate_tokens
 from sprite.memory.words import content_words, share
-from sprite.protocol.lines import on_one_line, set_in
 from sprite.schedules.zones import DEFAULT_ZONE
 
 #: One long turn must not push out all the others.

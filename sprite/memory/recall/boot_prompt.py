@@ -14,9 +14,8 @@ from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import StorageError
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, sha256, within_limits
 from sprite.memory.recall.boot_parts import open_actions, turn_lines, wishes_beside, within
-from sprite.memory.recall.framing import part, sealed
+from sprite.memory.recall.framing import on_one_line, part, sealed
 from sprite.memory.recall.skills import skills_in
-from sprite.protocol.lines import on_one_line
 from sprite.userfiles.user_files import UserFiles, is_look, told_by
 
 #: Turns that are not curated yet, newest first, until this many estimated tokens are used.

@@ -6,6 +6,10 @@ import json
 import re
 from typing import Any
 
+from sprite.protocol.lines import on_one_line, set_in
+
+__all__ = ["on_one_line", "part", "quoted", "sealed", "set_in"]
+
 #: A closing tag of ours as a model would still read it, whatever its spelling.
 _CLOSING_TAG = re.compile(
     r"<(?=\s*/\s*(?:memory_file|skills|standing_preferences|open_actions|open_canvas|canvas_changes|files_changed"

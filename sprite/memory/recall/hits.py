@@ -9,8 +9,8 @@ from typing import Any
 
 from sprite.database.learning_index import LearningHit
 from sprite.database.transcript import Observation
+from sprite.memory.recall.framing import set_in
 from sprite.memory.recall.passage import CUT, PASSAGE_WORDS, best_passage
-from sprite.protocol.lines import set_in
 from sprite.protocol.rows import SearchHit
 
 #: A turn up to this length is shown whole; of a longer one the passage that answers. `around:` widens it.

@@ -33,9 +33,8 @@ def _hit(hit: SearchHit) -> str:
     marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
     if hit.origin in {"tool", "web", "none"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
-    if hit.project is not None:
-        marks += f" (project: {on_one_line(hit.project)})"
-    return f"- [{name}, {_day(hit.at)}{source}, session {hit.session_id}]{marks} {set_in(hit.text)}"
+    project = f", project {hit.project}" if hit.project is not None else ""
+    return f"- [{name}, {_day(hit.at)}{source}, session {hit.session_id}{project}]{marks} {set_in(hit.text)}"
 
 
 def turns_text(given: Turns) -> str:

@@ -1,0 +1,68 @@
+"""The addresses of the door for other agents, and of what a program asks there to be let in (pure).
+
+OAuth is offered where the way to the bridge cannot be listened to: by https, or on this machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from bridge.config import Settings
+
+MCP: Final = "/mcp"
+#: RFC 9728: with the resource's path behind it, and (asked for by some) without.
+RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
+#: RFC 8414.
+SERVER_METADATA: Final = "/.well-known/oauth-authorization-server"
+AUTHORIZE: Final = "/mcp/authorize"
+TOKEN: Final = "/mcp/token"  # noqa: S105 - an address
+REGISTER: Final = "/mcp/register"
+REVOKE: Final = "/mcp/revoke"
+CONSENT: Final = "/mcp/consent"
+_HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Addresses:
+    """What the bridge is called by a program that asks; `port` is what it listens on."""
+
+    def __init__(self, settings: Settings, port: int) -> None:
+        self._public = None if settings.public_url is None else settings.public_url.rstrip("/")
+        self._port = port
+
+    def base(self, host: str) -> str | None:
+        """Scheme, host and port as the program knows them, which named `host`; None where OAuth is not offered."""
+        if self._public is not None:
+            return self._public if _is_private_way(self._public) else None
+        base = f"http://{host}"
+        return base if _is_here(base) else None
+
+    def metadata(self, host: str) -> str | None:
+        """Where a program that was refused learns how to be let in."""
+        base = self.base(host)
+        return None if base is None else f"{base}{RESOURCE_METADATA}{MCP}"
+
+    def is_ours(self, resource: str) -> bool:
+        """Whether a resource indicator (RFC 8707) names this door."""
+        try:
+            parts = urlsplit(resource)
+            port = parts.port
+        except ValueError:
+            return False
+        if parts.query or parts.fragment or parts.path.rstrip("/") not in {MCP, ""}:
+            return False
+        if self._public is not None:
+            return f"{parts.scheme}://{parts.netloc}".lower() == self._public.lower()
+        return parts.scheme == "http" and parts.hostname in _HERE and (port or 80) == self._port
+
+
+def _is_here(url: str) -> bool:
+    try:
+        return urlsplit(url).hostname in _HERE
+    except ValueError:
+        return False
+
+
+def _is_private_way(url: str) -> bool:
+    return url.startswith("https://") or _is_here(url)

@@ -1,0 +1,126 @@
+"""The page on which a person lets a program in, or does not. What the program says of itself is shown as its words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, urlsplit
+
+from aiohttp import web
+from mcp.server.auth.provider import construct_redirect_uri
+
+from bridge.door import login, messages
+from bridge.door.messages import Tick
+from bridge.door.tokens import MEANING
+from bridge.mcp.provider import GRANTABLE, leads_to
+from bridge.observing.request_keys import PERSON
+
+if TYPE_CHECKING:
+    from mcp.server.auth.provider import AuthorizationParams
+
+    from bridge.door.login import Doorkeeper
+    from bridge.door.tokens import Scope
+    from bridge.mcp.addresses import Addresses
+    from bridge.mcp.provider import GrantedAccess, Program
+
+_MAX_ANSWER_BYTES = 4_096
+_NAME_CHARS = 60
+#: Whoever wants the agent to act ticks that: it costs money, and does things.
+_NOT_TICKED: Final[frozenset[Scope]] = frozenset({"ask"})
+
+
+class Consent:
+    """GET shows the question, POST takes the answer."""
+
+    def __init__(self, provider: GrantedAccess, doorkeeper: Doorkeeper, addresses: Addresses) -> None:
+        self._provider = provider
+        self._doorkeeper = doorkeeper
+        self._addresses = addresses
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        """The question."""
+        asked = await self._asked(request)
+        if isinstance(asked, web.Response):
+            return asked
+        person, program, params = asked
+        wanted = set(params.scopes or GRANTABLE)
+        ticks = [
+            Tick("scope", scope, f"`{scope}`: {MEANING[scope]}", scope in wanted and scope not in _NOT_TICKED)
+            for scope in GRANTABLE
+        ]
+        target = str(params.redirect_uri)
+        return messages.choices(
+            "Let a program in?",
+            f"A program that calls itself `{_shown(program.client_name)}` wants to reach the memory and the agent of "
+            f"`{person}`. Nobody has checked that name.",
+            f"The answer goes to `{_shown(_place(target))}`. Let it in only if you began this yourself, in that "
+            "program, just now.",
+            "It may:",
+            ticks=ticks,
+            yes="Let it in",
+            no="Do not",
+            leads_to=leads_to(target) or "",
+        )
+
+    async def take(self, request: web.Request) -> web.StreamResponse:
+        """The answer."""
+        if not self._doorkeeper.is_same_origin(request):
+            return login.foreign_origin(request)
+        asked = await self._asked(request)
+        if isinstance(asked, web.Response):
+            return asked
+        person, program, params = asked
+        form = await _form(request)
+        scopes = [scope for scope in GRANTABLE if scope in form.get("scope", [])]
+        issuer = self._addresses.base(request.host)
+        if "refused" in form or not scopes:
+            answer = {"error": "access_denied", "error_description": "The person did not let the program in."}
+        else:
+            answer = {"code": await self._provider.agreed(program, params, person, list(scopes))}
+        target = construct_redirect_uri(str(params.redirect_uri), **answer, state=params.state, iss=issuer)
+        return web.Response(status=303, headers={"Location": target, "Cache-Control": "no-store"})
+
+    async def _asked(self, request: web.Request) -> tuple[str, Program, AuthorizationParams] | web.Response:
+        """Who is asked, by which program, for what; else what they are told."""
+        asked = await self._provider.asked(request.query.get("request", ""))
+        if asked is None:
+            return messages.page(
+                request,
+                400,
+                "Nothing is asked here any more",
+                "A question waits for ten minutes. Begin again in the program that wants to be let in.",
+                code="expired",
+            )
+        caller = await self._doorkeeper.browser(request)
+        if caller is None:
+            return messages.page(
+                request,
+                401,
+                "Log in first",
+                "A program wants to be let in, and this browser does not know yet who you are. Open your login link in "
+                "this browser, then come back to this page and load it again.",
+                code="unauthorized",
+            )
+        request[PERSON] = caller.person
+        program, params = asked
+        return caller.person, program, params
+
+
+async def _form(request: web.Request) -> dict[str, list[str]]:
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > _MAX_ANSWER_BYTES:
+            raise web.HTTPRequestEntityTooLarge(_MAX_ANSWER_BYTES)
+    return parse_qs(body.decode("utf-8", "replace"), max_num_fields=20)
+
+
+def _place(uri: str) -> str:
+    parts = urlsplit(uri)
+    return parts.netloc if parts.scheme in {"http", "https"} else f"{parts.scheme}:"
+
+
+def _shown(text: str | None) -> str:
+    """A stranger's words: on one line, short, without what could pass for ours or turn the writing around."""
+    plain = "".join(sign for sign in (text or "") if sign.isprintable() and sign != "`")
+    plain = " ".join(plain.split())
+    return (plain if len(plain) <= _NAME_CHARS else f"{plain[:_NAME_CHARS]}…") or "(no name)"

@@ -1,0 +1,268 @@
+"""Programs that people let in, in bridge.db: which programs asked, codes, and what was granted. Owns the SQL.
+
+A grant is a person's token like any other (`users tokens` lists it, `users revoke-token` ends it) that nobody knows;
+what the program has are an access token and a refresh token, which hang on it and end with it. All are stored as
+SHA-256 only. A refresh token is good once: who shows one that was used ends the grant, since somebody has a copy.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sqlite3
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bridge.database import token_sha256
+from bridge.door.tokens import chosen_scopes, new_token
+
+if TYPE_CHECKING:
+    from bridge.database import Database
+
+ACCESS_SECONDS: Final = 3600
+REFRESH_SECONDS: Final = 60 * 86_400
+CODE_SECONDS: Final = 60
+#: A program that asked and was never let in is forgotten after a day, or earlier where many ask.
+_UNUSED_SECONDS, _MAX_CLIENTS, _MAX_GRANTS_EACH = 86_400.0, 500, 50
+#: So doors for programs know a token (see door/tokens.py).
+_ACCESS_PREFIX, _REFRESH_PREFIX = "bridge-person-", "bridge-refresh-"
+_TOKEN_BYTES = 32
+_MAX_TOKEN_CHARS = 300
+_NO_LABEL = re.compile(r"[^A-Za-z0-9 ._-]+")
+_LABEL_CHARS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A code on its way to the program: what a person agreed to."""
+
+    client_id: str
+    person: str
+    scopes: list[str]
+    challenge: str
+    redirect_uri: str
+    is_explicit: bool
+    resource: str | None
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a program may do for a person, and until when it may ask for more time."""
+
+    client_id: str
+    person: str
+    label: str
+    scopes: list[str]
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """Tokens, this once."""
+
+    access: str
+    refresh: str
+    scopes: list[str]
+
+
+class Grants:
+    """Programs and what they were granted."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def client(self, client_id: str) -> str | None:
+        """What a program said of itself, as JSON."""
+
+        def find(db: sqlite3.Connection) -> str | None:
+            row = db.execute("SELECT info FROM oauth_clients WHERE client_id = ?", (client_id,)).fetchone()
+            return None if row is None else str(row["info"])
+
+        return await self._database.read(find)
+
+    async def add_client(self, client_id: str, info: str) -> None:
+        """Keeps what a program says of itself; those that nobody let in give way."""
+
+        def insert(tx: sqlite3.Connection) -> None:
+            now = time.time()
+            _drop_expired(tx, now)
+            idle = "client_id NOT IN (SELECT client_id FROM oauth_grants)"
+            tx.execute(f"DELETE FROM oauth_clients WHERE created_at < ? AND {idle}", (now - _UNUSED_SECONDS,))  # noqa: S608 - ours
+            tx.execute(
+                f"DELETE FROM oauth_clients WHERE client_id IN (SELECT client_id FROM oauth_clients WHERE {idle} "  # noqa: S608 - ours
+                "ORDER BY created_at DESC LIMIT -1 OFFSET ?)",
+                (_MAX_CLIENTS - 1,),
+            )
+            tx.execute("INSERT INTO oauth_clients VALUES (?, ?, ?)", (client_id, info, now))
+
+        await self._database.write(insert)
+
+    async def add_code(self, code: Code) -> str:
+        """A code that stands for a person's word, once and for a minute."""
+        text = secrets.token_urlsafe(_TOKEN_BYTES)
+
+        def insert(tx: sqlite3.Connection) -> None:
+            tx.execute("DELETE FROM oauth_codes WHERE expires_at < ?", (time.time(),))
+            tx.execute(
+                "INSERT INTO oauth_codes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(token_sha256(text), code.client_id, code.person, " ".join(code.scopes), code.challenge),
+                    *(code.redirect_uri, code.is_explicit, code.resource, code.expires_at),
+                ),
+            )
+
+        await self._database.write(insert)
+        return text
+
+    async def code(self, text: str) -> Code | None:
+        """What a code stands for."""
+
+        def find(db: sqlite3.Connection) -> Code | None:
+            row = db.execute("SELECT * FROM oauth_codes WHERE code_sha256 = ?", (token_sha256(text),)).fetchone()
+            return None if row is None else _code(row)
+
+        return await self._database.read(find)
+
+    async def exchange_code(self, text: str, client_name: str) -> Issued | None:
+        """Uses a code up: tokens of a new grant; None where it is used, or its person may not come in any more."""
+
+        def use(tx: sqlite3.Connection) -> Issued | None:
+            row = tx.execute(
+                "DELETE FROM oauth_codes WHERE code_sha256 = ? RETURNING *", (token_sha256(text),)
+            ).fetchone()
+            if row is None or row["expires_at"] < time.time() or not _may_come(tx, row["person"]):
+                return None
+            code = _code(row)
+            _make_room(tx, code.person)
+            label = _free_label(tx, code.person, client_name)
+            # It is the grant's, and known to nobody.
+            new_token(tx, code.person, label, chosen_scopes(code.scopes))
+            return _issue(tx, Grant(code.client_id, code.person, label, code.scopes, 0.0))
+
+        return await self._database.write(use)
+
+    async def refresh(self, text: str) -> Grant | None:
+        """What a refresh token stands for. One that was used before ends its grant."""
+        key = token_sha256(text)
+
+        def find(tx: sqlite3.Connection) -> Grant | None:
+            row = tx.execute("SELECT * FROM oauth_grants WHERE refresh_sha256 = ?", (key,)).fetchone()
+            if row is not None:
+                return _grant(row) if _may_come(tx, row["person"]) else None
+            spent = tx.execute("SELECT person, label FROM oauth_spent WHERE refresh_sha256 = ?", (key,)).fetchone()
+            if spent is not None:
+                _end(tx, spent["person"], spent["label"])
+            return None
+
+        return None if len(text) > _MAX_TOKEN_CHARS else await self._database.write(find)
+
+    async def exchange_refresh(self, text: str) -> Issued | None:
+        """Uses a refresh token up: new tokens of its grant; None where it is used."""
+        key = token_sha256(text)
+
+        def use(tx: sqlite3.Connection) -> Issued | None:
+            row = tx.execute("DELETE FROM oauth_grants WHERE refresh_sha256 = ? RETURNING *", (key,)).fetchone()
+            if row is None or row["expires_at"] < time.time():
+                return None
+            tx.execute("INSERT INTO oauth_spent VALUES (?, ?, ?)", (key, row["person"], row["label"]))
+            return _issue(tx, _grant(row))
+
+        return await self._database.write(use)
+
+    async def of_access(self, text: str) -> Grant | None:
+        """The grant that an access token is of."""
+
+        def find(db: sqlite3.Connection) -> Grant | None:
+            row = db.execute(
+                "SELECT oauth_grants.* FROM granted_access JOIN oauth_grants USING (person, label) "
+                "WHERE access_sha256 = ? AND granted_access.expires_at > ?",
+                (token_sha256(text), time.time()),
+            ).fetchone()
+            return None if row is None else _grant(row)
+
+        return None if len(text) > _MAX_TOKEN_CHARS else await self._database.read(find)
+
+    async def end(self, grant: Grant) -> bytes | None:
+        """Ends a grant; the key of its token, by which what goes on is ended."""
+        return await self._database.write(lambda tx: _end(tx, grant.person, grant.label))
+
+
+def _issue(tx: sqlite3.Connection, grant: Grant) -> Issued:
+    """New tokens of a grant; the access token before stays good until its time is over."""
+    now = time.time()
+    access = _ACCESS_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+    refresh = _REFRESH_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+    _drop_expired(tx, now)
+    tx.execute(
+        "INSERT INTO granted_access VALUES (?, ?, ?, ?)",
+        (token_sha256(access), grant.person, grant.label, now + ACCESS_SECONDS),
+    )
+    tx.execute(
+        "INSERT INTO oauth_grants VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            *(token_sha256(refresh), grant.person, grant.label, grant.client_id, " ".join(grant.scopes)),
+            now + REFRESH_SECONDS,
+        ),
+    )
+    return Issued(access, refresh, grant.scopes)
+
+
+def _drop_expired(tx: sqlite3.Connection, now: float) -> None:
+    tx.execute("DELETE FROM granted_access WHERE expires_at < ?", (now,))
+    tx.execute(
+        "DELETE FROM person_tokens WHERE (person, label) IN "
+        "(SELECT person, label FROM oauth_grants WHERE expires_at < ?)",
+        (now,),
+    )
+
+
+def _make_room(tx: sqlite3.Connection, person: str) -> None:
+    """The grants that were renewed longest ago give way."""
+    old = tx.execute(
+        "SELECT label FROM oauth_grants WHERE person = ? ORDER BY expires_at DESC LIMIT -1 OFFSET ?",
+        (person, _MAX_GRANTS_EACH - 1),
+    ).fetchall()
+    for row in old:
+        _end(tx, person, row["label"])
+
+
+def _end(tx: sqlite3.Connection, person: str, label: str) -> bytes | None:
+    row = tx.execute(
+        "DELETE FROM person_tokens WHERE person = ? AND label = ? RETURNING token_sha256", (person, label)
+    ).fetchone()
+    return None if row is None else bytes(row["token_sha256"])
+
+
+def _may_come(tx: sqlite3.Connection, person: str) -> bool:
+    row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone()
+    return row is not None
+
+
+def _free_label(tx: sqlite3.Connection, person: str, client_name: str) -> str:
+    """A name for the grant in the person's list of tokens, after what the program calls itself."""
+    name = _NO_LABEL.sub("", client_name[:200]).strip(" ._-")[:_LABEL_CHARS].strip() or "program"
+    taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
+    number, label = 1, name
+    while label in taken:
+        number += 1
+        label = f"{name} {number}"
+    return label
+
+
+def _code(row: sqlite3.Row) -> Code:
+    return Code(
+        client_id=row["client_id"],
+        person=row["person"],
+        scopes=row["scopes"].split(),
+        challenge=row["challenge"],
+        redirect_uri=row["redirect_uri"],
+        is_explicit=bool(row["is_explicit"]),
+        resource=row["resource"],
+        expires_at=row["expires_at"],
+    )
+
+
+def _grant(row: sqlite3.Row) -> Grant:
+    return Grant(row["client_id"], row["person"], row["label"], row["scopes"].split(), row["expires_at"])

@@ -1,0 +1,144 @@
+"""The addresses at which a program asks to be let in: metadata, registration, codes and tokens.
+
+The protocol is the `mcp` package's; what stands in `grants` and who is asked is ours.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from mcp.server.auth.handlers.authorize import AuthorizationHandler
+from mcp.server.auth.handlers.register import RegistrationHandler
+from mcp.server.auth.handlers.revoke import RevocationHandler
+from mcp.server.auth.handlers.token import TokenHandler
+from mcp.server.auth.middleware.client_auth import ClientAuthenticator
+from mcp.server.auth.settings import ClientRegistrationOptions
+from mcp.server.transport_security import RequestBodyLimitMiddleware
+from starlette.routing import request_response
+
+from bridge.door import messages
+from bridge.mcp import addresses
+from bridge.mcp.asgi import served_by
+from bridge.mcp.consent import Consent
+from bridge.mcp.provider import GRANTABLE, GrantedAccess
+from bridge.token_bucket import TokenBucket
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from bridge.door.admission import Admission
+    from bridge.door.login import Doorkeeper
+    from bridge.mcp.addresses import Addresses
+    from bridge.mcp.asgi import Application
+    from bridge.mcp.grants import Grants
+
+_MAX_BODY_BYTES = 64 * 1024
+#: Strangers may register; all of them together so often.
+_REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE = 0.2, 20.0
+
+
+class OAuth:
+    """Answers the addresses of `addresses.py`, but for the door's own."""
+
+    def __init__(self, provider: GrantedAccess, doorkeeper: Doorkeeper, known_as: Addresses) -> None:
+        self._known_as = known_as
+        self._registrations = TokenBucket(_REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE)
+        consent = Consent(provider, doorkeeper, known_as)
+        authenticator = ClientAuthenticator(provider)
+        options = ClientRegistrationOptions(enabled=True, valid_scopes=list(GRANTABLE), default_scopes=list(GRANTABLE))
+        self._authorize = _application(AuthorizationHandler(provider).handle)
+        self._token = _application(TokenHandler(provider, authenticator).handle)
+        self._register = _application(RegistrationHandler(provider, options).handle)
+        self._revoke = _application(RevocationHandler(provider, authenticator).handle)
+        self._handlers: dict[tuple[str, str], Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+            ("GET", addresses.RESOURCE_METADATA): self._resource,
+            ("GET", addresses.RESOURCE_METADATA + addresses.MCP): self._resource,
+            ("GET", addresses.SERVER_METADATA): self._server,
+            ("GET", addresses.AUTHORIZE): lambda request: served_by(self._authorize, request),
+            ("POST", addresses.AUTHORIZE): lambda request: served_by(self._authorize, request),
+            ("POST", addresses.TOKEN): lambda request: served_by(self._token, request),
+            ("POST", addresses.REVOKE): lambda request: served_by(self._revoke, request),
+            ("POST", addresses.REGISTER): self._registered,
+            ("GET", addresses.CONSENT): consent.show,
+            ("POST", addresses.CONSENT): consent.take,
+        }
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """A request to one of the addresses."""
+        handler = self._handlers.get((request.method, request.path))
+        if handler is None:
+            return messages.page(request, 405, "This address does not take that", code="refused")
+        if self._known_as.base(request.host) is None:
+            return messages.page(
+                request,
+                404,
+                "Programs are let in by a token here",
+                "This bridge is not reached by https, so a program cannot be let in by a browser: whoever runs the "
+                "bridge can make a token with `python -m bridge users token NAME`, or set `BRIDGE_PUBLIC_URL` to its "
+                "https address.",
+                code="not_found",
+            )
+        return await handler(request)
+
+    async def _resource(self, request: web.Request) -> web.StreamResponse:
+        base = self._known_as.base(request.host)
+        return _metadata(
+            {
+                "resource": f"{base}{addresses.MCP}",
+                "resource_name": "Sprite",
+                "authorization_servers": [base],
+                "scopes_supported": list(GRANTABLE),
+                "bearer_methods_supported": ["header"],
+            }
+        )
+
+    async def _server(self, request: web.Request) -> web.StreamResponse:
+        base = self._known_as.base(request.host)
+        methods = ["none", "client_secret_post", "client_secret_basic"]
+        return _metadata(
+            {
+                "issuer": base,
+                "authorization_endpoint": f"{base}{addresses.AUTHORIZE}",
+                "token_endpoint": f"{base}{addresses.TOKEN}",
+                "registration_endpoint": f"{base}{addresses.REGISTER}",
+                "revocation_endpoint": f"{base}{addresses.REVOKE}",
+                "scopes_supported": list(GRANTABLE),
+                "response_types_supported": ["code"],
+                "grant_types_supported": ["authorization_code", "refresh_token"],
+                "token_endpoint_auth_methods_supported": methods,
+                "revocation_endpoint_auth_methods_supported": methods,
+                "code_challenge_methods_supported": ["S256"],
+                "authorization_response_iss_parameter_supported": True,
+            }
+        )
+
+    async def _registered(self, request: web.Request) -> web.StreamResponse:
+        if (wait := self._registrations.wait(1)) > 0:
+            body = {"error": "temporarily_unavailable", "error_description": "Too many programs register; try later."}
+            return web.json_response(body, status=429, headers={"Retry-After": f"{wait:.0f}"})
+        self._registrations.take(1)
+        return await served_by(self._register, request)
+
+
+def oauth(
+    grants: Grants, cookie_key: bytes, admission: Admission, doorkeeper: Doorkeeper, known_as: Addresses
+) -> OAuth:
+    """The addresses over what was granted."""
+    return OAuth(GrantedAccess(grants, cookie_key, known_as.is_ours, admission.revoked), doorkeeper, known_as)
+
+
+def _application(handle: Callable[[Request], Awaitable[Response]]) -> Application:
+    application: Any = RequestBodyLimitMiddleware(request_response(handle), _MAX_BODY_BYTES)
+    served: Application = application
+    return served
+
+
+def _metadata(document: dict[str, Any]) -> web.Response:
+    return web.Response(
+        text=json.dumps(document), content_type="application/json", headers={"Cache-Control": "max-age=60"}
+    )

@@ -1,0 +1,270 @@
+"""Who may be let in by OAuth, as the `mcp` package's handlers ask for it: programs, codes and tokens, over `grants`.
+
+A program that registers says who it is, and nobody checks that: a person is shown it as the program's own words. What
+is checked is where an answer may be sent, since whoever gets it gets in.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from mcp.server.auth.provider import (
+    AccessToken,
+    AuthorizationCode,
+    AuthorizationParams,
+    AuthorizeError,
+    OAuthAuthorizationServerProvider,
+    RefreshToken,
+    RegistrationError,
+    TokenError,
+)
+from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull, OAuthToken
+from pydantic import AnyUrl, ValidationError
+
+from bridge.mcp.addresses import CONSENT
+from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grant, Issued
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bridge.door.tokens import Scope
+    from bridge.mcp.grants import Grants
+
+#: What a program at this door can be granted. Observing is for the ones that a person gives a token to.
+GRANTABLE: Final[tuple[Scope, ...]] = ("memory:read", "actions", "ask")
+#: A person has so long to say yes or no.
+ASK_SECONDS: Final = 600
+_MAX_INFO_CHARS, _MAX_REDIRECTS, _MAX_REDIRECT_CHARS = 16_384, 10, 500
+_MAX_STATE_CHARS, _CHALLENGE = 2_000, re.compile(r"[A-Za-z0-9_-]{43,128}")
+_HERE = frozenset({"127.0.0.1", "::1", "localhost"})
+#: A browser would do something else with these than open a program.
+_NO_PROGRAM = frozenset(
+    "about blob chrome data file filesystem ftp javascript mailto vbscript view-source ws wss".split()
+)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,63}")
+_HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9.-]+")
+
+
+class Program(OAuthClientInformationFull):
+    """A program as it introduced itself."""
+
+    def validate_redirect_uri(self, redirect_uri: AnyUrl | None) -> AnyUrl:
+        """Exactly one of those it registered; of this machine's own addresses the port is free (RFC 8252, 7.3)."""
+        try:
+            return super().validate_redirect_uri(redirect_uri)
+        except InvalidRedirectUriError:
+            wanted = None if redirect_uri is None else _without_port(str(redirect_uri))
+            if redirect_uri is None or wanted is None:
+                raise
+            if wanted not in {_without_port(str(known)) for known in self.redirect_uris or []}:
+                raise
+            return redirect_uri
+
+    def validate_scope(self, requested_scope: str | None) -> list[str] | None:
+        """What a program asks for is a wish: the person ticks what it gets."""
+        wanted = [] if requested_scope is None else requested_scope.split()
+        for scope in wanted:
+            if scope not in GRANTABLE:
+                raise InvalidScopeError(f"There is no scope {scope[:40]!r} here; there are {', '.join(GRANTABLE)}.")
+        return wanted or None
+
+
+class Refresh(RefreshToken):
+    """A refresh token with the grant it is of."""
+
+    grant: Grant
+
+
+class Access(AccessToken):
+    """An access token with the grant it is of."""
+
+    grant: Grant
+
+
+class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh, Access]):
+    """See the package's documentation. `is_ours` tells whether a resource is this door; `ended` ends what goes on."""
+
+    def __init__(
+        self,
+        grants: Grants,
+        cookie_key: bytes,
+        is_ours: Callable[[str], bool],
+        ended: Callable[[bytes], None],
+    ) -> None:
+        self._grants = grants
+        self._asked = URLSafeTimedSerializer(cookie_key, salt="mcp consent")
+        self._is_ours = is_ours
+        self._ended = ended
+
+    # --- programs ---
+
+    async def get_client(self, client_id: str) -> Program | None:
+        """A program that registered."""
+        info = await self._grants.client(client_id)
+        try:
+            return None if info is None else Program.model_validate_json(info)
+        except ValidationError:
+            # Of another version of the package; it registers again.
+            return None
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        """Keeps a program's introduction. RegistrationError where an answer could be sent where it must not."""
+        uris = [str(uri) for uri in client_info.redirect_uris or []]
+        if not 0 < len(uris) <= _MAX_REDIRECTS:
+            raise RegistrationError("invalid_redirect_uri", f"It takes 1 to {_MAX_REDIRECTS} redirect URIs.")
+        for uri in uris:
+            if leads_to(uri) is None:
+                words = "A redirect URI is https, or http on this machine itself, or of a program's own scheme."
+                raise RegistrationError("invalid_redirect_uri", words)
+        info = client_info.model_dump_json(exclude_none=True)
+        if len(info) > _MAX_INFO_CHARS:
+            raise RegistrationError("invalid_client_metadata", f"That is more than {_MAX_INFO_CHARS:,} characters.")
+        await self._grants.add_client(client_info.client_id, info)
+
+    # --- a person is asked ---
+
+    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+        """Where the person is asked."""
+        if params.resource is not None and not self._is_ours(params.resource):
+            raise AuthorizeError("invalid_target", "This bridge lets programs in at its own /mcp only.")
+        if _CHALLENGE.fullmatch(params.code_challenge) is None:
+            raise AuthorizeError("invalid_request", "The code challenge is none of S256.")
+        if len(params.state or "") > _MAX_STATE_CHARS:
+            raise AuthorizeError("invalid_request", f"A state may have {_MAX_STATE_CHARS:,} characters.")
+        asked = [client.client_id, params.model_dump(mode="json", exclude_none=True)]
+        return f"{CONSENT}?request={self._asked.dumps(asked)}"
+
+    async def asked(self, text: str) -> tuple[Program, AuthorizationParams] | None:
+        """Which program asked for what; None where nobody did, or too long ago."""
+        try:
+            client_id, params = self._asked.loads(text, max_age=ASK_SECONDS)
+        except BadSignature:
+            return None
+        client = await self.get_client(client_id)
+        return None if client is None else (client, AuthorizationParams.model_validate(params))
+
+    async def agreed(self, program: Program, params: AuthorizationParams, person: str, scopes: list[str]) -> str:
+        """A code that stands for the person's word."""
+        return await self._grants.add_code(
+            Code(
+                client_id=program.client_id,
+                person=person,
+                scopes=scopes,
+                challenge=params.code_challenge,
+                redirect_uri=str(params.redirect_uri),
+                is_explicit=params.redirect_uri_provided_explicitly,
+                resource=params.resource,
+                expires_at=time.time() + CODE_SECONDS,
+            )
+        )
+
+    # --- codes and tokens ---
+
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> AuthorizationCode | None:
+        """What a code stands for, if it is this program's."""
+        code = await self._grants.code(authorization_code)
+        if code is None or code.client_id != client.client_id:
+            return None
+        return AuthorizationCode(
+            code=authorization_code,
+            scopes=code.scopes,
+            expires_at=code.expires_at,
+            client_id=code.client_id,
+            code_challenge=code.challenge,
+            redirect_uri=AnyUrl(code.redirect_uri),
+            redirect_uri_provided_explicitly=code.is_explicit,
+            resource=code.resource,
+            subject=code.person,
+        )
+
+    async def exchange_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
+    ) -> OAuthToken:
+        """Tokens for a code, once."""
+        issued = await self._grants.exchange_code(authorization_code.code, client.client_name or "")
+        if issued is None:
+            raise TokenError("invalid_grant", "This code was used, or has expired.")
+        return _tokens(issued)
+
+    async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> Refresh | None:
+        """What a refresh token stands for, if it is this program's."""
+        grant = await self._grants.refresh(refresh_token)
+        if grant is None or grant.client_id != client.client_id:
+            return None
+        return Refresh(
+            token=refresh_token,
+            client_id=grant.client_id,
+            scopes=grant.scopes,
+            expires_at=int(grant.expires_at),
+            subject=grant.person,
+            grant=grant,
+        )
+
+    async def exchange_refresh_token(
+        self,
+        client: OAuthClientInformationFull,  # noqa: ARG002 - the package asks for it
+        refresh_token: Refresh,
+        scopes: list[str],  # noqa: ARG002 - see below
+    ) -> OAuthToken:
+        """New tokens for a refresh token, once. The grant keeps its scopes; to have fewer it is asked for anew."""
+        issued = await self._grants.exchange_refresh(refresh_token.token)
+        if issued is None:
+            raise TokenError("invalid_grant", "This refresh token was used, or has expired.")
+        return _tokens(issued)
+
+    async def load_access_token(self, token: str) -> Access | None:
+        """What an access token stands for."""
+        grant = await self._grants.of_access(token)
+        if grant is None:
+            return None
+        return Access(token=token, client_id=grant.client_id, scopes=grant.scopes, subject=grant.person, grant=grant)
+
+    async def revoke_token(self, token: Access | Refresh) -> None:
+        """Ends the grant, and what goes on with it."""
+        if (key := await self._grants.end(token.grant)) is not None:
+            self._ended(key)
+
+
+def leads_to(uri: str) -> str | None:
+    """Where a redirect goes, as a source of a Content-Security-Policy: an origin, or a program's own scheme.
+
+    None where no answer may be sent.
+    """
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError:
+        return None
+    if len(uri) > _MAX_REDIRECT_CHARS or parts.fragment or "@" in parts.netloc or "#" in uri:
+        return None
+    if parts.scheme not in {"http", "https"}:
+        is_program = _SCHEME.fullmatch(parts.scheme) is not None and parts.scheme not in _NO_PROGRAM
+        return f"{parts.scheme}:" if is_program else None
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    if _HOST.fullmatch(host) is None or (parts.scheme == "http" and host.strip("[]") not in _HERE):
+        return None
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}"
+
+
+def _without_port(uri: str) -> tuple[str, str, str] | None:
+    """A redirect to this machine without its port; None for any other."""
+    parts = urlsplit(uri)
+    if parts.scheme != "http" or parts.hostname not in _HERE:
+        return None
+    return parts.hostname, parts.path, parts.query
+
+
+def _tokens(issued: Issued) -> OAuthToken:
+    return OAuthToken(
+        access_token=issued.access,
+        expires_in=ACCESS_SECONDS,
+        scope=" ".join(issued.scopes),
+        refresh_token=issued.refresh,
+    )

@@ -1,0 +1,88 @@
+"""A program that asks to be let in by OAuth, as the protocol's own package does, and the person's browser beside it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html import unescape
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from pydantic import AnyUrl
+
+from tests.bridge_harness import BridgeProcess
+from tests.harness import PATIENCE
+
+REDIRECT = "http://127.0.0.1:49152/callback"
+
+
+@dataclass
+class Kept:
+    """What the program keeps between its runs."""
+
+    tokens: OAuthToken | None = None
+    info: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.info
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.info = client_info
+
+
+@dataclass
+class Browser:
+    """A person's browser at the bridge, logged in by a cookie; it ticks `scopes`, or refuses where there are none."""
+
+    bridge: BridgeProcess
+    cookie: str
+    scopes: list[str]
+    #: The pages that it was shown, and where it was sent in the end.
+    pages: list[str] = field(default_factory=list)
+    sent_to: str = ""
+
+    async def open(self, url: str) -> None:
+        """Follows the program's link, reads the question, and answers."""
+        async with httpx2.AsyncClient(timeout=PATIENCE, headers={"Accept": "text/html"}) as http:
+            sent = await http.get(url)
+            assert sent.status_code == 302, sent.text
+            asked = urljoin(url, sent.headers["Location"])
+            shown = await http.get(asked, headers={"Cookie": self.cookie})
+            self.pages.append(shown.text)
+            assert shown.status_code == 200, shown.text
+            form = [("scope", scope) for scope in self.scopes] or [("refused", "yes")]
+            body = "&".join(f"{name}={value}" for name, value in form)
+            headers = {
+                "Cookie": self.cookie,
+                "Origin": self.bridge.url,
+                "Content-Type": "application/x-www-form-urlencoded",
+            }
+            answered = await http.post(asked, content=body, headers=headers)
+            assert answered.status_code == 303, answered.text
+            self.sent_to = answered.headers["Location"]
+
+    async def came_back(self) -> AuthorizationCodeResult:
+        """What the program's own address was called with."""
+        query = {name: values[0] for name, values in parse_qs(urlsplit(self.sent_to).query).items()}
+        return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
+
+    def ticks(self) -> dict[str, bool]:
+        """The scopes on the last page, and whether each was ticked."""
+        found = re.findall(r'<input type="checkbox" name="scope" value="([^"]+)"( checked)?>', self.pages[-1])
+        return {unescape(scope): bool(checked) for scope, checked in found}
+
+
+def program(browser: Browser, kept: Kept, name: str = "Test Program", redirect: str = REDIRECT) -> OAuthClientProvider:
+    """The package's own client of OAuth."""
+    metadata = OAuthClientMetadata(
+        client_name=name, redirect_uris=[AnyUrl(redirect)], token_endpoint_auth_method="none"
+    )
+    return OAuthClientProvider(f"{browser.bridge.url}/mcp", metadata, kept, browser.open, browser.came_back)
