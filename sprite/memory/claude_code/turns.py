@@ -94,6 +94,11 @@ class SessionTurns:
         """Returns the key of the turn that goes on, or None."""
         return None if self._turn is None else self._turn.key
 
+    @property
+    def is_settling(self) -> bool:
+        """Returns whether the turn that goes on says that it has ended."""
+        return self._turn is not None and self._turn.has_ended
+
     def cut(self) -> ImportedTurn | None:
         """Ends the turn that goes on, whatever it says; what still comes of it is a turn of its own."""
         turn, self._turn = self._turn, None
