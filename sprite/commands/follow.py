@@ -65,7 +65,7 @@ async def _once(follower: Follower, roots: list[Path], *, as_json: bool) -> int:
             )
     sessions, waiting = await follower.look()
     with _progress(follower, waiting):
-        await follower.catch_up()
+        await follower.catch_up_whole()
     tally = follower.tally
     if as_json:
         say_json(_facts(follower, sessions))
