@@ -210,6 +210,11 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         ),
         (("bridge.write_behind",), ("bridge",), ("bridge.database", "bridge.tasks")),
         (("bridge.observing",), ("bridge",), ("bridge.observing", "bridge.token_bucket")),
+        (
+            ("bridge.acp",),
+            ("bridge", "aiohttp"),
+            ("bridge.acp", "bridge.chat", "bridge.config", "bridge.errors", "bridge.tasks", "bridge.observing.logs"),
+        ),
         (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app"), ()),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),
         (
