@@ -34,10 +34,10 @@ KINDS = {"plain turn": "hello there", "Bash turn": "run `true`"}
 
 
 @asynccontextmanager
-async def stand_in() -> AsyncIterator[str]:
+async def stand_in(*arguments: str) -> AsyncIterator[str]:
     """The offline model in a process of its own; yields its address."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bridge", "model", "--port", "0", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "bridge", "model", "--port", "0", *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
     parser = argparse.ArgumentParser(prog="bridge", description="Connects people to their sprites.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_serve, _add_chat, _add_operating, _add_model):
+    for add in (_add_serve, _add_chat, _add_acp, _add_operating, _add_model):
         add(commands)
     chosen = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = chosen.run
@@ -54,6 +54,14 @@ def _add_chat(commands: "Commands") -> None:
     command = commands.add_parser("chat", help="talk to a sprite from this terminal")
     chat.add_arguments(command)
     command.set_defaults(run=chat.run)
+
+
+def _add_acp(commands: "Commands") -> None:
+    from bridge import acp
+
+    command = commands.add_parser("acp", help="your agent in an editor, which starts this", description=acp.DESCRIPTION)
+    acp.add_arguments(command)
+    command.set_defaults(run=acp.run)
 
 
 def _add_model(commands: "Commands") -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from bridge import data_folder
-from bridge.config import Settings
+from bridge import data_folder, memory_note
+from bridge.config import LOCAL_PERSON, Settings, default_data
 from bridge.database import Database, open_database
 from bridge.door.admission import Admission
 from bridge.door.edge import Edge
@@ -181,7 +181,7 @@ async def running(
         readiness.is_ready = True
         data_folder.write_address(settings.run, settings.public_url or url)
         try:
-            yield Bridge(url, None if await people.any_added() else await people.local_link())
+            yield Bridge(url, None if await people.any_added() else await _for_local_person(settings, people, host))
         finally:
             readiness.is_ready = False
 
@@ -344,6 +344,14 @@ async def _notices(
         )
         tidings = await stack.enter_async_context(Tidings(database, notifier, on_death))
         yield _Notices(settings, choices, outbox, subscriptions, push_key, push, webhook, notifier, tidings)
+
+
+async def _for_local_person(settings: Settings, people: People, host: Host) -> str:
+    """Lets the local person in, and their other programs on this machine know of their memory; the login token."""
+    if isinstance(host, LocalHost) and settings.memory_note is not None:
+        workspace = host.workspace(LOCAL_PERSON)
+        memory_note.leave(settings.memory_note, workspace, _ROOT, takes_over=settings.data == default_data())
+    return await people.local_link()
 
 
 def _access(tokens: SpriteTokens, base_url: str) -> Access:

@@ -76,6 +76,8 @@ class Settings:
     #: The operator's webhook for notifications, and the key that signs what it is sent (None: the bridge makes one).
     notify_url: str | None = field(default=None, repr=False)
     notify_key: bytes | None = field(default=None, repr=False)
+    #: Where the Claude Code plugin looks for this machine's memory; None where nobody is told.
+    memory_note: Path | None = None
     #: What processes on this machine inherit: the environment without keys and tokens.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -147,6 +149,7 @@ def from_environment(
         operator_token=_text("BRIDGE_OPERATOR_TOKEN"),
         notify_url=_address("SPRITE_NOTIFY_URL", may_have_query=True),
         notify_key=_notify_key(),
+        memory_note=_memory_note(),
         environment=_for_processes(),
     )
 
@@ -176,6 +179,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _memory_note() -> Path | None:
+    """As integrations/claude-code/scripts/this-machine finds it."""
+    folder = _text("XDG_CONFIG_HOME") or (f"{home}/.config" if (home := _text("HOME")) else None)
+    return None if folder is None else Path(folder, "sprite/claude-code")
 
 
 def _for_processes() -> dict[str, str]:

@@ -17,7 +17,7 @@ import aiohttp
 from tests.harness import PATIENCE, ROOT, Message, RunningProcess
 
 #: What a person or a `make test` around this one has set is none of the tests'.
-_PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "MAKE", "MFLAGS")
+_PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "XDG_CONFIG", "MAKE", "MFLAGS")
 
 
 def bridge_environment(**extra: str) -> dict[str, str]:

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         if arguments.url is not None:
-            place: Elsewhere | Here = Elsewhere(_address(arguments.url), _token(arguments.token))
+            place: Elsewhere | Here = Elsewhere(address_of(arguments.url), _token(arguments.token))
         else:
             settings = from_environment(data=arguments.data, port=0, permissions=arguments.permissions)
             place = Here(settings, arguments.person)
@@ -53,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def _address(text: str) -> str:
+def address_of(text: str) -> str:
+    """The address of a bridge, from --url; OperatorError where it is none."""
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise OperatorError(f"--url takes an address such as https://sprite.example.org, not {text!r}.")

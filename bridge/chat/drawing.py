@@ -90,7 +90,7 @@ def shows_itself(name: str) -> bool:
 
 def tool_started(name: str, tool_input: dict[str, Any]) -> Text:
     """Draws `▸ Bash  ls -la`."""
-    return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {_telling(tool_input)}", "dim"))
+    return line(("▸ ", "cyan"), (tool_name(name), "bold dim"), (f"  {telling(tool_input)}", "dim"))
 
 
 def tool_ended(name: str, summary: str, *, is_error: bool) -> Text:
@@ -214,12 +214,13 @@ def _past(message: ChatMessage) -> Group:
     return Group(*before, *([used(message.tools)] if message.tools else []), *drawn)
 
 
-def _telling(tool_input: dict[str, Any]) -> str:
+def telling(tool_input: dict[str, Any]) -> str:
+    """What tells a tool call from another of the same tool, in one line."""
     for key in _TELLING:
         value = tool_input.get(key)
         if isinstance(value, str) and value.strip():
             return one_line(value)[:_LONGEST_SUMMARY]
-    return one_line(_json(tool_input))[:_LONGEST_SUMMARY] if tool_input else ""
+    return one_line(json_text(tool_input))[:_LONGEST_SUMMARY] if tool_input else ""
 
 
 def _whole_input(request: PermissionRequest) -> RenderableType:
@@ -252,8 +253,9 @@ def _length(request: PermissionRequest) -> list[Text]:
 
 
 def _field(value: object) -> str:
-    return value if isinstance(value, str) else _json(value)
+    return value if isinstance(value, str) else json_text(value)
 
 
-def _json(value: object) -> str:
+def json_text(value: object) -> str:
+    """A value as JSON."""
     return msgspec.json.encode(value).decode()

@@ -57,7 +57,45 @@ class _Endpoint:
             raise NotFetchedError("The file cannot be fetched at the moment.") from error
 
 
-class LocalEndpoint(_Endpoint):
+class RunningEndpoint(_Endpoint):
+    """`connect` finds the bridge that runs on a data folder."""
+
+    def __init__(self, settings: Settings, person: str) -> None:
+        super().__init__()
+        self._settings = settings
+        self._person = person
+        self._was_there = False
+
+    async def connect(self) -> aiohttp.ClientWebSocketResponse:
+        """See BridgeLink."""
+        try:
+            socket = await self._connected()
+        except NoBridgeError as error:
+            # One that was there comes back: its owner restarts it.
+            raise BridgeUnreachableError(str(error), for_good=not self._was_there) from error
+        self._was_there = True
+        return socket
+
+    async def fetch(self, path: str) -> AsyncIterator[bytes]:
+        """See Fetch."""
+        try:
+            async with control_session(self._settings.run) as session:
+                address = f"http://bridge/files/{quote(path)}?person={self._person}"
+                async for chunk in self._fetched(session, address, {}):
+                    yield chunk
+        except NoBridgeError as error:
+            raise NotFetchedError("Not connected right now.") from error
+
+    async def _connected(self) -> aiohttp.ClientWebSocketResponse:
+        async with AsyncExitStack() as opening:
+            session = await opening.enter_async_context(control_session(self._settings.run))
+            socket = await _open(session, f"/ws?person={self._person}", {})
+            # Both end with the endpoint: a socket that broke leaves nothing but a closed session.
+            self._stack.push_async_exit(opening.pop_all())
+            return socket
+
+
+class LocalEndpoint(RunningEndpoint):
     """`connect` finds the bridge that runs on a data folder; where none does, it starts one for as long as we last.
 
     Only before the first connection is one started: a bridge that ended since is for its owner to start again, and
@@ -68,9 +106,7 @@ class LocalEndpoint(_Endpoint):
     def __init__(
         self, settings: Settings, person: str, on_death: Callable[[], None], tell: Callable[[str], Awaitable[None]]
     ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._person = person
+        super().__init__(settings, person)
         self._on_death = on_death
         self._tell = tell
         self._may_start = True
@@ -95,24 +131,6 @@ class LocalEndpoint(_Endpoint):
             socket = await self._connected()
         self._may_start = False
         return socket
-
-    async def fetch(self, path: str) -> AsyncIterator[bytes]:
-        """See Fetch."""
-        try:
-            async with control_session(self._settings.run) as session:
-                address = f"http://bridge/files/{quote(path)}?person={self._person}"
-                async for chunk in self._fetched(session, address, {}):
-                    yield chunk
-        except NoBridgeError as error:
-            raise NotFetchedError("Not connected right now.") from error
-
-    async def _connected(self) -> aiohttp.ClientWebSocketResponse:
-        async with AsyncExitStack() as opening:
-            session = await opening.enter_async_context(control_session(self._settings.run))
-            socket = await _open(session, f"/ws?person={self._person}", {})
-            # Both end with the endpoint: a socket that broke leaves nothing but a closed session.
-            self._stack.push_async_exit(opening.pop_all())
-            return socket
 
     async def _start(self) -> None:
         from bridge.app import running

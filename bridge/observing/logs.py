@@ -51,6 +51,14 @@ def set_up(file: Path) -> None:
     _use(handlers)
 
 
+def set_up_for_an_editor() -> None:
+    """Warnings on stderr, in readable lines: an editor shows them where it shows what its agents complain of."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainLines())
+    handler.setLevel(logging.WARNING)
+    _use([handler])
+
+
 def set_up_silently(file: Path) -> None:
     """The same, for a program that owns the terminal: everything goes to the file."""
     _use([_in_file(file)])

@@ -193,7 +193,9 @@ async def test_a_conversation_that_nobody_reads_any_more_ends_its_mission_and_th
 # --- the bridge ---
 
 
-async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path) -> None:
+async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It leaves a note there of where memory is.
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     before = task_names()
     async with running(from_environment(data=tmp_path / "data", port=0), asyncio.Event().set):
         assert task_names() - before == set(BRIDGE)

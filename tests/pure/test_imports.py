@@ -212,6 +212,11 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("bridge.observing",), ("bridge",), ("bridge.observing", "bridge.token_bucket")),
         (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app", "bridge.doors"), ()),
         (("bridge.doors",), ("bridge.operating", "bridge.commands", "bridge.app", "bridge.llm"), ()),
+        (
+            ("bridge.acp",),
+            ("bridge", "aiohttp"),
+            ("bridge.acp", "bridge.chat", "bridge.config", "bridge.errors", "bridge.tasks", "bridge.observing.logs"),
+        ),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),
         (
             ("bridge.llm",),

@@ -1,0 +1,89 @@
+"""`python -m bridge acp`: a person's agent in their editor, by the Agent Client Protocol on stdin and stdout.
+
+Here are only its arguments and its entry; the protocol's library is imported when an editor has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bridge.chat import address_of
+from bridge.config import LOCAL_PERSON, from_environment, person_token
+from bridge.errors import BAD_USAGE, INTERRUPTED, OperatorError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
+
+DESCRIPTION = """\
+Your agent in an editor that speaks the Agent Client Protocol: Zed, JetBrains IDEs, Neovim and others. The editor starts
+this and talks to it on stdin and stdout; docs/editors.md has what to write into its settings. It joins the bridge that
+runs on this machine, or (with --url) one elsewhere; it starts none. The agent works on its own computer, not in the
+editor's folder."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `acp`."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="the bridge that runs on that data (default: SPRITE_DATA, else data/ in the checkout)",
+    )
+    parser.add_argument("--person", default=LOCAL_PERSON, metavar="NAME", help=f"as whom (default: {LOCAL_PERSON})")
+    parser.add_argument("--url", metavar="URL", help="a bridge elsewhere instead, such as https://sprite.example.org")
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="holds your token there, with --url (default: the variable BRIDGE_TOKEN)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Speaks with an editor until it leaves; the exit status."""
+    try:
+        endpoint = _endpoint(arguments)
+
+        from bridge.acp.program import serve
+
+        return asyncio.run(serve(endpoint))
+    except OperatorError as error:
+        sys.stderr.write(f"bridge acp: {error}\n")
+        return BAD_USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _endpoint(arguments: argparse.Namespace) -> RunningEndpoint | RemoteEndpoint:
+    from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
+
+    if sys.stdin.isatty():
+        raise OperatorError(
+            "This is for an editor to start: docs/editors.md has its settings. `python -m bridge chat` talks to the "
+            "agent from a terminal."
+        )
+    if arguments.url is not None:
+        return RemoteEndpoint(address_of(arguments.url), _token(arguments.token_file))
+    if arguments.token_file is not None:
+        raise OperatorError("--token-file is for a bridge elsewhere: say which, with --url.")
+    return RunningEndpoint(from_environment(data=arguments.data, port=0), arguments.person)
+
+
+def _token(file: Path | None) -> str:
+    if file is None:
+        token = person_token()
+    else:
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise OperatorError(f"--token-file {file} cannot be read as text.") from error
+    if not token or not token.isascii() or not token.isprintable():
+        raise OperatorError(
+            "--url needs your token there, in a --token-file or the variable BRIDGE_TOKEN. `users add NAME` printed it."
+        )
+    return token

@@ -1,0 +1,231 @@
+"""The agent as the protocol has it: what an editor may ask for, and what each request does."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from acp.exceptions import RequestError
+from acp.helpers import update_available_commands
+from acp.meta import PROTOCOL_VERSION
+from acp.schema import (
+    AgentCapabilities,
+    Implementation,
+    InitializeResponse,
+    ListSessionsResponse,
+    LoadSessionResponse,
+    McpCapabilities,
+    NewSessionResponse,
+    PromptCapabilities,
+    PromptResponse,
+    SessionCapabilities,
+    SessionInfo,
+    SessionListCapabilities,
+    SessionMode,
+    SessionModeState,
+    SetSessionModeResponse,
+)
+
+from bridge.acp import slash_commands
+from bridge.acp.conversation import unavailable
+from bridge.acp.prompt import PromptRefusedError, read_prompt
+from bridge.acp.session import Prompt, Session
+from bridge.acp.uploads import upload
+from bridge.chat.untrusted import one_line
+from bridge.tasks import TaskSet
+from sprite.protocol.events import Failed, Interrupted
+from sprite.protocol.memory import ChatRequest, ChatResult
+from sprite.protocol.messages import Error, Status, System
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from acp.helpers import ContentBlock
+    from acp.interfaces import Client
+    from acp.schema import StopReason
+
+    from bridge.acp.conversation import Conversation
+    from bridge.acp.editor import Editor
+    from sprite.protocol.events import Ending
+
+#: The conversation itself, which an editor's list of sessions has; each session is a view of it.
+CONVERSATION = "sprite-conversation"
+_SESSIONS = "sprite-"
+_LONGEST_ID = 100
+#: Of this agent as editors see it; it changes where they can tell.
+_VERSION = "1"
+_MODES = [
+    SessionMode(id="ask", name="Ask", description="Asks you before what needs your word."),
+    SessionMode(
+        id="bypass",
+        name="Bypass",
+        description="Says yes for you to what the agent asks about messages of this conversation of the editor.",
+    ),
+]
+
+
+class SpriteAgent:
+    """See acp's Agent; the library calls these by their names. `async with` it: what it has begun ends with it."""
+
+    def __init__(self, conversation: Conversation, editor: Editor) -> None:
+        self._conversation = conversation
+        self._editor = editor
+        self._tasks = TaskSet()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.close()
+
+    def on_connect(self, client: Client) -> None:
+        """The library has put its side together."""
+        self._editor.client = client
+
+    async def initialize(self, protocol_version: int, **_rest: Any) -> InitializeResponse:
+        """Connects to the bridge, and says what there is."""
+        del protocol_version  # There is one so far; an editor that speaks another one leaves.
+        await self._conversation.open()
+        return InitializeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            agent_capabilities=AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
+                mcp_capabilities=McpCapabilities(http=False, sse=False),
+                session_capabilities=SessionCapabilities(list=SessionListCapabilities()),
+            ),
+            agent_info=Implementation(name="sprite", title="Sprite", version=_VERSION),
+            auth_methods=[],
+        )
+
+    async def authenticate(self, method_id: str, **_rest: Any) -> None:
+        """There is nothing to log in to from here."""
+        raise RequestError(-32602, f"There is no way to log in called {method_id!r}: start this with a token instead.")
+
+    async def new_session(self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any) -> NewSessionResponse:
+        """One more view of the conversation, empty so far."""
+        del cwd  # The agent works on its own computer.
+        session = Session(f"{_SESSIONS}{uuid.uuid4()}", self._editor)
+        modes = await self._modes(session)
+        self._conversation.join(session)
+        # After the answer: before it, the editor does not know the session.
+        self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
+        return NewSessionResponse(session_id=session.id, modes=modes)
+
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
+    ) -> LoadSessionResponse:
+        """A view of the conversation with what was said so far, whichever of its views it was."""
+        del cwd
+        if not session_id.startswith(_SESSIONS) or len(session_id) > _LONGEST_ID:
+            raise RequestError(-32002, "There is no such conversation with Sprite.")
+        session = self._conversation.sessions.get(session_id) or Session(session_id, self._editor)
+        modes = await self._modes(session)
+        await self._conversation.replay(session)
+        self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
+        return LoadSessionResponse(modes=modes)
+
+    async def list_sessions(
+        self, cwd: str | None = None, cursor: str | None = None, **_rest: Any
+    ) -> ListSessionsResponse:
+        """The one conversation there is."""
+        if cursor is not None:
+            return ListSessionsResponse(sessions=[])
+        newest = (await self._conversation.ask(ChatRequest(limit=1), ChatResult)).chat
+        at = datetime.fromtimestamp(newest[-1].at, UTC).isoformat() if newest else None
+        # It belongs to no folder, and so to each.
+        info = SessionInfo(
+            session_id=CONVERSATION, cwd=cwd or "/", title="Your conversation with Sprite", updated_at=at
+        )
+        return ListSessionsResponse(sessions=[info])
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_rest: Any) -> SetSessionModeResponse:
+        """Whether this editor asks its person, or says yes for them."""
+        session = self._session(session_id)
+        if mode_id not in {mode.id for mode in _MODES}:
+            raise RequestError(-32602, f"There is no mode {mode_id!r}: it is ask or bypass.")
+        if mode_id == "ask" and await self._asks_nobody():
+            raise RequestError(
+                -32602,
+                "This agent was started to ask nobody (--permissions bypass), which an editor cannot change: "
+                "start the bridge with --permissions ask.",
+            )
+        session.mode = "bypass" if mode_id == "bypass" else "ask"
+        self._conversation.questions.go_on()
+        return SetSessionModeResponse()
+
+    async def prompt(self, session_id: str, prompt: list[ContentBlock], **_rest: Any) -> PromptResponse:
+        """A message to the agent; answered when its turn has ended."""
+        session = self._session(session_id)
+        self._conversation.touched(session)
+        session.spoken()
+        if (command := slash_commands.command_in(prompt)) is not None:
+            await session.say(await slash_commands.answer(self._conversation, *command))
+            return PromptResponse(stop_reason="end_turn")
+        sent = Prompt()
+        session.begin(sent)
+        try:
+            ending = await self._sent(session, sent, prompt)
+        except PromptRefusedError as error:
+            raise RequestError(-32602, str(error)) from None
+        finally:
+            sent.end(None)
+            session.prompts.remove(sent)
+        return PromptResponse(stop_reason=self._reason(ending, is_cancelled=sent.is_cancelled))
+
+    async def cancel(self, session_id: str, **_rest: Any) -> None:
+        """Stops what was sent from this session."""
+        if (session := self._conversation.sessions.get(session_id)) is not None:
+            self._conversation.cancel(session)
+
+    # --- details ---
+
+    async def _sent(self, session: Session, sent: Prompt, prompt: list[ContentBlock]) -> Ending | Error | None:
+        draft = read_prompt(prompt)
+        # What is too long is refused before anything of it arrives.
+        draft.text_with([file.name for file in draft.files])
+        paths = [await upload(self._conversation, file) for file in draft.files if not sent.is_cancelled]
+        if sent.is_cancelled:
+            return None
+        self._conversation.send(session, sent, draft.text_with(paths))
+        return await sent.ended
+
+    def _reason(self, ending: Ending | Error | None, *, is_cancelled: bool) -> StopReason:
+        if is_cancelled or isinstance(ending, Interrupted):
+            return "cancelled"
+        if isinstance(ending, Failed) and ending.code == "max_turns":
+            return "max_turn_requests"
+        if isinstance(ending, Failed | Error):
+            raise RequestError(-32603, ending.message)
+        if ending is None:
+            raise unavailable(str(self._conversation.failure))
+        return "end_turn"
+
+    async def _modes(self, session: Session) -> SessionModeState:
+        if await self._asks_nobody():
+            session.mode = "bypass"
+        return SessionModeState(current_mode_id=session.mode, available_modes=_MODES)
+
+    async def _asks_nobody(self) -> bool:
+        status = await self._conversation.ask(System(action="status"), Status)
+        return status.permissions == "bypass"
+
+    async def _greet(self, session: Session, mcp_servers: Sequence[Any]) -> None:
+        await self._editor.update(session.id, update_available_commands(slash_commands.COMMANDS))
+        if mcp_servers:
+            names = ", ".join(one_line(getattr(server, "name", "?")) for server in mcp_servers)
+            await session.note(
+                f"The editor's MCP servers ({names}) are not used here: the agent works on its own computer."
+            )
+        self._conversation.questions.go_on()
+
+    def _session(self, session_id: str) -> Session:
+        if (session := self._conversation.sessions.get(session_id)) is None:
+            raise RequestError(
+                -32002, "This conversation is not open here: open it anew.", {"sessionId": session_id[:100]}
+            )
+        return session

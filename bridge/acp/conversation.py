@@ -1,0 +1,353 @@
+"""The person's one conversation with their agent, as the sessions of an editor see it.
+
+Owns the link to the bridge and what is known by it: what runs, and who said what. Hands each event to every session;
+they decide what of it they show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from acp.exceptions import RequestError
+
+from bridge.acp.questions import Questions
+from bridge.acp.session import Session
+from bridge.chat.bridge_link import BridgeLink, BridgeUnreachableError, NotConnectedError
+from bridge.chat.turn import under_way
+from bridge.tasks import TaskSet, owned_task
+from sprite.protocol.events import AgentEvent, Complete, Ending, Failed, Interrupted, TextDelta, WholeText
+from sprite.protocol.memory import ChatRequest, ChatResult
+from sprite.protocol.messages import (
+    CHAT_LIMIT,
+    Ack,
+    ChatSaid,
+    Error,
+    Interrupt,
+    LinkState,
+    Mission,
+    PermissionRequest,
+    PermissionResolved,
+    StateSync,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from bridge.acp.editor import Editor
+    from bridge.acp.session import Prompt
+    from bridge.chat.bridge_link import Connect
+    from sprite.protocol.frames import RelayedMessage
+    from sprite.protocol.messages import ClientPayload
+    from sprite.protocol.shapes import ChatMessage
+
+    _T = TypeVar("_T")
+
+log = logging.getLogger(__name__)
+
+#: A VM that sleeps wakes within this.
+_READY_SECONDS = 90.0
+_ASK_SECONDS = 15.0
+#: How long the end of a message that is stopped is waited for.
+_STOP_SECONDS = 30.0
+#: What the bridge says where it cannot hand on what was sent.
+_LATER = frozenset({"unavailable", "busy"})
+#: An editor opens one for each of its threads, and need not say when it is done with it.
+MAX_SESSIONS = 100
+#: Of a turn under way, for a session that comes later.
+_EVENTS_KEPT = 1000
+
+
+class _Turn:
+    """A turn under way: its newest events, and the text that grows."""
+
+    def __init__(self) -> None:
+        self.events: deque[AgentEvent] = deque(maxlen=_EVENTS_KEPT)
+        #: None where a part of it was missed.
+        self.growing: str | None = ""
+
+    def heard(self, event: AgentEvent) -> None:
+        if isinstance(event, TextDelta):
+            self.growing = None if self.growing is None else self.growing + event.text
+            return
+        self.events.append(event)
+        if isinstance(event, WholeText):
+            self.growing = ""
+
+
+class Conversation:
+    """`async with` it, `open` it, then `join` with sessions and `send` from them."""
+
+    def __init__(self, connect: Connect, editor: Editor, on_end: Callable[[], None]) -> None:
+        """`on_end` is called when the bridge cannot be reached any more, and nothing can go on."""
+        self.link = BridgeLink(connect)
+        self.questions = Questions(self.link, editor, self._session_for)
+        self.sessions: dict[str, Session] = {}
+        #: Why nothing goes on, once that is so.
+        self.failure: BridgeUnreachableError | None = None
+        self._on_end = on_end
+        self._stack = AsyncExitStack()
+        self._tasks = TaskSet()
+        self._changed = asyncio.Condition()
+        #: Whether the bridge has said anything, and the sprite how things stand.
+        self._is_reached = False
+        self._is_synced = False
+        #: Whether those who wait know that the connection is gone.
+        self._told_away = False
+        self._turns: dict[str, _Turn] = {}
+        #: What was sent from anywhere and has not ended.
+        self._said: dict[str, ChatSaid] = {}
+        #: Turns that have ended, or whose end was told with the state.
+        self._ended: set[str] = set()
+        #: What was cancelled while nobody could be told.
+        self._to_stop: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.close()
+        await self._stack.aclose()
+
+    async def open(self) -> None:
+        """Connects, and returns when the bridge answers. RequestError in its words where it cannot be reached."""
+        if not self._is_reached and self.failure is None:
+            await self._stack.enter_async_context(self.link)
+            await self._stack.enter_async_context(self.questions)
+            await self._stack.enter_async_context(
+                owned_task(self._follow(), name="acp-follow", on_death=self._on_end, may_return=True)
+            )
+        await self._until(lambda: self._is_reached)
+
+    async def ready(self) -> None:
+        """Returns when the sprite is there. RequestError where it does not come."""
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                await self._until(lambda: self._is_synced and self.link.is_ready)
+        except TimeoutError:
+            words = f"The sprite is not there after {_READY_SECONDS:.0f} seconds; try again in a moment."
+            raise unavailable(words) from None
+
+    async def ask(self, payload: ClientPayload, expected: type[_T], seconds: float = _ASK_SECONDS) -> _T:
+        """Asks the sprite. RequestError where it says no, or nothing."""
+        await self.ready()
+        return await self._ask(payload, expected, seconds)
+
+    async def _ask(self, payload: ClientPayload, expected: type[_T], seconds: float) -> _T:
+        try:
+            answer = (await self.link.ask(payload, timeout_seconds=seconds)).payload
+        except NotConnectedError:
+            raise unavailable("The connection broke. Try again in a moment.") from None
+        except TimeoutError:
+            raise unavailable(f"No answer within {seconds:.0f} seconds. It may still be done.") from None
+        if isinstance(answer, Error):
+            raise RequestError(-32603, answer.message)
+        if not isinstance(answer, expected):
+            raise unavailable("The sprite answers something else: it and the bridge are of different versions.")
+        return answer
+
+    # --- sessions ---
+
+    def join(self, session: Session) -> None:
+        """One more is told what happens; the one that was quiet for longest makes room."""
+        self.sessions.pop(session.id, None)
+        quiet = [each.id for each in self.sessions.values() if not each.waits]
+        if len(self.sessions) >= MAX_SESSIONS and quiet:
+            del self.sessions[quiet[0]]
+        self.sessions[session.id] = session
+
+    async def replay(self, session: Session) -> None:
+        """Shows a session what was said so far, before anything that is new."""
+        await self.ready()
+        async with session.busy:
+            self.join(session)
+            # What comes meanwhile waits, so nothing here may wait for it.
+            past = await self._ask(ChatRequest(limit=CHAT_LIMIT), ChatResult, _ASK_SECONDS)
+            await session.replay(past.chat)
+            for turn, record in self._turns.items():
+                await session.catch_up(turn, record.events, record.growing)
+
+    def touched(self, session: Session) -> None:
+        """The person is at this one: a question about something else is asked in it."""
+        if session.id in self.sessions:
+            self.sessions[session.id] = self.sessions.pop(session.id)
+
+    def _session_for(self, mission_id: str | None) -> Session | None:
+        newest_first = list(reversed(self.sessions.values()))
+        own = [session for session in newest_first if mission_id in session.missions]
+        return next(iter(own + newest_first), None)
+
+    # --- what is sent ---
+
+    def send(self, session: Session, prompt: Prompt, text: str) -> None:
+        """Sends a message; it arrives once, however often the connection breaks."""
+        mission_id = self.link.post(Mission(text))
+        session.sent(prompt, mission_id)
+
+    def cancel(self, session: Session) -> None:
+        """Stops everything that was sent from a session and has not ended."""
+        for prompt in session.prompts:
+            prompt.is_cancelled = True
+            if prompt.mission_id is not None and not prompt.ended.done():
+                self._tasks.start(self._stop(prompt, prompt.mission_id), "acp-stop")
+
+    async def _stop(self, prompt: Prompt, mission_id: str) -> None:
+        """An editor waits for the end of what it has cancelled, so that comes in any case."""
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                answer = (await self.link.ask(Interrupt(mission_id), timeout_seconds=_ASK_SECONDS)).payload
+                if not (isinstance(answer, Error) and answer.code in _LATER):
+                    await asyncio.wait([prompt.ended])
+                    return
+        except (NotConnectedError, TimeoutError):
+            pass
+        self._to_stop.add(mission_id)
+        prompt.end(Interrupted(mission_id))
+
+    # --- what is heard ---
+
+    async def _follow(self) -> None:
+        try:
+            async for message in self.link:
+                await self._heard(message)
+                async with self._changed:
+                    self._changed.notify_all()
+        except BridgeUnreachableError as error:
+            self.failure = error
+            for prompt in self._prompts():
+                prompt.end(None)
+            async with self._changed:
+                self._changed.notify_all()
+            self._on_end()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: condition() or self.failure is not None)
+        if self.failure is not None:
+            raise unavailable(str(self.failure))
+
+    async def _heard(self, message: RelayedMessage) -> None:
+        # What the link itself says, of a bridge that is away, has no id.
+        self._is_reached |= bool(message.id)
+        match message.payload:
+            case LinkState() as change:
+                await self._link_changed(change)
+            case Ack() | Error() as answer:
+                await self._answered(answer, message.reply_to)
+            case StateSync() as sync:
+                await self._sync(sync)
+            case ChatSaid() as said:
+                self._said[said.mission_id] = said
+            case AgentEvent() as event:
+                await self._agent_event(event)
+            case PermissionRequest() as request:
+                self.questions.ask(request)
+            case PermissionResolved() as news:
+                await self.questions.resolved(news)
+            case _:
+                pass
+
+    async def _link_changed(self, change: LinkState) -> None:
+        if change.state == "ready":
+            self._told_away = False
+            for mission_id in self._to_stop:
+                with suppress(NotConnectedError):
+                    self.link.post(Interrupt(mission_id))
+            return
+        for turn in self._turns.values():
+            turn.growing = None
+        for session in self.sessions.values():
+            session.lose()
+            if change.state == "unavailable" and session.waits and not self._told_away:
+                await session.note(
+                    f"{change.detail} What was sent is not lost: it goes on when the connection is back."
+                )
+        self._told_away = self._told_away or change.state == "unavailable"
+
+    async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
+        for session in self.sessions.values():
+            if (prompt := session.prompt_of(reply_to)) is None:
+                continue
+            if isinstance(answer, Error):
+                prompt.end(answer)
+            elif answer.status == "queued" and not prompt.is_taken:
+                words = f"Queued, position {answer.position}: the agent first ends what it is at."
+                await session.note(words)
+            prompt.is_taken = True
+
+    async def _agent_event(self, event: AgentEvent) -> None:
+        turn_id = event.mission_id or ""
+        self._turns.setdefault(turn_id, _Turn()).heard(event)
+        said = self._said.get(turn_id)
+        for session in self._all():
+            async with session.busy:
+                await session.show(event, None if turn_id in session.missions else said)
+        if isinstance(event, Ending):
+            self._turns.pop(turn_id, None)
+            self._said.pop(turn_id, None)
+            self._to_stop.discard(turn_id)
+            self._ended.add(turn_id)
+
+    async def _sync(self, sync: StateSync) -> None:
+        going_on = {*under_way(sync), *sync.queued}
+        if self._is_synced:
+            await self._settle(sync, going_on)
+        self._is_synced = True
+        self._said = {turn: said for turn, said in self._said.items() if turn in going_on}
+        for message in sync.chat:
+            turn = message.mission_id
+            if message.role == "user" and turn in going_on and turn is not None:
+                self._said.setdefault(turn, ChatSaid(turn, "user", message.text, message.at, message.origin))
+        self._turns = {turn: record for turn, record in self._turns.items() if turn in going_on}
+        if sync.running is not None:
+            record = self._turns[sync.running.mission_id] = _Turn()
+            record.events.extend(sync.running.events)
+            record.growing = sync.running.partial
+        self._ended = {turn for message in sync.chat if (turn := message.mission_id) is not None} - going_on
+        await self.questions.keep(sync.permissions)
+
+    async def _settle(self, sync: StateSync, going_on: set[str]) -> None:
+        """After a gap: shows what was missed, and ends what has ended meanwhile."""
+        missed = [message for message in sync.chat if message.mission_id not in self._ended]
+        for session in self._all():
+            async with session.busy:
+                if (running := sync.running) is not None and running.mission_id is not None:
+                    await session.catch_up(running.mission_id, running.events, running.partial)
+                for message in missed:
+                    if message.mission_id not in going_on:
+                        await session.missed(message)
+                self._end_prompts(session, sync.chat, going_on)
+
+    @staticmethod
+    def _end_prompts(session: Session, chat: Iterable[ChatMessage], going_on: set[str]) -> None:
+        told = {message.mission_id: message for message in chat}
+        for prompt in session.prompts:
+            mission_id = prompt.mission_id
+            if mission_id is None or mission_id in going_on:
+                continue
+            message = told.get(mission_id)
+            if message is not None and message.status == "interrupted":
+                prompt.end(Interrupted(mission_id))
+            elif message is not None and message.role == "error":
+                prompt.end(Failed(mission_id, "error", message.text, retryable=True))
+            elif message is not None:
+                prompt.end(Complete(mission_id, message.text, usage=None, cost_usd=None, duration_ms=0))
+            elif prompt.is_taken:
+                prompt.end(Error("not_found", "What became of this message is not known any more."))
+
+    def _prompts(self) -> list[Prompt]:
+        return [prompt for session in self.sessions.values() for prompt in session.prompts]
+
+    def _all(self) -> list[Session]:
+        return list(self.sessions.values())
+
+
+def unavailable(words: str) -> RequestError:
+    """An error that an editor shows with these words."""
+    return RequestError(-32603, words)

@@ -1,0 +1,89 @@
+"""`python -m bridge acp`, put together: a way to a bridge, the conversation over it, and the editor's pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING, cast
+
+from acp.agent.connection import AgentSideConnection
+
+from bridge.acp.agent import SpriteAgent
+from bridge.acp.conversation import Conversation
+from bridge.acp.editor import Editor
+from bridge.acp.stdio import opened
+from bridge.errors import FAULT
+from bridge.observing import logs
+from bridge.tasks import TaskDiedError, TaskSet
+
+if TYPE_CHECKING:
+    from acp.interfaces import Agent
+
+    from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
+
+_SIGNALLED = 128
+#: So long the answers may take in which an editor is told that nothing goes on.
+_LAST_WORDS_SECONDS = 0.5
+
+
+class _End:
+    """Why the program ends: the editor has left (0), a signal, or the bridge cannot be reached (1)."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._has_come = asyncio.Event()
+
+    def come(self, status: int) -> None:
+        """The first reason counts."""
+        if not self._has_come.is_set():
+            self.status = status
+            self._has_come.set()
+
+    async def wait(self) -> None:
+        """Returns when one has come."""
+        await self._has_come.wait()
+
+
+async def serve(endpoint: RunningEndpoint | RemoteEndpoint) -> int:
+    """Speaks with the editor until it leaves; the exit status. stdout has the protocol and nothing else."""
+    logs.set_up_for_an_editor()
+    transport = await opened()
+    end = _End()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, end.come, _SIGNALLED + number)
+
+    def fail() -> None:
+        loop.call_later(_LAST_WORDS_SECONDS, end.come, FAULT)
+
+    editor = Editor(transport)
+    try:
+        async with (
+            endpoint,
+            Conversation(endpoint.connect, editor, fail) as conversation,
+            SpriteAgent(conversation, editor) as agent,
+            TaskSet() as tasks,
+        ):
+            # It has what it says it can do; the library answers for the rest.
+            connection = AgentSideConnection(cast("Agent", agent), transport, listening=False)
+            tasks.start(_listen(connection, end), "acp-listen")
+            await end.wait()
+            await connection.close()
+            if conversation.failure is not None:
+                sys.stderr.write(f"bridge acp: {conversation.failure}\n")
+                return FAULT
+    except TaskDiedError as death:
+        sys.stderr.write(f"bridge acp: {death}\n")
+        return FAULT
+    return end.status
+
+
+async def _listen(connection: AgentSideConnection, end: _End) -> None:
+    try:
+        await connection.listen()
+    except ConnectionError:
+        # The editor is gone in the middle of an answer to it.
+        pass
+    finally:
+        end.come(0)

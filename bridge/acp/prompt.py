@@ -1,0 +1,162 @@
+"""What a person sends from an editor, as a message to the agent and files for it (pure).
+
+Nothing is read here: of a file that the editor only names, the name is all that goes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from acp.schema import (
+    AudioContentBlock,
+    BlobResourceContents,
+    EmbeddedResourceContentBlock,
+    ImageContentBlock,
+    ResourceContentBlock,
+    TextContentBlock,
+    TextResourceContents,
+)
+
+from bridge.acp.tool_calls import fenced
+from bridge.chat.untrusted import one_line
+from sprite.protocol.messages import MAX_MISSION_CHARS
+
+if TYPE_CHECKING:
+    from acp.helpers import ContentBlock
+
+#: Files that go with one message, and what may be named in it.
+MAX_FILES = 20
+MAX_REFERENCES = 200
+#: A longer text is a file of its own, beside the message; so is any once these many characters are in it.
+MAX_TEXT_CHARS = 20_000
+MAX_TEXTS_CHARS = 60_000
+_LONGEST_NAME = 200
+_LONGEST_URI = 2000
+_ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp"}
+
+
+class PromptRefusedError(Exception):
+    """The message cannot be sent so, in words a person understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file for the agent; `source` says where it is from, where the editor does."""
+
+    name: str
+    data: bytes
+    source: str = ""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A message before its files have arrived: `text_with` makes it whole."""
+
+    text: str = ""
+    files: list[Attachment] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    #: Of the texts of files that are in it.
+    _chars: int = 0
+
+    def take(self, block: ContentBlock) -> None:
+        """Adds a part of the message. PromptRefusedError where it cannot be taken."""
+        match block:
+            case TextContentBlock(text=text):
+                self.text += _sound(text)
+            case ResourceContentBlock(uri=uri, name=name):
+                self.text += _reference(uri, name)
+                if not _is_public(uri):
+                    self.notes.append(f"- {_place(uri)}: only its name was sent.")
+            case EmbeddedResourceContentBlock(resource=resource):
+                self.text += _reference(resource.uri)
+                self._take_file(resource)
+            case ImageContentBlock(data=data, mime_type=mime_type, uri=uri):
+                name = _name(uri) if uri else f"image{_ENDINGS.get(mime_type.lower(), '')}"
+                self.files.append(Attachment(name, _decoded(data), uri or ""))
+            case AudioContentBlock():
+                raise PromptRefusedError("The agent does not hear: send words, pictures or files.")
+
+    def _take_file(self, file: TextResourceContents | BlobResourceContents) -> None:
+        if isinstance(file, BlobResourceContents):
+            self.files.append(Attachment(_name(file.uri), _decoded(file.blob), file.uri))
+            return
+        text = _sound(file.text)
+        if len(text) > MAX_TEXT_CHARS or self._chars + len(text) > MAX_TEXTS_CHARS:
+            self.files.append(Attachment(_name(file.uri), text.encode(), file.uri))
+            return
+        self._chars += len(text)
+        self.notes.append(f"- {_place(file.uri)}. It says:\n{fenced(text)}")
+
+    def text_with(self, paths: Sequence[str]) -> str:
+        """The message, `paths` being where its files have arrived. PromptRefusedError where it is too long."""
+        lines = [_arrived(file, path) for file, path in zip(self.files, paths, strict=True)]
+        attached = "\n".join((*lines, *self.notes))
+        text = f"{self.text}\n\nFrom the editor:\n{attached}" if attached else self.text
+        text = text.strip()
+        if len(text) > MAX_MISSION_CHARS:
+            raise PromptRefusedError(
+                f"That message has {len(text):,} characters; {MAX_MISSION_CHARS:,} is the most. "
+                "Attach what is long as a file instead."
+            )
+        if not text:
+            raise PromptRefusedError("The message is empty.")
+        return text
+
+
+def read_prompt(blocks: Sequence[ContentBlock]) -> Draft:
+    """A draft of what the editor sends. PromptRefusedError where a part of it cannot be taken."""
+    if sum(not isinstance(block, TextContentBlock) for block in blocks) > MAX_REFERENCES:
+        raise PromptRefusedError(f"A message may name {MAX_REFERENCES} files at most.")
+    draft = Draft()
+    for block in blocks:
+        draft.take(block)
+        if len(draft.files) > MAX_FILES:
+            raise PromptRefusedError(
+                f"A message may bring {MAX_FILES} pictures and long files at most: send them in several messages."
+            )
+    return draft
+
+
+def _arrived(file: Attachment, path: str) -> str:
+    origin = f", a copy of {_place(file.source)}" if file.source else ""
+    return f"- {path}{origin}"
+
+
+def _reference(uri: str, name: str = "") -> str:
+    """Stands in the text where the person put it."""
+    shown = one_line(name)[:_LONGEST_NAME] or _name(uri)
+    return f"[@{shown}]({one_line(uri)[:_LONGEST_URI]})"
+
+
+def _place(uri: str) -> str:
+    shown = one_line(uri)[:_LONGEST_NAME]
+    return shown if _is_public(uri) else f"{shown} on the person's own computer, not on yours"
+
+
+def _is_public(uri: str) -> bool:
+    return uri.lower().startswith(("https://", "http://"))
+
+
+def _name(uri: str) -> str:
+    try:
+        path = urlsplit(uri).path
+    except ValueError:
+        path = ""
+    return one_line(unquote(path).rpartition("/")[2])[:_LONGEST_NAME] or "file"
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise PromptRefusedError("A picture or file did not arrive whole: attach it again.") from error
+
+
+def _sound(text: str) -> str:
+    """A text that can be sent: halves of pairs, which JSON can hold, are no text."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,303 @@
+"""One conversation of the editor's, which is a view of the one that the person has with their agent.
+
+Shows what was asked in it and, while nothing asked here runs, what happens elsewhere. Knows no link: what it shows is
+handed to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from acp.helpers import (
+    start_tool_call,
+    update_agent_message_text,
+    update_agent_thought_text,
+    update_tool_call,
+    update_user_message_text,
+)
+
+from bridge.acp import tool_calls
+from bridge.acp.text_stream import TextStream, rest
+from bridge.chat import drawing
+from bridge.chat.untrusted import one_line
+from sprite.protocol.events import (
+    Compacted,
+    Compacting,
+    Complete,
+    Ending,
+    Failed,
+    Interrupted,
+    Started,
+    TextDelta,
+    ToolResult,
+    ToolUse,
+    WholeText,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from acp.helpers import SessionUpdate
+    from acp.schema import ToolCallStatus
+
+    from bridge.acp.editor import Editor
+    from sprite.protocol.events import AgentEvent
+    from sprite.protocol.messages import ChatSaid, Error, PermissionRequest
+    from sprite.protocol.shapes import ChatMessage, Origin, UsedTool
+
+Mode = Literal["ask", "bypass"]
+
+_GOING_ON = frozenset({"queued", "running"})
+
+
+class Prompt:
+    """A message that was sent here: how it `ended`, or None where nobody may wait for that any more."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[Ending | Error | None] = asyncio.get_running_loop().create_future()
+        #: Set once it is on its way.
+        self.mission_id: str | None = None
+        self.is_taken = False
+        self.is_cancelled = False
+
+    def end(self, how: Ending | Error | None) -> None:
+        """Its end, once."""
+        if not self.ended.done():
+            self.ended.set_result(how)
+
+
+@dataclass(slots=True)
+class _ShownTurn:
+    """What of a turn is on the screen: its whole texts, and its calls, those that still run with what they are."""
+
+    stream: TextStream
+    texts: list[str] = field(default_factory=list)
+    calls: set[str] = field(default_factory=set)
+    running: dict[str, ToolUse] = field(default_factory=dict)
+
+
+class Session:
+    """`show` what happens; `busy` while the past is shown, which what happens meanwhile waits for."""
+
+    def __init__(self, session_id: str, editor: Editor) -> None:
+        self.id = session_id
+        self.mode: Mode = "ask"
+        self.busy = asyncio.Lock()
+        #: What was sent here and has not ended.
+        self.prompts: list[Prompt] = []
+        #: Everything ever sent here.
+        self.missions: set[str] = set()
+        self._editor = editor
+        self._turns: dict[str | None, _ShownTurn] = {}
+        #: Turns of elsewhere that are not shown: something asked here waits meanwhile, or they were shown before.
+        self._hidden: set[str | None] = set()
+        #: Whether a text of the agent's was shown last, to which an editor would add the next.
+        self._after_text = False
+
+    # --- what was sent here ---
+
+    @property
+    def waits(self) -> bool:
+        """Whether something that was sent here has not ended."""
+        return any(not prompt.ended.done() for prompt in self.prompts)
+
+    def spoken(self) -> None:
+        """The editor shows something of the person's."""
+        self._after_text = False
+
+    def begin(self, prompt: Prompt) -> None:
+        """A message of the person's: what goes on elsewhere is not shown until it has ended."""
+        self.prompts.append(prompt)
+        self._hidden |= {turn for turn in self._turns if turn not in self.missions}
+        self._turns = {turn: shown for turn, shown in self._turns.items() if turn in self.missions}
+
+    def sent(self, prompt: Prompt, mission_id: str) -> None:
+        """It is on its way under this id."""
+        prompt.mission_id = mission_id
+        self.missions.add(mission_id)
+
+    def prompt_of(self, mission_id: str | None) -> Prompt | None:
+        """The message that was sent under an id, while it has not ended."""
+        return next((prompt for prompt in self.prompts if mission_id and prompt.mission_id == mission_id), None)
+
+    # --- what is shown ---
+
+    async def say(self, text: str) -> None:
+        """A text of ours, in the agent's place: what a command found."""
+        await self._text(text, begins=True)
+
+    async def note(self, text: str) -> None:
+        """A remark beside the conversation."""
+        self._after_text = False
+        await self._update(update_agent_thought_text(text))
+
+    async def missed(self, message: ChatMessage) -> None:
+        """A line of a turn that ended unseen: what of it is not on the screen."""
+        turn = message.mission_id
+        is_ours = turn in self.missions
+        if turn in self._hidden or (self.waits and not is_ours):
+            return
+        shown = self._turns.pop(turn, None)
+        if message.role == "assistant" and shown is not None:
+            for call in shown.running:
+                await self._update(update_tool_call(call, status="completed"))
+            await self._tools(message, message.tools[len(shown.calls) :])
+            begins = not shown.stream.is_open
+            await self._text(rest(message.text, "\n\n".join([*shown.texts, shown.stream.shown]).strip()), begins=begins)
+        elif not (is_ours and message.role != "assistant") and shown is None:
+            await self._past(message)
+
+    async def replay(self, chat: Iterable[ChatMessage]) -> None:
+        """The conversation so far, on an empty screen."""
+        self._turns.clear()
+        self._hidden.clear()
+        self._after_text = False
+        for message in chat:
+            await self._past(message)
+            if message.status not in _GOING_ON:
+                self._hidden.add(message.mission_id)
+
+    async def catch_up(self, turn: str, events: Iterable[AgentEvent], partial: str | None) -> None:
+        """What a turn has shown so far, of which we have a part or nothing, and its growing text where known."""
+        if turn in self._hidden:
+            return
+        shown = self._shown(turn)
+        for event in events:
+            if not self._is_known(shown, event):
+                await self.show(event, said=None)
+        if partial is None:
+            shown.stream.lose()
+        else:
+            begins = not shown.stream.is_open
+            await self._text(shown.stream.resync(partial), begins=begins)
+
+    async def show(self, event: AgentEvent, said: ChatSaid | None) -> None:
+        """Shows one event; `said` is the message that its turn answers, where somebody else has sent it."""
+        turn = event.mission_id
+        is_ours = turn in self.missions
+        if turn not in self._turns and not is_ours and self.waits:
+            self._hidden.add(turn)
+        if turn in self._hidden:
+            if isinstance(event, Ending):
+                self._hidden.discard(turn)
+            return
+        match event:
+            case Started(origin=origin) if not is_ours:
+                await self._began(origin, said)
+                self._turns[turn] = _ShownTurn(TextStream())
+            case Started():
+                self._turns[turn] = _ShownTurn(TextStream())
+            case Ending():
+                await self._end(event, self._shown(turn), is_ours=is_ours)
+            case _:
+                await self._show(event, self._shown(turn))
+
+    def lose(self) -> None:
+        """The connection broke: of the texts that grow, pieces are missing."""
+        for shown in self._turns.values():
+            shown.stream.lose()
+
+    def call_of(self, request: PermissionRequest) -> str | None:
+        """The call that is on the screen and asked about, by its id."""
+        shown = self._turns.get(request.mission_id)
+        calls = reversed(shown.running.values()) if shown is not None else ()
+        fitting = (call for call in calls if call.name == request.tool and call.input == request.input)
+        return next((call.tool_use_id for call in fitting), None)
+
+    # --- details ---
+
+    def _shown(self, turn: str | None) -> _ShownTurn:
+        # Its beginning went by before this session was there.
+        return self._turns.setdefault(turn, _ShownTurn(TextStream(has_hole=True)))
+
+    async def _began(self, origin: Origin, said: ChatSaid | None) -> None:
+        if said is not None:
+            await self._user(said.text, said.origin)
+        elif origin == "agent":
+            await self.note("Sprite, by itself:")
+
+    async def _show(self, event: AgentEvent, shown: _ShownTurn) -> None:
+        match event:
+            case TextDelta(text=text):
+                begins = not shown.stream.is_open
+                await self._text(shown.stream.feed(text), begins=begins)
+            case WholeText(text=text):
+                shown.texts.append(text)
+                begins = not shown.stream.is_open
+                await self._text(shown.stream.finish(text), begins=begins)
+            case ToolUse():
+                await self._call(event, shown)
+            case ToolResult() if (call := shown.running.pop(event.tool_use_id, None)) is not None:
+                self._after_text = False
+                await self._update(tool_calls.ended(event, call.name))
+            case Compacting():
+                await self.note("The conversation is long: making room, keeping memory.")
+            case Compacted():
+                await self.note("Made room: what matters is kept in memory.")
+
+    async def _call(self, event: ToolUse, shown: _ShownTurn) -> None:
+        shown.calls.add(event.tool_use_id)
+        self._after_text = False
+        if (plan := tool_calls.plan(event)) is not None:
+            await self._update(plan)
+            return
+        shown.running[event.tool_use_id] = event
+        await self._update(tool_calls.started(event))
+
+    async def _end(self, event: Ending, shown: _ShownTurn, *, is_ours: bool) -> None:
+        del self._turns[event.mission_id]
+        if isinstance(event, Complete) and event.text and not shown.texts:
+            begins = not shown.stream.is_open
+            await self._text(shown.stream.finish(event.text), begins=begins)
+        for call in shown.running:
+            await self._update(tool_calls.stopped(call))
+        if (prompt := self.prompt_of(event.mission_id)) is not None:
+            prompt.end(event)
+        elif isinstance(event, Failed):
+            await self.say(f"✗ {event.message}")
+        elif isinstance(event, Interrupted) and not is_ours:
+            await self.note("Stopped.")
+
+    async def _past(self, message: ChatMessage) -> None:
+        if message.role == "user":
+            await self._user(message.text, message.origin)
+            return
+        await self._tools(message, message.tools)
+        mark = "✗ " if message.role == "error" else ""
+        await self._text(f"{mark}{message.text}" if message.text else "", begins=True)
+
+    async def _tools(self, message: ChatMessage, tools: list[UsedTool]) -> None:
+        for number, tool in enumerate(tools, len(message.tools) - len(tools)):
+            self._after_text = False
+            title = f"{drawing.tool_name(tool.name)}: {one_line(tool.title)}".rstrip(": ")
+            status: ToolCallStatus = "failed" if tool.is_error else "completed"
+            call_id = f"past-{message.id}-{number}"
+            await self._update(start_tool_call(call_id, title, kind=tool_calls.kind_of(tool.name), status=status))
+
+    async def _user(self, text: str, origin: Origin) -> None:
+        self._after_text = False
+        await self._update(update_user_message_text(f"By schedule: {text}" if origin == "schedule" else text))
+
+    async def _text(self, text: str, *, begins: bool) -> None:
+        if not text:
+            return
+        between = "\n\n" if begins and self._after_text else ""
+        self._after_text = True
+        await self._update(update_agent_message_text(between + text))
+
+    @staticmethod
+    def _is_known(shown: _ShownTurn, event: AgentEvent) -> bool:
+        match event:
+            case WholeText(text=text):
+                return text in shown.texts
+            case ToolUse(tool_use_id=call):
+                return call in shown.calls
+            case ToolResult(tool_use_id=call):
+                return call not in shown.running
+            case _:
+                return True
+
+    async def _update(self, update: SessionUpdate) -> None:
+        await self._editor.update(self.id, update)

@@ -1,0 +1,146 @@
+"""The editor's end of the line: JSON-RPC messages, one a line, on this process's own stdin and stdout.
+
+A transport for the protocol's library. Beside the library's own it bounds a line, answers what is no message instead
+of failing by it, and lets nobody wait for an editor that does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import OperatorError
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+#: A message with pictures in it, as base64; a longer line is skipped, and refused in words.
+MAX_LINE_BYTES = 32 * 1024 * 1024
+_CHUNK_BYTES = 1 << 16
+#: What waits for an editor that reads slowly; who sends more waits, too.
+_MAX_UNREAD_BYTES = 1024 * 1024
+_FAREWELL_SECONDS = 2.0
+#: Where the id of a line that is too long stands, if it is to be answered.
+_HEAD_BYTES = 300
+_ID = re.compile(rb'^\s*\{[^{}]{0,200}?"id"\s*:\s*(\d{1,15}|"[^"\\]{0,100}")')
+_PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
+_ASKS = "session/request_permission"
+
+
+class StdioTransport:
+    """See acp's Transport. `reader` and `writer` are what `opened` made of stdin and stdout."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._buffer = bytearray()
+        #: How much of the buffer has no end of a line.
+        self._scanned = 0
+        #: The ids under which questions went out, by the tool call that each is about.
+        self._question_ids: dict[str, int | str] = {}
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message, None at the end."""
+        while (line := await self._line()) is not None:
+            if not line.strip():
+                continue
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                await self._refuse(_PARSE_ERROR, "This line is not JSON.", None)
+                continue
+            if (problem := _problem(message)) is None:
+                fit: dict[str, Any] = message
+                return fit
+            await self._refuse(_INVALID_REQUEST, problem, None)
+        return None
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Sends in the order of the calls; waits while the editor leaves too much unread. ConnectionError: it left."""
+        if message.get("method") == _ASKS:
+            self._question_ids[message["params"]["toolCall"]["toolCallId"]] = message["id"]
+        # What pydantic says of a wrong message can hold exceptions.
+        line = json.dumps(message, separators=(",", ":"), default=str)
+        self._writer.write(line.encode("utf-8", "replace") + b"\n")
+        await self._writer.drain()
+
+    def question_id(self, tool_call_id: str) -> int | str | None:
+        """The id under which a question about a tool call went out, once; None where none did."""
+        return self._question_ids.pop(tool_call_id, None)
+
+    async def close(self) -> None:
+        """Ends the way out; what the editor has not read by then is dropped."""
+        self._writer.close()
+        try:
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await self._writer.wait_closed()
+        except TimeoutError:
+            self._writer.transport.abort()
+        except ConnectionError:
+            # The editor has left before.
+            pass
+
+    async def _line(self) -> bytes | None:
+        while True:
+            end = self._buffer.find(b"\n", self._scanned)
+            if end >= 0:
+                line = bytes(self._buffer[:end])
+                del self._buffer[: end + 1]
+                self._scanned = 0
+                return line
+            self._scanned = len(self._buffer)
+            if len(self._buffer) > MAX_LINE_BYTES:
+                await self._skip_line()
+                continue
+            chunk = await self._reader.read(_CHUNK_BYTES)
+            if not chunk:
+                return None
+            self._buffer += chunk
+
+    async def _skip_line(self) -> None:
+        """Drops the line that has begun, and answers it if its beginning says under which id."""
+        head = bytes(self._buffer[:_HEAD_BYTES])
+        self._buffer.clear()
+        self._scanned = 0
+        while chunk := await self._reader.read(_CHUNK_BYTES):
+            _, end, rest = chunk.partition(b"\n")
+            if end:
+                self._buffer += rest
+                break
+        found = _ID.match(head)
+        words = f"A message may have {MAX_LINE_BYTES // 2**20} MiB at most. Send large files on their own, by the page."
+        await self._refuse(_INVALID_REQUEST, words, None if found is None else json.loads(found[1]))
+
+    async def _refuse(self, code: int, words: str, message_id: int | str | None) -> None:
+        await self.send({"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": words}})
+
+
+def _problem(message: Any) -> str | None:
+    """Why the library could not take this for a message; None where it can."""
+    if not isinstance(message, dict):
+        return "A message is a JSON object."
+    if not isinstance(message.get("method", ""), str):
+        return "A message's method is a text."
+    if not isinstance(message.get("id"), int | float | str | None):
+        return "A message's id is a number or a text."
+    return None
+
+
+async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None) -> StdioTransport:
+    """A transport on stdin and stdout, or on other pipes. OperatorError where they are none."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    try:
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source or sys.stdin.buffer)
+        # A protocol that lets writers wait, which asyncio has in public for readers alone.
+        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        transport, _ = await loop.connect_write_pipe(lambda: protocol, target or sys.stdout.buffer)
+    except ValueError as error:
+        raise OperatorError(
+            "This speaks the Agent Client Protocol on stdin and stdout: let an editor start it (docs/editors.md)."
+        ) from error
+    transport.set_write_buffer_limits(high=_MAX_UNREAD_BYTES)
+    return StdioTransport(reader, asyncio.StreamWriter(transport, protocol, None, loop))

@@ -1,0 +1,154 @@
+"""The agent's tool calls as an editor shows them: a kind, a title, the files they are about, and diffs (pure)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from acp.helpers import plan_entry, start_tool_call, text_block, tool_content, tool_diff_content, update_plan
+from acp.helpers import update_tool_call as update
+from acp.schema import ToolCallLocation, ToolKind
+
+from bridge.chat import drawing
+from bridge.chat.exact import exact
+from bridge.chat.untrusted import clean, one_line
+
+if TYPE_CHECKING:
+    from acp.helpers import ToolCallContentVariant
+    from acp.schema import AgentPlanUpdate, PlanEntry, ToolCallProgress, ToolCallStart
+
+    from sprite.protocol.events import ToolResult, ToolUse
+    from sprite.protocol.messages import PermissionRequest
+
+_KINDS: dict[str, ToolKind] = {
+    "Read": "read",
+    "NotebookRead": "read",
+    "Edit": "edit",
+    "MultiEdit": "edit",
+    "Write": "edit",
+    "NotebookEdit": "edit",
+    "Bash": "execute",
+    "BashOutput": "execute",
+    "KillShell": "execute",
+    "Glob": "search",
+    "Grep": "search",
+    "LS": "search",
+    "WebSearch": "search",
+    "search_memory": "search",
+    "WebFetch": "fetch",
+    "Agent": "think",
+    "Task": "think",
+    "TodoWrite": "think",
+}
+_PLAN = "TodoWrite"
+_PLAN_STATES = frozenset({"pending", "in_progress", "completed"})
+_PLAN_PRIORITIES = frozenset({"high", "medium", "low"})
+_LONGEST_TITLE = 200
+_FENCE = re.compile(r"`{3,}")
+
+
+def kind_of(name: str) -> ToolKind:
+    """What a tool does, in the protocol's terms."""
+    return _KINDS.get(drawing.tool_name(name), "other")
+
+
+def title_of(name: str, tool_input: dict[str, Any]) -> str:
+    """`Bash: ls -la`, in one line."""
+    return f"{drawing.tool_name(name)}: {drawing.telling(tool_input)}".rstrip(": ")[:_LONGEST_TITLE]
+
+
+def started(event: ToolUse) -> ToolCallStart:
+    """A call as it begins. Paths are those of the agent's computer."""
+    return start_tool_call(
+        event.tool_use_id,
+        title_of(event.name, event.input),
+        kind=kind_of(event.name),
+        status="in_progress",
+        content=_diffs(event.name, event.input),
+        locations=_locations(event.input),
+        raw_input=event.input,
+    )
+
+
+def ended(event: ToolResult, name: str) -> ToolCallProgress:
+    """A call's outcome; what an edit changed stays to be seen."""
+    keeps_diff = kind_of(name) == "edit" and not event.is_error
+    summary = clean(event.summary).strip()
+    return update(
+        event.tool_use_id,
+        status="failed" if event.is_error else "completed",
+        content=None if keeps_diff or not summary else [tool_content(text_block(fenced(summary)))],
+    )
+
+
+def stopped(tool_use_id: str) -> ToolCallProgress:
+    """A call that did not come to its end."""
+    return update(tool_use_id, status="failed")
+
+
+def plan(event: ToolUse) -> AgentPlanUpdate | None:
+    """The agent's list of what it is about to do, where the call keeps one."""
+    todos = event.input.get("todos")
+    if event.name != _PLAN or not isinstance(todos, list):
+        return None
+    return update_plan([_entry(todo) for todo in todos if isinstance(todo, dict)])
+
+
+def question(request: PermissionRequest) -> tuple[str, list[ToolCallContentVariant]]:
+    """A question's title, and all that would run: whole, with a mark where a character would not be seen."""
+    rows = [(name, value if isinstance(value, str) else drawing.json_text(value)) for name, value in _told(request)]
+    words = "\n".join(f"{one_line(name)}:\n{exact(value).plain}" for name, value in rows)
+    shown: list[ToolCallContentVariant] = [tool_content(text_block(fenced(words or "without any input")))]
+    return title_of(request.tool, request.input), [*shown, *_diffs(request.tool, request.input)]
+
+
+def fenced(text: str) -> str:
+    """A text to be shown as it is, also where it has a fence of its own."""
+    longest = max((len(found) for found in _FENCE.findall(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _told(request: PermissionRequest) -> list[tuple[str, Any]]:
+    before = [("leads to", request.real_path), ("in folder", request.folder)]
+    # What the agent says of a call comes after what it does.
+    rows = sorted(request.input.items(), key=lambda row: row[0] == "description")
+    return [*((name, value) for name, value in before if value is not None), *rows]
+
+
+def _diffs(name: str, tool_input: dict[str, Any]) -> list[ToolCallContentVariant]:
+    path = tool_input.get("file_path", tool_input.get("notebook_path"))
+    if not isinstance(path, str) or kind_of(name) != "edit":
+        return []
+    edits = tool_input.get("edits")
+    found = [_diff(path, edit) for edit in (edits if isinstance(edits, list) else [tool_input])]
+    return [diff for diff in found if diff is not None]
+
+
+def _diff(path: str, edit: Any) -> ToolCallContentVariant | None:
+    if not isinstance(edit, dict):
+        return None
+    new = edit.get("new_string", edit.get("content", edit.get("new_source")))
+    old = edit.get("old_string")
+    if not isinstance(new, str):
+        return None
+    return tool_diff_content(path, new, old if isinstance(old, str) else None)
+
+
+def _locations(tool_input: dict[str, Any]) -> list[ToolCallLocation]:
+    for name in ("file_path", "notebook_path", "path"):
+        path = tool_input.get(name)
+        if isinstance(path, str) and path.startswith("/"):
+            line = tool_input.get("offset")
+            known = isinstance(line, int) and not isinstance(line, bool) and 0 <= line < 2**31
+            return [ToolCallLocation(path=path, line=line if known else None)]
+    return []
+
+
+def _entry(todo: dict[str, Any]) -> PlanEntry:
+    status, priority = todo.get("status"), todo.get("priority")
+    return plan_entry(
+        clean(todo.get("content", "")),
+        status=status if status in _PLAN_STATES else "pending",
+        priority=priority if priority in _PLAN_PRIORITIES else "medium",
+    )

@@ -1,0 +1,56 @@
+"""The note by which the Claude Code plugin finds this machine's memory: lines `name=value`, which a shell reads.
+
+`workspace` is the local person's folder; `python` runs `-m sprite` in the folder `code`. It stays when the bridge ends,
+since memory can be read then, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_EXPLANATION = "# Where the Claude Code plugin finds this machine's memory. The bridge writes this when it starts."
+
+
+def leave(note: Path, workspace: Path, code: Path, *, takes_over: bool) -> None:
+    """Writes the note; one that names another workspace gives way to `takes_over` only, unless that one is gone.
+
+    A note that cannot be written is no reason not to start: it is logged.
+    """
+    values = {"workspace": str(workspace), "python": sys.executable, "code": str(code)}
+    if any("\n" in value for value in values.values()):
+        log.warning("the Claude Code plugin cannot be told of %r: there is a line break in it", values)
+        return
+    try:
+        named = _workspace(note)
+        if named not in {None, workspace} and not takes_over:
+            return
+        _replace(note, "".join(f"{line}\n" for line in (_EXPLANATION, *(f"{k}={v}" for k, v in values.items()))))
+    except OSError as error:
+        log.warning(
+            "the Claude Code plugin is not told where memory is: %s cannot be written (%s)", note, error.strerror
+        )
+
+
+def _workspace(note: Path) -> Path | None:
+    """The workspace that a note names, if it is there still."""
+    try:
+        lines = note.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        return None
+    named = next((Path(line.partition("=")[2]) for line in lines if line.startswith("workspace=")), None)
+    return named if named is not None and named.is_dir() else None
+
+
+def _replace(note: Path, text: str) -> None:
+    """Whole or not at all, and only for its owner's eyes."""
+    note.parent.mkdir(parents=True, exist_ok=True)
+    new = note.with_name(f"{note.name}.{os.getpid()}")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", errors="surrogateescape") as file:
+        file.write(text)
+    new.replace(note)

@@ -1,0 +1,1 @@
+../../claude-code/scripts/session_start.py

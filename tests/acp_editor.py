@@ -1,0 +1,126 @@
+"""An editor for tests: the protocol's own client library, and `python -m bridge acp` as its process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import acp
+from acp.schema import (
+    AgentMessageChunk,
+    AllowedOutcome,
+    DeniedOutcome,
+    RequestPermissionResponse,
+    ToolCallProgress,
+    ToolCallStart,
+    UserMessageChunk,
+)
+
+from tests.bridge_harness import bridge_environment
+from tests.harness import PATIENCE, ROOT
+
+if TYPE_CHECKING:
+    from acp.client.connection import ClientSideConnection
+    from acp.connection import StreamEvent
+    from acp.schema import PermissionOption, ToolCallUpdate
+
+
+class Editor:
+    """Keeps what it is told, session by session, and answers questions as it is told to."""
+
+    def __init__(self) -> None:
+        self.updates: list[tuple[str, Any]] = []
+        #: Of each question: the session, the call and the options.
+        self.questions: list[tuple[str, ToolCallUpdate, list[PermissionOption]]] = []
+        #: The option that answers, "cancelled", or None: it is left open.
+        self.answer: str | None = None
+        #: Every message, as it went over the pipe.
+        self.messages: list[dict[str, Any]] = []
+        self.connection: ClientSideConnection
+        self.process: asyncio.subprocess.Process
+        self._news = asyncio.Condition()
+
+    # --- what the library calls ---
+
+    async def session_update(self, session_id: str, update: Any, **_rest: Any) -> None:
+        self.updates.append((session_id, update))
+        await self._tell()
+
+    async def request_permission(
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_rest: Any
+    ) -> RequestPermissionResponse:
+        self.questions.append((session_id, tool_call, options))
+        await self._tell()
+        if self.answer is None:
+            await asyncio.Event().wait()
+        if self.answer == "cancelled":
+            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=self.answer or ""))
+
+    async def observe(self, event: StreamEvent) -> None:
+        """Takes what goes over the pipe, either way."""
+        self.messages.append(event.message)
+        await self._tell()
+
+    # --- what tests do ---
+
+    async def start(self) -> str:
+        """Says hello, and opens a session; its id."""
+        await self.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        return await self.new_session()
+
+    async def new_session(self) -> str:
+        session_id: str = (await self.connection.new_session(cwd=str(ROOT), mcp_servers=[])).session_id
+        return session_id
+
+    async def say(self, session_id: str, *texts: str) -> str:
+        """Sends a message; why its turn stopped."""
+        blocks = [acp.text_block(text) for text in texts]
+        async with asyncio.timeout(PATIENCE):
+            return (await self.connection.prompt(session_id=session_id, prompt=[*blocks])).stop_reason
+
+    def shown(self, session_id: str) -> str:
+        """The texts of a session, the person's between brackets."""
+        texts = []
+        for of, update in self.updates:
+            if of == session_id and isinstance(update, AgentMessageChunk | UserMessageChunk):
+                text = update.content.text
+                texts.append(text if isinstance(update, AgentMessageChunk) else f"<{text}>")
+        return "".join(texts)
+
+    def calls(self, session_id: str) -> list[ToolCallStart | ToolCallProgress]:
+        """The tool calls of a session and what became of them."""
+        return [
+            update
+            for of, update in self.updates
+            if of == session_id and isinstance(update, ToolCallStart | ToolCallProgress)
+        ]
+
+    async def until(self, condition: Any) -> None:
+        """Waits until what was heard makes something true."""
+        async with asyncio.timeout(PATIENCE), self._news:
+            await self._news.wait_for(condition)
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+
+@asynccontextmanager
+async def editor(*arguments: str, **environment: str) -> AsyncIterator[Editor]:
+    """An editor that has started `python -m bridge acp ARGUMENTS`."""
+    client = Editor()
+    async with acp.spawn_agent_process(
+        cast("acp.Client", client),
+        sys.executable,
+        *("-m", "bridge", "acp", *arguments),
+        env=bridge_environment(**environment),
+        cwd=ROOT,
+        transport_kwargs={"limit": 64 * 2**20, "shutdown_timeout": PATIENCE},
+        observers=[client.observe],
+    ) as (connection, process):
+        client.connection, client.process = connection, process
+        yield client

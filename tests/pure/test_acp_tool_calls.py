@@ -1,0 +1,105 @@
+"""The agent's tool calls as an editor shows them, and texts that grow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.acp import tool_calls
+from bridge.acp.text_stream import TextStream
+from sprite.protocol.events import ToolResult, ToolUse
+from sprite.protocol.messages import PermissionRequest
+
+
+def call(name: str, **tool_input: Any) -> ToolUse:
+    return ToolUse("m", "t1", name, tool_input)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Read", "read"),
+        ("Edit", "edit"),
+        ("Bash", "execute"),
+        ("Grep", "search"),
+        ("WebFetch", "fetch"),
+        ("mcp__sprite__search_memory", "search"),
+        ("mcp__sprite__create_card", "other"),
+        ("NewTool", "other"),
+    ],
+)
+def test_a_tool_has_the_kind_of_what_it_does(name: str, kind: str) -> None:
+    assert tool_calls.kind_of(name) == kind
+
+
+def test_an_edit_shows_its_diff_and_where_it_is_and_keeps_both_when_it_has_ended() -> None:
+    event = call("Edit", file_path="/w/a.py", old_string="old", new_string="new")
+    started = tool_calls.started(event)
+    assert (started.kind, started.title, started.status) == ("edit", "Edit: /w/a.py", "in_progress")
+    (diff,) = started.content or []
+    assert (diff.type, diff.path, diff.old_text, diff.new_text) == ("diff", "/w/a.py", "old", "new")
+    assert [place.path for place in started.locations or []] == ["/w/a.py"]
+    assert tool_calls.ended(ToolResult("m", "t1", False, "done"), "Edit").content is None
+    failed = tool_calls.ended(ToolResult("m", "t1", True, "no such file"), "Edit")
+    assert failed.status == "failed"
+    assert failed.content is not None
+
+
+def test_a_written_file_is_all_new_and_several_edits_are_several_diffs() -> None:
+    (diff,) = tool_calls.started(call("Write", file_path="/w/a", content="text")).content or []
+    assert (diff.old_text, diff.new_text) == (None, "text")
+    edits = [{"old_string": "a", "new_string": "b"}, "broken", {"new_string": 3}, {"new_string": "c"}]
+    diffs = tool_calls.started(call("MultiEdit", file_path="/w/a", edits=edits)).content or []
+    assert [diff.new_text for diff in diffs] == ["b", "c"]
+
+
+@pytest.mark.parametrize("tool_input", [{"file_path": 3}, {"edits": {}}, {"file_path": "/a", "new_string": None}])
+def test_an_input_of_another_shape_has_no_diff(tool_input: dict[str, Any]) -> None:
+    assert tool_calls.started(call("Edit", **tool_input)).content == []
+
+
+def test_the_agents_list_is_a_plan() -> None:
+    plan = tool_calls.plan(call("TodoWrite", todos=[{"content": "a", "status": "completed"}, {"content": "b"}, 3]))
+    assert plan is not None
+    assert [(entry.content, entry.status) for entry in plan.entries] == [("a", "completed"), ("b", "pending")]
+    assert tool_calls.plan(call("TodoWrite", todos="a")) is None
+    assert tool_calls.plan(call("Bash", todos=[])) is None
+
+
+def test_a_question_shows_all_that_would_run_and_every_character_of_it() -> None:
+    command = "ls ``` \u202e gnihton\n" + "x" * 5000
+    request = PermissionRequest("r", "m", "Bash", {"description": "harmless", "command": command}, folder="/srv")
+    title, (content, *_) = tool_calls.question(request)
+    assert title.startswith("Bash: ls ```")
+    assert "\u202e" not in title
+    text = content.content.text
+    assert "<U+202E>" in text
+    assert "x" * 5000 in text
+    assert text.startswith("````\nin folder:\n/srv\ncommand:\n")
+    assert text.index("description:") > text.index("command:")
+
+
+@given(st.lists(st.text(max_size=5), max_size=8), st.integers(0, 8), st.booleans())
+def test_a_text_that_grows_is_shown_once_whatever_was_missed(deltas: list[str], cut: int, resyncs: bool) -> None:
+    stream, whole = TextStream(), "".join(deltas)
+    shown = "".join(stream.feed(delta) for delta in deltas[:cut])
+    if resyncs:
+        stream.lose()
+        shown += stream.resync("".join(deltas[: cut + 1]))
+        shown += "".join(stream.feed(delta) for delta in deltas[cut + 1 :])
+    assert shown + stream.finish(whole) == whole
+    assert not stream.is_open
+
+
+def test_after_a_hole_a_text_waits_for_its_whole() -> None:
+    stream = TextStream()
+    assert stream.feed("Hel") == "Hel"
+    stream.lose()
+    assert stream.feed("re") == ""
+    assert stream.finish("Hello there") == "lo there"
+    # Without a word in common, rather twice than never.
+    assert stream.feed("abc") == "abc"
+    assert stream.finish("xyz") == "xyz"

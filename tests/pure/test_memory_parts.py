@@ -1,0 +1,102 @@
+"""What a session of Claude Code begins with, in pieces that it shows whole."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from sprite.memory.echo import TAKEN_OUT, without_memory
+from sprite.memory.tokens import estimate_tokens
+from tests.claude_code import PLUGIN, REMOTE_PLUGIN, session_start_script
+
+#: What Claude Code shows of a hook's output, and what a session begins with at most.
+SHOWN_CHARS = 10_000
+BOOT_TOKENS = 8_000
+SCRIPT = session_start_script()
+BEGIN, END = '<sprite_memory project="/home/ada/code" >\n', "</sprite_memory>\n"
+ENTRY = '<memory_file name="user.md">\n' + "A line of it that goes on for a while\n" * 20 + "</memory_file>\n"
+
+
+def utf16(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
+
+
+def parts(text: str) -> list[str]:
+    """What the hook prints of a text, one command after the other, as long as there is something."""
+    found: list[str] = []
+    while part := SCRIPT.part_of(text, len(found) + 1):
+        found.append(part)
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Short.\n",
+        "One line of many\n" * 1500,
+        "x" * 25_000 + "\n",
+        "\N{TEACUP WITHOUT HANDLE}" * 9_000 + "\n",
+        "a\N{TEACUP WITHOUT HANDLE}" * 7_000 + "\n",
+        ENTRY * 30,
+        "</memory_file>\n" * 2000,
+    ],
+    ids=["short", "lines", "one line", "astral", "mixed", "entries", "ends alone"],
+)
+def test_every_part_is_shown_whole_and_together_they_are_the_text(text: str) -> None:
+    found = parts(f"{BEGIN}{text}{END}")
+    assert all(utf16(part) < SHOWN_CHARS for part in found)
+    assert all(part.startswith(BEGIN) and part.endswith(f"\n{END}") for part in found)
+    bodies = [part.removeprefix(BEGIN).removesuffix(END) for part in found]
+    if len(found) > 1:
+        assert [body.splitlines()[0] for body in bodies] == [
+            f"(Part {n + 1} of {len(found)})" for n in range(len(found))
+        ]
+        bodies = [body.partition("\n")[2] for body in bodies]
+    assert "".join("".join(bodies).split()) == "".join(text.split())
+
+
+def test_the_longest_memory_fits_into_the_hooks_parts() -> None:
+    hooks = json.loads((PLUGIN / "hooks/hooks.json").read_text())["hooks"]["SessionStart"][0]["hooks"]
+    numbers = [int(hook["args"][-1]) for hook in hooks]
+    assert numbers == list(range(1, len(hooks) + 1))
+    for unit in (ENTRY, "word " * 15 + "\n", "\N{LATIN SMALL LETTER E WITH ACUTE}" * 70 + "\n"):
+        text = unit * (BOOT_TOKENS // estimate_tokens(unit))
+        assert len(parts(f"{BEGIN}{text}{END}")) <= len(hooks)
+
+
+def test_what_has_no_second_part_is_known_by_its_size() -> None:
+    blocks = re.search(r"-size \+(\d+)", (PLUGIN / "scripts/session-start").read_text())
+    assert blocks is not None
+    text = f"{BEGIN}{'x' * (int(blocks[1]) * 512 - len(BEGIN) - len(END) - 1)}\n{END}"
+    assert len(text) == int(blocks[1]) * 512
+    assert parts(text) == [text]
+
+
+def test_parts_end_where_a_delimited_part_of_memory_ends() -> None:
+    found = parts(f"{BEGIN}{ENTRY * 30}{END}")
+    assert len(found) == 3
+    assert all("\n<memory_file" in part[:100] and part.endswith(f"</memory_file>\n{END}") for part in found)
+
+
+def test_nothing_of_a_part_is_learned_where_the_session_is_recorded() -> None:
+    for part in parts(f"{BEGIN}{ENTRY * 30}{END}"):
+        assert without_memory(part).strip() == TAKEN_OUT
+
+
+@pytest.mark.parametrize(
+    "text", ["", "words", f"{BEGIN}cut off", f"words {BEGIN}{END}", BEGIN, END, "<sprite_memory " * 9999]
+)
+def test_what_is_no_text_of_the_sprites_is_not_shown(text: str) -> None:
+    assert parts(text) == []
+
+
+def test_both_plugins_begin_sessions_alike() -> None:
+    for name in ("hooks/hooks.json", "scripts/session_start.py", "skills/remember/SKILL.md"):
+        assert (PLUGIN / name).read_bytes() == (REMOTE_PLUGIN / name).read_bytes()
+
+
+def test_the_plugins_add_nothing_to_prompts_and_tools() -> None:
+    for plugin in (PLUGIN, REMOTE_PLUGIN):
+        assert list(json.loads((plugin / "hooks/hooks.json").read_text())["hooks"]) == ["SessionStart"]
