@@ -9,13 +9,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 
 from bridge import app, data_folder
+from bridge.commands.running import add_data as _add_data
+from bridge.commands.running import running_bridge as _bridge
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
 from bridge.door.people import Person
 from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
@@ -26,9 +27,6 @@ from bridge.operating.control import ControlError, NoBridgeError
 from bridge.operating.status import Row
 
 _FAILED = 1
-#: A bridge that owns the folder but does not answer is just starting, or just stopping.
-_STARTING_SECONDS = 10.0
-_POLL_SECONDS = 0.2
 #: A first deploy creates a machine and installs packages there.
 _DEPLOY_SECONDS = 1800.0
 
@@ -100,10 +98,6 @@ def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_data(parser)
     parser.set_defaults(work=_deploy)
-
-
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -255,22 +249,6 @@ async def _follow_deploy(session: aiohttp.ClientSession, name: str) -> int:
 
 
 # --- the bridge, or what it leaves behind ---
-
-
-@asynccontextmanager
-async def _bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """The running bridge; NoBridgeError when no bridge owns the data folder. One that is starting is waited for."""
-    deadline = time.monotonic() + _STARTING_SECONDS
-    async with AsyncExitStack() as stack:
-        while True:
-            try:
-                session = await stack.enter_async_context(control.control_session(settings.run))
-                break
-            except NoBridgeError:
-                if not data_folder.is_taken(settings) or time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(_POLL_SECONDS)
-        yield session
 
 
 @asynccontextmanager
