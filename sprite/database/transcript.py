@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -242,6 +242,16 @@ class TranscriptDB:
         rows = await self._db.fetch_all("SELECT cli_session_id FROM sessions WHERE cli_session_id IS NOT NULL")
         return {row[0] for row in rows}
 
+    async def own_sessions(self, ids: Collection[str]) -> set[str]:
+        """Which of these sessions were recorded here as they happened: no program elsewhere adds to them."""
+        rows = await self._db.fetch_all(
+            "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?)) AND (ended_at IS NULL "
+            "OR cli_session_id IS NOT NULL OR EXISTS (SELECT 1 FROM observations "
+            "WHERE session_id = sessions.id AND import_key IS NULL))",
+            (to_json(list(ids)),),
+        )
+        return {row[0] for row in rows}
+
     # --- reading observations ---
 
     async def observation(self, observation_id: int) -> Observation | None:
@@ -285,7 +295,7 @@ class TranscriptDB:
             (first, last, recent, match or NOTHING, limit),
         )
 
-    async def conversation(self, observation_id: int, turns: int) -> list[Observation]:
+    async def conversation(self, observation_id: int, before: int, after: int) -> list[Observation]:
         """A turn with so many of its session before and after it, in their order; empty if there is no such turn.
 
         What is off the record is passed over.
@@ -296,9 +306,19 @@ class TranscriptDB:
             "ON s.session_id = o.session_id AND s.sequence_num <= o.sequence_num WHERE o.id = ?1 "
             "ORDER BY s.sequence_num DESC LIMIT ?2 + 1) UNION ALL SELECT id FROM (SELECT s.id FROM observations o "
             "JOIN observations s ON s.session_id = o.session_id AND s.sequence_num > o.sequence_num WHERE o.id = ?1 "
-            "ORDER BY s.sequence_num LIMIT ?2)) ORDER BY sequence_num",
-            (observation_id, turns),
+            "ORDER BY s.sequence_num LIMIT ?3)) ORDER BY sequence_num",
+            (observation_id, before, after),
         )
+
+    async def projects(self, limit: int) -> list[tuple[str, int, float]]:
+        """(key, turns, time of the newest) of every project, the one with the newest turn first."""
+        rows = await self._db.fetch_all(
+            "SELECT p.project, p.turns, o.timestamp FROM (SELECT project, count(*) AS turns, max(id) AS newest "
+            "FROM observations WHERE project IS NOT NULL GROUP BY project) p JOIN observations o ON o.id = p.newest "
+            "ORDER BY p.newest DESC LIMIT ?",
+            (limit,),
+        )
+        return [(row[0], row[1], row[2]) for row in rows]
 
     async def observations_of(self, ids: Sequence[int]) -> dict[int, Observation]:
         """These turns by id, as far as they exist."""
@@ -316,6 +336,13 @@ class TranscriptDB:
     async def newest_waiting(self, limit: int) -> list[Observation]:
         """The newest turns that are not curated yet, oldest first."""
         rows = await self._observations("WHERE processed = 0 ORDER BY id DESC LIMIT ?", (limit,))
+        return rows[::-1]
+
+    async def newest_waiting_of(self, project: str, limit: int) -> list[Observation]:
+        """The newest turns of a project that are not curated yet, oldest first."""
+        rows = await self._observations(
+            "WHERE project = ? AND processed = 0 ORDER BY id DESC LIMIT ?", (project, limit)
+        )
         return rows[::-1]
 
     async def counts(self) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from sprite.memory.echo import is_memory_tool
 from sprite.protocol.tools import (
     COMPLETE_CALL,
     LIST_CALL,
@@ -55,7 +56,7 @@ _PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 def kind_of(call: Mapping[str, Any]) -> Kind:
     """Whose words the result of this call has."""
     name = str(call.get("name", ""))
-    if name in ECHO_TOOLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
+    if name in ECHO_TOOLS or is_memory_tool(name) or (name == UPDATE_CARD_CALL and call.get("is_error")):
         return "memory"
     if name in _READING:
         return "document"
