@@ -48,6 +48,10 @@ class OnePort:
         """There are no files."""
         raise NotImplementedError
 
+    async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+        """There is nothing to take along."""
+        raise NotImplementedError
+
 
 async def serve(sprites_port: int) -> None:
     """Serves until killed."""

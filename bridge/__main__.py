@@ -35,10 +35,11 @@ def _add_serve(commands: "Commands") -> None:
 
 
 def _add_operating(commands: "Commands") -> None:
-    from bridge.commands import operate
+    from bridge.commands import export, operate
 
     for name, summary, add_arguments in (
         ("deploy", "bring a sprite to what it should be, with its steps", operate.add_deploy_arguments),
+        ("export", "everything of a person's agent as one file", export.add_arguments),
         ("status", "every sprite: state, version, last seen, next due, spend", operate.add_status_arguments),
         ("users", "who may come in", operate.add_users_arguments),
         ("notify", "notifications: the webhook's key, and a test", operate.add_notify_arguments),

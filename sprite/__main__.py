@@ -1,4 +1,4 @@
-"""The command line: `python -m sprite serve|status|memory|rebuild|import|follow|mcp|doctor`."""
+"""The command line: `python -m sprite serve|status|memory|rebuild|import|export|follow|mcp|doctor`."""
 
 from __future__ import annotations
 
@@ -129,6 +129,13 @@ async def _import(settings: Settings, arguments: argparse.Namespace) -> int:
     return await import_logs(settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json)
 
 
+async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.commands.export import export
+
+    without_files, force = arguments.without_files, arguments.force
+    return await export(settings, arguments.file, without_files=without_files, force=force, as_json=arguments.json)
+
+
 async def _follow(settings: Settings, arguments: argparse.Namespace) -> int:
     from sprite.commands.follow import follow
 
@@ -205,15 +212,32 @@ def _parser() -> argparse.ArgumentParser:
     rebuild.set_defaults(command=_rebuild)
 
     imports = commands.add_parser(
-        "import", parents=[here, printed], help="take Claude Code's session logs into the log, once each"
+        "import",
+        parents=[here, printed],
+        help="take Claude Code's session logs into the log, once each; or an archive that `export` wrote",
     )
     imports.add_argument(
-        "paths", nargs="+", type=Path, metavar="PATH", help="a *.jsonl, or a folder such as ~/.claude/projects"
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="a *.jsonl, or a folder such as ~/.claude/projects; an archive goes into an empty workspace",
     )
     imports.add_argument("--dry-run", action="store_true", help="only say what would be imported")
     imports.set_defaults(command=_import)
 
     _add_follow(commands, here, printed)
+
+    export = commands.add_parser(
+        "export",
+        parents=[here, printed],
+        help="write everything as one archive of plain text: log, memory, canvas, chat and files",
+        epilog="Works while the sprite runs. `import FILE` makes a workspace of it again; its layout: docs/archive.md.",
+    )
+    export.add_argument("file", metavar="FILE", help="the archive to write, such as sprite.zip; - for stdout")
+    export.add_argument("--without-files", action="store_true", help="leave out the person's files")
+    export.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    export.set_defaults(command=_export)
 
     mcp = commands.add_parser("mcp", parents=[here], help="offer memory to other agents: MCP on stdio, read-only")
     mcp.add_argument(

@@ -25,6 +25,7 @@ from sprite.agent.runtime import AgentRuntime
 from sprite.agent.session import Session
 from sprite.agent.standing_rules import StandingRules
 from sprite.announcer import Announcer
+from sprite.archive import moving_in
 from sprite.awake import kept_awake
 from sprite.clients.canvas import PersonsCanvas
 from sprite.clients.connection import Connection
@@ -71,8 +72,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
     A task that dies sets `stop`, too; TaskDiedError then says which, after everything was closed in order.
     """
     async with AsyncExitStack() as stack:
-        make_folders(settings)
-        stack.enter_context(workspace_lock(settings.lock, settings.memory))
+        stack.enter_context(_taken(settings))
         end_orphans(settings.cli_state)
         stack.push_async_callback(end_programs, settings.cli_state)
         token = settings.token or _token(settings.token_file)
@@ -165,6 +165,15 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         log.info("stopping: the turn is stored and memory is flushed")
         # No new clients; those connected still hear how it ends.
         await port.close()
+
+
+@contextlib.contextmanager
+def _taken(settings: Settings) -> Iterator[None]:
+    """Owns the workspace, with its folders made, and what an import that was cut off had left to move in."""
+    make_folders(settings)
+    with workspace_lock(settings.lock, settings.memory):
+        moving_in.finish(settings)
+        yield
 
 
 def _token(path: Path) -> str:

@@ -72,6 +72,9 @@ class Street:
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         raise NotImplementedError
 
+    async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
 
 class Page:
     """A client of the relay that keeps everything it has heard."""

@@ -122,6 +122,13 @@ class Host(Protocol):
         """The file at `path` below the workspace, in chunks; only of the person's folders. NoSuchFileError."""
         ...
 
+    async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+        """Everything of the workspace as one archive, in chunks: `python -m sprite export -`. HostError.
+
+        Whether it is whole is known at its end: a HostError then says why it is not.
+        """
+        ...
+
 
 class TcpChannel:
     """A Channel over a TCP connection of this machine."""

@@ -29,7 +29,8 @@ from bridge.hosts.host import (
     checked_name,
     downloadable,
 )
-from bridge.hosts.workspace import ADDRESS, LOCK, SYSTEM, TOKEN
+from bridge.hosts.program import program_output
+from bridge.hosts.workspace import ADDRESS, LOCK, LOG, SYSTEM, TOKEN
 from bridge.locks import is_held
 from bridge.tasks import TaskSet
 from sprite.protocol.paths import on_disk
@@ -131,6 +132,14 @@ class LocalHost:
         """See Host. No symbolic link is followed: the agent makes them as it likes."""
         parts = downloadable(path)
         return _chunks(await asyncio.to_thread(_open_named, self.workspace(sprite), "/".join(parts)))
+
+    async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+        """See Host. The sprite need not run, and is not started."""
+        workspace = self.workspace(sprite)
+        if not (workspace / SYSTEM / LOG).is_file():
+            raise HostError(f"{sprite} has no agent on this machine yet: there is nothing to export.", retryable=False)
+        report("connecting", "The archive is being written.")
+        return program_output(["export", "-", "--workspace", str(workspace)], self._environment)
 
     def _resident(self, sprite: str) -> _Resident:
         workspace = self.workspace(sprite)

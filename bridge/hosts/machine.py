@@ -49,6 +49,10 @@ _MAX_FRAME_BYTES = 16 * 1024 * 1024
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
 
+#: A command that says nothing for so long has stopped.
+_SILENT_SECONDS = 120.0
+_STDOUT, _STDERR = b"\x01", b"\x02"
+_KEPT_BYTES = 8000
 _OK, _NOT_FOUND, _TAKEN = 200, 404, frozenset({400, 409})
 _CHUNK_BYTES = 1 << 16
 
@@ -160,6 +164,31 @@ class Machine:
             return output.getvalue()
 
         return await self._call(what, run, seconds=seconds)
+
+    async def output(self, script: str, what: str) -> AsyncIterator[bytes]:
+        """What a shell script writes to stdout, as it comes and however much; CommandError if it ends with an error.
+
+        Not tried again: who reads it has had a part already. The SDK would keep it whole in memory.
+        """
+        query = urlencode([("cmd", "/bin/sh"), ("cmd", "-c"), ("cmd", script), ("path", "/bin/sh"), ("stdin", "true")])
+        errors, code = b"", None
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                socket = await self._dial(f"exec?{query}")
+            async with socket:
+                while code is None:
+                    async with asyncio.timeout(_SILENT_SECONDS):
+                        frame = await socket.recv()
+                    if isinstance(frame, bytes) and frame[:1] == _STDOUT:
+                        yield frame[1:]
+                    elif isinstance(frame, bytes) and frame[:1] == _STDERR:
+                        errors = (errors + frame[1:])[-_KEPT_BYTES:]
+                    elif _is_exit(frame):
+                        code = frame[1] if isinstance(frame, bytes) else int(json.loads(frame).get("exit_code", 0))
+        except (OSError, TimeoutError, websockets.WebSocketException, ValueError, IndexError) as error:
+            raise HostError(f"{sentence(what)} was cut off: the VM stopped answering.") from error
+        if code:
+            raise CommandError(f"{sentence(what)} failed. It said:\n{last_lines(errors.decode(errors='replace'))}")
 
     async def detach(self, script: str) -> None:
         """Starts a process that outlives this connection, for where services are not to be had."""

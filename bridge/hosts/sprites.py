@@ -32,7 +32,7 @@ from bridge.hosts.host import (
     downloadable,
 )
 from bridge.hosts.machine import CALL_SECONDS, Machine
-from bridge.hosts.vm_scripts import PORT, WORKSPACE
+from bridge.hosts.vm_scripts import EXPORT, PORT, WORKSPACE
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +136,16 @@ class SpritesHost:
         except FileNotFoundError:
             raise NoSuchFileError(f"There is no file {'/'.join(parts)}.") from None
         return _with_first(first, chunks)
+
+    async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+        """See Host. What runs there is brought up to date first."""
+        vm = self._vm(sprite)
+        async with vm.lock:
+            if await vm.machine.status() == "absent":
+                raise HostError(f"{sprite} has no VM yet: there is nothing to export.", retryable=False)
+            await vm.ready(report)
+        report("connecting", "The archive is being written.")
+        return vm.machine.output(EXPORT, "writing the archive")
 
     def _vm(self, sprite: str) -> _VM:
         if self._client is None:

@@ -110,3 +110,6 @@ rm -f next-*.tar.gz
 ln -sfn {{release}} src.new && mv -T src.new src
 ln -sfn {{environment}} .venv.new && mv -T .venv.new .venv
 """
+
+#: Everything of the workspace as one archive on stdout, also while the sprite runs.
+EXPORT = f"cd {SYSTEM}/src && exec {SYSTEM}/.venv/bin/python -m sprite export - --workspace {WORKSPACE}"

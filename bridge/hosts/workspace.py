@@ -14,6 +14,7 @@ LOCK = "run/lock"
 TOKEN = "run/token"  # noqa: S105 - a file's name
 ADDRESS = "run/address"
 MEMORY = "memory"
+LOG = "memory/transcript.db"
 #: What was typed in the terminal client, beside the sprite's own files: what it forgets is forgotten there, too.
 CHAT_HISTORY = "run/chat_history"
 #: The person's folders whose files may be downloaded.

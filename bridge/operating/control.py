@@ -13,6 +13,7 @@ token, and none has to be on disk. It speaks HTTP:
     POST   /users/NAME/tokens   {"label", "scopes"} -> {"token", "secret"}
     DELETE /users/NAME/tokens/LABEL   {}
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
+    GET    /export/NAME         everything of the person's workspace, as a ZIP file; cut off where it is not whole
     POST   /give-way            {}: a chat's own bridge ends soon; one that serves refuses
 
 A refusal is `{"error": {"code", "message"}}`, its message for people.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 import msgspec
@@ -104,6 +105,7 @@ class OperatorApi:
                 web.post("/users/{name}/tokens", self._make_token),
                 web.delete("/users/{name}/tokens/{label}", self._revoke_token),
                 web.post("/deploy/{name}", self._deploy),
+                web.get("/export/{name}", self._export, allow_head=False),
                 web.post("/give-way", self._make_room),
             ]
         )
@@ -199,6 +201,37 @@ class OperatorApi:
             while (step := await steps.get()) is not None:
                 await response.write(msgspec.json.encode({"phase": step[0], "words": step[1]}) + b"\n")
         return response
+
+    async def _export(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        async with AsyncExitStack() as stack:
+            try:
+                chunks = await self._host.export(name, _unheard)
+                if isinstance(chunks, AsyncGenerator):
+                    # Where the client goes away in the middle, the command ends now.
+                    stack.push_async_callback(chunks.aclose)
+                # Most of what can be wrong is known before the first bytes.
+                chunk = await anext(chunks, b"")
+            except HostError as error:
+                return messages.page(request, 503, str(error), code="unavailable")
+            response = web.StreamResponse(headers={"Content-Type": "application/zip"})
+            await response.prepare(request)
+            try:
+                while chunk:
+                    await response.write(chunk)
+                    chunk = await anext(chunks, b"")
+            except HostError as error:
+                log.warning("an archive could not be written to its end", extra={"person": name})
+                # The client sees that it is not all, where a quiet end would look like one.
+                if request.transport is not None:
+                    request.transport.abort()
+                raise ConnectionResetError(str(error)) from error
+            await response.write_eof()
+            return response
+
+
+def _unheard(_phase: str, _words: str) -> None:
+    """Who asks for an archive hears of it when it comes."""
 
 
 def _json(value: object) -> web.Response:

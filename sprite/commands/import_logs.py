@@ -16,10 +16,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from sprite.archive.moving_in import refuse_cut_off
+from sprite.archive.reading import is_archive
 from sprite.commands.output import one_line, say, say_json, warn
 from sprite.commands.owner import open_log
+from sprite.commands.restore import restore_archive
 from sprite.config import Settings
 from sprite.database.transcript import ImportedTurn, TranscriptDB, read_transcript
+from sprite.errors import OperatorError
 from sprite.memory.claude_code.log_files import (
     LogFile,
     LogFinder,
@@ -70,7 +74,12 @@ class Report:
 
 
 async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool) -> int:
-    """Imports every session log among the paths; with `dry_run` only prints what it would import."""
+    """Imports an archive, or every session log among the paths; with `dry_run` only prints what it would import."""
+    archives = [path for path in paths if is_archive(path)]
+    if archives:
+        if len(paths) > 1:
+            raise OperatorError("An archive is a whole workspace: import it alone, into an empty one.")
+        return await restore_archive(settings, archives[0], dry_run=dry_run, as_json=as_json)
     finder = LogFinder()
     for path in paths:
         finder.find(path)
@@ -98,6 +107,7 @@ async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, a
 @asynccontextmanager
 async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[TranscriptDB | None]:
     """Opens the log as its owner; for a dry run read-only, or None if there is none yet."""
+    refuse_cut_off(settings)
     path = settings.transcript_db
     if dry_run and not path.exists():
         yield None

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from sprite.archive.moving_in import refuse_cut_off
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import MemoryDB, open_memory
@@ -52,6 +53,7 @@ class Owned:
 @asynccontextmanager
 async def owned(settings: Settings) -> AsyncIterator[Owned]:
     """Takes the workspace; raises WorkspaceLockedError if a sprite owns it, OperatorError if there is none."""
+    refuse_cut_off(settings)
     if not (settings.transcript_db).exists():
         raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
     async with AsyncExitStack() as stack:

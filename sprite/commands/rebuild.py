@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
+from sprite.archive.moving_in import refuse_cut_off
 from sprite.commands.output import dollars, say, say_json
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
@@ -42,6 +43,7 @@ async def rebuild(settings: Settings, *, re_extract: bool, dry_run: bool, as_jso
 
 @asynccontextmanager
 async def _log(settings: Settings) -> AsyncIterator[TranscriptDB]:
+    refuse_cut_off(settings)
     if not settings.transcript_db.exists():
         raise OperatorError(f"There is no log in {settings.memory}: no sprite has run there yet.")
     with workspace_lock(settings.lock, settings.memory):

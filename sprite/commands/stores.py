@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from sprite.archive.moving_in import refuse_cut_off
 from sprite.config import Settings
 from sprite.database.memory import MemoryDB, read_memory
 from sprite.database.transcript import TranscriptDB, read_transcript
@@ -28,6 +29,7 @@ class Stores:
 @asynccontextmanager
 async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
     """Opens the stores read-only; raises OperatorError if no sprite has run here yet, or memory is of another log."""
+    refuse_cut_off(settings)
     async with AsyncExitStack() as stack:
         transcript = await stack.enter_async_context(read_transcript(settings.transcript_db))
         memory = await stack.enter_async_context(read_memory(settings.memory_db))

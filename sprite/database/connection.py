@@ -241,26 +241,74 @@ async def open_reader(path: Path, schema: Schema) -> AsyncIterator[Database]:
             connection = await stack.enter_async_context(_connect(path, schema))
             await connection.execute("PRAGMA query_only=ON")
             version = await _run(connection, partial(_pragma, name="user_version"))
-        if version != len(schema.migrations):
-            raise MendedAtStartError(
-                f"{path} is at version {version}, this Sprite needs {len(schema.migrations)}. "
-                "Start `python -m sprite serve` once: it brings the file up to date."
-            )
+        _refuse_older(path, schema, version)
         yield Database(path, connection, connection)
+
+
+@contextlib.contextmanager
+def plain_reader(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
+    """The same without a thread of its own, for whoever reads whole tables; it blocks.
+
+    A row that cannot be read is a DatabaseUnusableError.
+    """
+    if not path.exists():
+        raise DatabaseUnusableError(f"There is no {path.name} in {path.parent}: no sprite has run there yet.")
+    _refuse_no_file(path, schema)
+    with storage_errors(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        _prepare(connection, path, schema)
+        connection.execute("PRAGMA query_only=ON")
+        _refuse_older(path, schema, _pragma(connection, "user_version"))
+        yield connection
+
+
+@contextlib.contextmanager
+def empty_database(schema: Schema) -> Iterator[sqlite3.Connection]:
+    """The same of a file that is not there yet: nothing, in the tables of the newest version."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _migrate(connection, Path(schema.name), schema)
+        yield connection
+
+
+@contextlib.contextmanager
+def filling(path: Path, schema: Schema, version: int) -> Iterator[sqlite3.Connection]:
+    """Makes a file (or goes on with one) as a Sprite of that version had it, in one transaction that is not synced.
+
+    At the end it is of the newest version. It blocks. A file that was cut off at this is to be thrown away.
+    """
+    with storage_errors(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        _prepare(connection, path, schema)
+        connection.execute("PRAGMA synchronous=OFF")
+        _migrate(connection, path, Schema(schema.name, schema.application_id, schema.migrations[:version]))
+        connection.execute("BEGIN IMMEDIATE")
+        yield connection
+        connection.execute("COMMIT")
+        _migrate(connection, path, schema)
+
+
+def _refuse_older(path: Path, schema: Schema, version: int) -> None:
+    if version != len(schema.migrations):
+        raise MendedAtStartError(
+            f"{path} is at version {version}, this Sprite needs {len(schema.migrations)}. "
+            "Start `python -m sprite serve` once: it brings the file up to date."
+        )
 
 
 @asynccontextmanager
 async def _connect(path: Path, schema: Schema) -> AsyncIterator[aiosqlite.Connection]:
+    _refuse_no_file(path, schema)
+    opening = aiosqlite.connect(path, isolation_level=None, cached_statements=256, factory=_Connection)
+    async with opening as connection:
+        await _run(connection, partial(_prepare, path=path, schema=schema))
+        yield connection
+
+
+def _refuse_no_file(path: Path, schema: Schema) -> None:
     if path.exists() and not path.is_file():
         # SQLite would say that it is "unable to open" it, or wait for a pipe.
         what = "a folder" if path.is_dir() else "no file"
         raise DatabaseUnusableError(
             f"{path} is {what}, not Sprite's {schema.name}. It was left untouched: move it away."
         )
-    opening = aiosqlite.connect(path, isolation_level=None, cached_statements=256, factory=_Connection)
-    async with opening as connection:
-        await _run(connection, partial(_prepare, path=path, schema=schema))
-        yield connection
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:

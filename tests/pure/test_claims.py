@@ -175,6 +175,14 @@ CLAIMS: dict[str, list[str]] = {
         ),
         "test_mcp::test_it_offers_tools_which_only_read",
     ],
+    "Yours to take": [
+        (
+            "test_archive::test_an_archive_is_plain_text_that_anybody_can_read "
+            "test_archive::test_an_export_beside_a_writer_sees_one_moment "
+            "test_archive::test_an_import_gives_the_same_bytes_back "
+            "test_archive_commands::test_an_agent_goes_on_where_its_archive_was_imported"
+        ),
+    ],
 }
 
 

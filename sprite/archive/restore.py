@@ -1,0 +1,203 @@
+"""Makes a workspace of an archive: aside, from the log alone where the log says it, and moved in as a whole.
+
+Calls no model. What is derived is made anew and compared with what the archive shows of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from sprite.archive.layout import (
+    FILES,
+    MANIFEST,
+    MEMORY,
+    MEMORY_FILES,
+    PARTS,
+    DatabaseName,
+    Part,
+    PlainFile,
+    TableFile,
+    to_line,
+)
+from sprite.archive.moving_in import aside, decide, finish
+from sprite.archive.reading import Archive, ArchiveError
+from sprite.archive.snapshot import SCHEMAS, path_of
+from sprite.config import Settings
+from sprite.database.connection import filling, plain_reader
+from sprite.database.tables import Row, Table
+from sprite.database.transcript import open_transcript
+from sprite.database.workspace import open_workspace
+from sprite.errors import OperatorError
+from sprite.memory.rebuild import replay_aside
+
+#: What makes a workspace one that somebody lives in: rows of any of these.
+_LIVED_IN = ("observations", "curations", "turn_journal", "cards", "chat_messages", "missions")
+_ROWS_A_STEP = 500
+#: Beside what the archive holds: full texts, indexes and memory.db.
+_ROOM_FACTOR = 3
+
+
+def refuse_lived_in(settings: Settings, archive: Archive) -> None:
+    """OperatorError unless the workspace has no turns, no canvas and no chat, and no other file where one belongs."""
+    databases: tuple[DatabaseName, ...] = ("transcript.db", "workspace.db")
+    for name in databases:
+        path = path_of(settings, name)
+        if not path.exists():
+            continue
+        with plain_reader(path, SCHEMAS[name]) as database:
+            for part in PARTS:
+                if part.database == name and part.table in _LIVED_IN and Table(database, part.table).count():
+                    raise OperatorError(
+                        f"{settings.workspace} has a memory of its own: nothing was changed. Import into an empty "
+                        "workspace, with --workspace DIR."
+                    )
+    for file in archive.manifest.files:
+        _refuse_other(settings.workspace, file)
+
+
+def _refuse_other(workspace: Path, file: PlainFile) -> None:
+    path = file.path.removeprefix(f"{FILES}/")
+    above = workspace
+    for part in path.split("/")[:-1]:
+        above /= part
+        if above.is_symlink() or (above.exists() and not above.is_dir()):
+            raise OperatorError(f"{above} is no folder, and the archive has files in it. Nothing was changed.")
+    target = workspace / path
+    if os.path.lexists(target) and not _is_same(target, file):
+        raise OperatorError(
+            f"{target} is there already, and is not as in the archive. Nothing was changed: move it away, or import "
+            "into an empty workspace."
+        )
+
+
+def _is_same(path: Path, file: PlainFile) -> bool:
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size:
+        return False
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
+
+
+def refuse_too_large(folder: Path, archive: Archive) -> None:
+    """ArchiveError if what the archive says it holds is more than the disk has."""
+    free, needed = shutil.disk_usage(folder).free, archive.size * _ROOM_FACTOR
+    if needed > free:
+        raise ArchiveError(
+            f"{archive.path.name} needs about {needed >> 20} MB here, and the disk has {free >> 20} MB left. "
+            "Nothing was written."
+        )
+
+
+def steps(archive: Archive) -> int:
+    """How many `step`s a restore takes."""
+    return sum(table.rows for table in archive.manifest.tables) + len(archive.manifest.files)
+
+
+class Restore:
+    """One restore into a workspace that this process owns. `on_step` hears how many rows or files were done."""
+
+    def __init__(self, settings: Settings, archive: Archive, on_step: Callable[[int], Awaitable[None]]) -> None:
+        self._settings = settings
+        self._archive = archive
+        self._on_step = on_step
+        self._folder = aside(settings)
+
+    async def run(self) -> list[str]:
+        """Makes everything aside and moves it in; returns the derived files that this Sprite makes otherwise.
+
+        ArchiveError names the row that cannot be used; then, as after any other end, nothing is there.
+        """
+        try:
+            self._folder.mkdir(mode=0o700)
+            await self._fill("transcript.db")
+            await self._fill("workspace.db")
+            await self._check_workspace()
+            async with open_transcript(self._folder / "transcript.db") as transcript:
+                await replay_aside(transcript, self._folder / "memory.db", lambda: None)
+            await self._fill("memory.db")
+            differing = self._differing()
+            await self._unpack()
+            (self._folder / MANIFEST).write_bytes(self._archive.raw_manifest)
+            decide(self._settings)
+        finally:
+            # What was decided moves in; what was not is thrown away.
+            finish(self._settings)
+        return differing
+
+    async def _fill(self, name: DatabaseName) -> None:
+        """Fills the tables of a database; of memory.db, what the log cannot tell."""
+        schema = SCHEMAS[name]
+        version = len(schema.migrations) if name == "memory.db" else self._archive.manifest.schemas[name]
+        with filling(self._folder / name, schema, version) as database:
+            for part, file in self._tables(name):
+                if part.derived:
+                    continue
+                reading = _Reading(self._archive.rows(file))
+                table = Table(database, part.table, part.order, part.left_out)
+                try:
+                    for done in table.fill(reading):
+                        await self._on_step(done)
+                except ValueError as error:
+                    raise self._archive.bad_row(file, reading.line, str(error)) from error
+
+    async def _check_workspace(self) -> None:
+        """That what people see can be shown."""
+        async with open_workspace(self._folder / "workspace.db") as workspace:
+            try:
+                await workspace.cards()
+                newest: int | None = None
+                while lines := await workspace.chat(_ROWS_A_STEP, newest):
+                    newest = lines[0].id
+            except (TypeError, ValueError, KeyError, msgspec.MsgspecError) as error:
+                raise ArchiveError(
+                    f"{self._archive.path.name}: a card or a line of chat in it cannot be shown ({error}). "
+                    "Nothing was imported."
+                ) from error
+
+    def _differing(self) -> list[str]:
+        """The derived files whose rows are others by the rules of this Sprite."""
+        found = []
+        with plain_reader(self._folder / "memory.db", SCHEMAS["memory.db"]) as database:
+            for part, file in self._tables("memory.db"):
+                if part.derived:
+                    digest = hashlib.sha256()
+                    for row in Table(database, part.table, part.order, part.left_out).rows():
+                        digest.update(to_line(row))
+                    if digest.hexdigest() != file.sha256:
+                        found.append(part.path)
+        return found
+
+    async def _unpack(self) -> None:
+        on_disk = {f"{MEMORY}/{called}": f"{MEMORY}/{name}" for name, called in MEMORY_FILES.items()}
+        for file in [*self._archive.manifest.memory, *self._archive.manifest.files]:
+            target = self._folder / on_disk.get(file.path, file.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as stream:
+                for chunk in self._archive.chunks(file):
+                    stream.write(chunk)
+                    await self._on_step(0)
+            target.chmod(file.mode & 0o777)
+            os.utime(target, ns=(file.modified_ns, file.modified_ns))
+            await self._on_step(1)
+
+    def _tables(self, name: DatabaseName) -> Iterator[tuple[Part, TableFile]]:
+        of_path = {table.path: table for table in self._archive.manifest.tables}
+        yield from ((part, of_path[part.path]) for part in PARTS if part.database == name)
+
+
+class _Reading:
+    """The rows of a file, and the line of the one that was given last."""
+
+    def __init__(self, rows: Iterator[tuple[int, Row]]) -> None:
+        self.line = 0
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Row]:
+        for line, row in self._rows:
+            self.line = line
+            yield row

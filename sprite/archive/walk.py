@@ -1,0 +1,89 @@
+"""The person's files of a workspace, in an order that depends on their names alone. No symbolic link is followed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sprite.archive.layout import Folder
+from sprite.folders import USER_FOLDERS
+
+#: What is ours.
+_OURS: Final = ".os"
+#: Made at each start.
+_ALWAYS_THERE: Final = frozenset({"documents", *USER_FOLDERS})
+MOST_DEEP: Final = 100
+#: So many of what is left out are named.
+_MOST_NAMED = 20
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """What an archive has no place for: links, sockets, names that are no text, what cannot be read."""
+
+    count: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def add(self, path: str, why: str) -> None:
+        """Counts one, and names it if there are few."""
+        self.count += 1
+        if len(self.named) < _MOST_NAMED:
+            self.named.append(f"{path}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A regular file: its path from the workspace, and its name in an open folder."""
+
+    path: str
+    folder: int
+    name: str
+
+
+def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | Folder]:
+    """Every file and folder but the sprite's own; what cannot be taken is told to `left_out`."""
+
+    def cannot(error: OSError) -> None:
+        left_out.add(os.path.relpath(os.fsdecode(error.filename or ""), workspace), error.strerror or "cannot be read")
+
+    for top, folders, names, descriptor in os.fwalk(workspace, onerror=cannot):
+        below = os.path.relpath(top, workspace)
+        prefix = "" if below == "." else f"{below}/"
+        for name in sorted(folders):
+            path = f"{prefix}{name}"
+            why = _why_not(path, prefix, name, descriptor)
+            if why is not None or path == _OURS:
+                folders.remove(name)
+                if why is not None:
+                    left_out.add(path, why)
+        folders.sort()
+        if prefix and below not in _ALWAYS_THERE:
+            seen = os.fstat(descriptor)
+            yield Folder(below, seen.st_mode & 0o777, seen.st_mtime_ns)
+        for name in sorted(names):
+            path = f"{prefix}{name}"
+            why = _why_not(path, prefix, name, descriptor)
+            if why is None:
+                yield Found(path, descriptor, name)
+            else:
+                left_out.add(path, why)
+
+
+def _why_not(path: str, prefix: str, name: str, folder: int) -> str | None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "its name is no text"
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except OSError as error:
+        return error.strerror
+    if stat.S_ISLNK(mode):
+        return "a link"
+    if stat.S_ISDIR(mode):
+        return "too deep" if prefix.count("/") >= MOST_DEEP else None
+    return None if stat.S_ISREG(mode) else "no file"

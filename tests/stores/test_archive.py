@@ -1,0 +1,674 @@
+"""A workspace as one file: the same bytes again, every table in it, and nothing believed that is not as it was written.
+
+Long, since each way in which an archive can be wrong is a test of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import re
+import sqlite3
+import stat
+import zipfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sprite.archive import moving_in
+from sprite.archive.export import Export, whole_file
+from sprite.archive.layout import FORMAT, MANIFEST, NOT_STATE, PARTS, Part, from_line, is_plain, to_line
+from sprite.archive.reading import is_archive
+from sprite.archive.snapshot import SCHEMAS, snapshot
+from sprite.commands import export as export_command
+from sprite.commands.import_logs import import_logs
+from sprite.commands.stores import open_stores as open_to_read
+from sprite.config import Settings
+from sprite.database.connection import empty_database
+from sprite.database.lost_calls import LostCall
+from sprite.database.transcript import ImportedTurn, NewObservation
+from sprite.database.user_files import Entry
+from sprite.database.workspace import (
+    CardSaved,
+    ChatAdded,
+    MissionMoved,
+    StoredMission,
+    WorkspaceDB,
+    open_workspace,
+)
+from sprite.errors import OperatorError
+from sprite.protocol.shapes import Block, Card, Point, UsedTool
+from tests.command_line import settings_of
+from tests.harness import ROOT, dump, rows
+from tests.memory_stores import SESSION, Stores, call, open_stores
+
+ODD = 'caf\u00e9 \u2028 \U0001f980 \x00 "quoted" \\ \r\n end'
+
+
+@asynccontextmanager
+async def opened(workspace: Path) -> AsyncIterator[tuple[Stores, WorkspaceDB]]:
+    """The stores of a workspace, as a sprite's own process has them."""
+    (workspace / ".os/memory").mkdir(parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        stores = await stack.enter_async_context(open_stores(workspace / ".os/memory"))
+        yield stores, await stack.enter_async_context(open_workspace(workspace / ".os/workspace.db"))
+
+
+async def live_in(workspace: Path) -> None:
+    """Fills every table: curated, waiting, private and imported turns, a hand's edit, a canvas, a chat, files."""
+    for name, content in {"documents/notes.txt": "Notes", "artifacts/deep/er/run.sh": "echo", "top.md": ODD}.items():
+        path = workspace / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        os.utime(path, ns=(1_700_000_000_123_456_789, 1_700_000_000_123_456_789))
+    (workspace / "artifacts/deep/er/run.sh").chmod(0o750)
+    (workspace / "artifacts/empty").mkdir()
+    async with opened(workspace) as (stores, canvas):
+        log = stores.transcript
+        await stores.learn(
+            'FACT [t] Ada lives in Lund. | "I live in Lund."\nUSER_MD_UPDATE:\n- Lund', "I live in Lund."
+        )
+        await stores.learn('ACTION [t] Buy oats | "Remember to buy oats."', "Remember to buy oats.")
+        await stores.projection.edit("context.md", f"# Context\n- {ODD.replace(chr(0), '')}\n")
+        await stores.turn(ODD, calls=[call("Bash", ODD, {"command": "ls"})], mission_id="m1")
+        await stores.turn("This is private", off_record=True)
+        await log.add_imported(
+            [
+                ImportedTurn(
+                    "key-1",
+                    5.0,
+                    6.5,
+                    NewObservation("other", "Port 8", [], "Yes", "error", project="/p", source="codex"),
+                )
+            ]
+        )
+        await log.journal.append("open", SESSION, "prompt", {"text": "\ud800 half"})
+        await log.lost_calls.append(LostCall("offline", "cut off", {"input_tokens": 1}, None))
+        await log.user_files.keep([Entry("documents/b\udcff", 1, 2, 3, 4)], 7.25, 1)
+        await log.user_files.add_deed("uploaded", "documents/caf\u00e9", 9)
+        stack_id = await canvas.create_stack("Trip")
+        block = Block("b", "note", {"content": ODD}, 1, "agent")
+        await canvas.record(
+            [], [CardSaved(Card("c", stack_id, "Plan", "notes", Point(1, 2.5), None, [block], archived=False))]
+        )
+        await canvas.accept_mission(StoredMission("m1", "Hello", stack_id, "queued", None))
+        await canvas.record(
+            [(1, b"{}")],
+            [
+                ChatAdded("assistant", ODD, "m1", tools=[UsedTool("Bash", "ls", is_error=True)]),
+                MissionMoved("m1", "complete", SESSION, 0.1 + 0.2),
+            ],
+        )
+    # Written by a hand while nobody ran: no part of the log yet.
+    with (workspace / ".os/memory/user.md").open("a") as stream:
+        stream.write("- A hand's line\n")
+
+
+async def exported(workspace: Path, target: Path, **more: Any) -> Path:
+    given = {"without_files": False, "force": False, "as_json": True, **more}
+    assert await export_command.export(settings_of(workspace), str(target), **given) == 0
+    return target
+
+
+async def imported(archive: Path, workspace: Path, *, dry_run: bool = False) -> None:
+    assert await import_logs(settings_of(workspace), [archive], dry_run=dry_run, as_json=True) == 0
+
+
+@pytest.fixture
+async def lived_in(tmp_path: Path) -> Path:
+    workspace = tmp_path / "lived-in"
+    workspace.mkdir()
+    await live_in(workspace)
+    return workspace
+
+
+@pytest.fixture
+async def archive(lived_in: Path) -> Path:
+    return await exported(lived_in, lived_in.parent / "sprite.zip")
+
+
+def changed(
+    archive: Path, change: Callable[[dict[str, bytes], dict[str, Any]], None], *, resealed: bool = True
+) -> Path:
+    """A copy whose entries and manifest somebody has changed; resealed: its sizes and hashes say that nobody has."""
+    with zipfile.ZipFile(archive) as source:
+        entries = {name: source.read(name) for name in source.namelist()}
+    manifest = json.loads(entries.pop(MANIFEST))
+    change(entries, manifest)
+    if resealed:
+        for file in [*manifest["tables"], *manifest["memory"], *manifest["files"]]:
+            if file["path"] in entries:
+                content = entries[file["path"]]
+                file |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+                if "rows" in file:
+                    file["rows"] = content.count(b"\n")
+    target = archive.with_name(f"changed-{archive.name}")
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, content in entries.items():
+            out.writestr(name, content, zipfile.ZIP_STORED if name == "README.md" else None)
+        out.writestr(MANIFEST, json.dumps(manifest))
+    return target
+
+
+def tree(workspace: Path) -> dict[str, Any]:
+    """Every file and folder of a person's: content, permissions and times."""
+    return {
+        str(path.relative_to(workspace)): (
+            path.read_bytes() if path.is_file() else None,
+            stat.S_IMODE(path.stat().st_mode),
+            path.stat().st_mtime_ns,
+        )
+        for path in sorted(workspace.rglob("*"))
+        if ".os" not in path.parts and path.parent != workspace
+    }
+
+
+# What is in it
+
+
+def test_every_table_and_column_is_in_an_archive_or_is_said_to_be_no_state() -> None:
+    known = {(part.database, part.table) for part in PARTS} | NOT_STATE.keys()
+    for name, schema in SCHEMAS.items():
+        with empty_database(schema) as database:
+            tables = {
+                row[0]
+                for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                # Full texts are made of what they index; SQLite's own table counts.
+                if "_fts" not in row[0] and not row[0].startswith("sqlite_")
+            }
+            assert {table for database_name, table in known if database_name == name} == tables
+            for part in PARTS:
+                if part.database == name:
+                    columns = {row[1] for row in database.execute(f"PRAGMA table_info({part.table})")}
+                    assert set(part.left_out) <= columns
+    assert [(part.table, part.left_out) for part in PARTS if part.left_out] == [
+        ("disk_entries", ("changed_ns", "inode"))
+    ]
+
+
+def test_the_documented_layout_is_the_real_one() -> None:
+    page = (ROOT / "docs/archive.md").read_text()
+
+    def line(part: Part) -> str:
+        with empty_database(SCHEMAS[part.database]) as database:
+            columns = [row[1] for row in database.execute(f"PRAGMA table_info({part.table})")]
+        kept = " ".join(f"`{name}`" for name in columns if name not in part.left_out)
+        return f"| `{part.path}` | {part.words} | {kept} |"
+
+    documented = re.findall(r"^\| `[\w/]+\.jsonl` \|.*$", page, re.MULTILINE)
+    assert documented == [line(part) for part in sorted(PARTS, key=lambda part: part.derived)]
+    assert f"`format` ({FORMAT})" in page
+
+
+async def test_an_archive_is_plain_text_that_anybody_can_read(lived_in: Path, archive: Path) -> None:
+    with zipfile.ZipFile(archive) as opened_archive:
+        assert opened_archive.testzip() is None
+        turns = [json.loads(line) for line in opened_archive.read("log/observations.jsonl").splitlines()]
+        stored = rows(lived_in / ".os/memory/transcript.db", "SELECT * FROM observations ORDER BY id")
+        assert turns == stored
+        assert b"Nothing here needs a program" in opened_archive.read("README.md")
+        assert opened_archive.read("memory/user.md").endswith(b"- A hand's line\n")
+        assert opened_archive.read("files/documents/notes.txt") == b"Notes"
+        told = json.loads(opened_archive.read(MANIFEST))
+        for file in [*told["tables"], *told["memory"], *told["files"]]:
+            assert hashlib.sha256(opened_archive.read(file["path"])).hexdigest() == file["sha256"]
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+
+
+async def test_no_table_of_this_test_is_empty(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as opened_archive:
+        empty = [part.path for part in PARTS if not opened_archive.read(part.path)]
+    assert empty == []
+
+
+# There and back
+
+
+async def test_an_import_gives_the_same_bytes_back(lived_in: Path, archive: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    await imported(archive, new)
+    again = await exported(new, tmp_path / "again.zip")
+    assert again.read_bytes() == archive.read_bytes()
+    assert tree(new) == tree(lived_in)
+    for name in ("memory/transcript.db", "memory/memory.db"):
+        was, now = dump(lived_in / ".os" / name), dump(new / ".os" / name)
+        # Of a file on disk the new disk says other things.
+        was["disk_entries"], now["disk_entries"] = [], []
+        # How a full text lies on its pages is nobody's state, and when memory looked at the log last neither.
+        apart = {table for table in was if table.endswith(("_fts_data", "_fts_idx"))} | {"log_seen"}
+        assert {k: v for k, v in was.items() if k not in apart} == {k: v for k, v in now.items() if k not in apart}
+
+
+async def test_what_was_imported_is_found_and_goes_on(lived_in: Path, archive: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    await imported(archive, new)
+    found = []
+    for workspace in (lived_in, new):
+        async with open_to_read(settings_of(workspace)) as stores:
+            found.append([await stores.view.search(query, 10) for query in ("Lund", "oats", "caf\u00e9", "private")])
+    assert found[0] == found[1]
+    assert not found[1][3].hits
+    ended = []
+    for workspace in (lived_in, new):
+        async with opened(workspace) as (stores, canvas):
+            # The hand's edit is noticed in both, as if nothing had happened between.
+            await stores.projection.settle()
+            await stores.learn('FACT [t] Bo paints. | "Bo paints."', "Bo paints.", at=9.0)
+            ended.append((stores.files.read("user.md"), [each.content for each in await stores.learnings()]))
+            assert [line.text for line in await canvas.chat(10)] == ["Hello", ODD]
+            assert not await stores.projection.settle()
+    assert ended[0] == ended[1]
+    assert "A hand's line" in ended[1][0]
+
+
+async def test_the_log_that_was_imported_is_guarded_like_any(archive: Path, tmp_path: Path) -> None:
+    await imported(archive, tmp_path / "new")
+    with sqlite3.connect(tmp_path / "new/.os/memory/transcript.db") as database:
+        for statement in ("DELETE FROM observations", "UPDATE curations SET response = ''", "DELETE FROM log_identity"):
+            with pytest.raises(sqlite3.DatabaseError, match="never"):
+                database.execute(statement)
+
+
+async def test_a_sprite_that_only_imported_logs_is_exported_too(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    async with opened(workspace) as (stores, _):
+        await stores.turn()
+        await stores.projection.settle()
+    (workspace / ".os/workspace.db").unlink()
+    archive = await exported(workspace, tmp_path / "sprite.zip")
+    await imported(archive, tmp_path / "new")
+    assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == archive.read_bytes()
+
+
+async def test_files_can_be_left_out(lived_in: Path, tmp_path: Path) -> None:
+    archive = await exported(lived_in, tmp_path / "small.zip", without_files=True)
+    with zipfile.ZipFile(archive) as opened_archive:
+        assert not [name for name in opened_archive.namelist() if name.startswith("files/")]
+    await imported(archive, tmp_path / "new")
+    assert not (tmp_path / "new/documents").exists()
+
+
+async def test_an_archive_of_an_older_sprite_is_brought_up_to_date(archive: Path, tmp_path: Path) -> None:
+    def older(entries: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        # As logs were before turns knew projects.
+        manifest["schemas"]["transcript.db"] = 9
+        lines = [json.loads(line) for line in entries["log/observations.jsonl"].splitlines()]
+        kept = [{k: v for k, v in line.items() if k not in {"project", "source"}} for line in lines]
+        entries["log/observations.jsonl"] = b"".join(json.dumps(line).encode() + b"\n" for line in kept)
+
+    await imported(changed(archive, older), tmp_path / "new")
+    found = rows(tmp_path / "new/.os/memory/transcript.db", "SELECT project, source, user_message FROM observations")
+    assert {(row["project"], row["source"]) for row in found} == {(None, None)}
+    assert ODD in {row["user_message"] for row in found}
+
+
+# One moment
+
+
+async def test_an_export_beside_a_writer_sees_one_moment(tmp_path: Path) -> None:
+    """Each turn comes before its line of chat; an archive with a line whose turn is missing saw two moments."""
+    workspace = tmp_path / "workspace"
+    stop = asyncio.Event()
+    async with opened(workspace) as (stores, canvas):
+
+        async def write() -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                await canvas.accept_mission(StoredMission(f"m{number}", "Hello", None, "queued", None))
+                await stores.learn(
+                    f'FACT [t] Fact {number} | "Fact {number}"', f"Fact {number}", mission_id=f"m{number}"
+                )
+                await canvas.record([], [MissionMoved(f"m{number}", "complete")])
+
+        writing = asyncio.create_task(write())
+        try:
+            for number in range(5):
+                async with snapshot(settings_of(workspace)) as look:
+                    sink = io.BytesIO()
+                    for _ in Export(look, None).write(sink):
+                        await asyncio.sleep(0)
+                with zipfile.ZipFile(sink) as made:
+                    count = {part.path: made.read(part.path).count(b"\n") for part in PARTS}
+                    ended = made.read("chat/missions.jsonl").count(b'"complete"')
+                assert ended <= count["log/observations.jsonl"] <= count["chat/missions.jsonl"] <= ended + 1
+                assert count["log/curations.jsonl"] == count["memory/learnings.jsonl"]
+                assert number or count["log/observations.jsonl"] < 1000
+        finally:
+            stop.set()
+            await writing
+
+
+async def test_memory_that_has_not_caught_up_with_the_log_is_said(lived_in: Path, tmp_path: Path) -> None:
+    (lived_in / ".os/memory/memory.db").unlink()
+    with pytest.raises(OperatorError, match=r"no memory\.db"):
+        await exported(lived_in, tmp_path / "sprite.zip")
+    assert not (tmp_path / "sprite.zip").exists()
+
+
+async def test_what_an_archive_cannot_hold_is_named(lived_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (lived_in / "documents/link").symlink_to("/etc/passwd")
+    (lived_in / "documents/away").symlink_to("/etc", target_is_directory=True)
+    os.mkfifo(lived_in / "documents/pipe")
+    (lived_in / os.fsdecode(b"documents/\xff.txt")).write_text("odd")
+    archive = await exported(lived_in, lived_in / "documents/sprite.zip")
+    said = capsys.readouterr().err
+    for words in ("documents/link: a link", "documents/away: a link", "pipe: no file", "its name is no text"):
+        assert words in said
+    with zipfile.ZipFile(archive) as made:
+        assert [name for name in made.namelist() if name.startswith("files/documents")] == ["files/documents/notes.txt"]
+
+
+# Refused, and nothing touched
+
+
+async def refused(archive: Path, workspace: Path, words: str) -> None:
+    before = tree(workspace), dump_all(workspace)
+    with pytest.raises(OperatorError, match=words):
+        await imported(archive, workspace)
+    assert (tree(workspace), dump_all(workspace)) == before
+
+
+def dump_all(workspace: Path) -> dict[str, Any]:
+    return {str(path): dump(path) for path in workspace.rglob("*.db")}
+
+
+def damage(archive: Path) -> None:
+    content = bytearray(archive.read_bytes())
+    content[len(content) // 2] ^= 0x55
+    archive.write_bytes(content)
+
+
+def cut(archive: Path) -> None:
+    archive.write_bytes(archive.read_bytes()[:-40])
+
+
+def cut_short(archive: Path) -> None:
+    archive.write_bytes(archive.read_bytes()[:2000])
+
+
+@pytest.mark.parametrize("harm", [damage, cut, cut_short])
+async def test_a_damaged_archive_is_refused_before_anything_is_written(
+    archive: Path, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    harm(archive)
+    assert is_archive(archive)
+    with pytest.raises(OperatorError, match="damaged"):
+        await imported(archive, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def newer(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["format"] = 2
+    manifest["surprise"] = True
+
+
+def newer_log(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["schemas"]["transcript.db"] = 1000
+
+
+def no_table(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["tables"] = manifest["tables"][1:]
+
+
+def extra(entries: dict[str, bytes], _: dict[str, Any]) -> None:
+    entries["files/documents/stowaway"] = b"x"
+
+
+def missing(entries: dict[str, bytes], _: dict[str, Any]) -> None:
+    del entries["files/top.md"]
+
+
+def other_words(entries: dict[str, bytes], _: dict[str, Any]) -> None:
+    entries["log/observations.jsonl"] = entries["log/observations.jsonl"].replace(b"Lund", b"Rome")
+
+
+def upwards(entries: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    entries["files/../../evil"] = entries.pop("files/top.md")
+    next(f for f in manifest["files"] if f["path"] == "files/top.md")["path"] = "files/../../evil"
+
+
+def into_ours(entries: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    entries["files/.os/run/token"] = entries.pop("files/top.md")
+    next(f for f in manifest["files"] if f["path"] == "files/top.md")["path"] = "files/.os/run/token"
+
+
+def folder_upwards(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["folders"].append({"path": "../evil", "mode": 511, "modified_ns": 0})
+
+
+def for_everybody(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["files"][0]["mode"] = 0o4755
+
+
+def memory_elsewhere(entries: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    entries["memory/../run/token"] = entries.pop("memory/os.md")
+    next(f for f in manifest["memory"] if f["path"] == "memory/os.md")["path"] = "memory/../run/token"
+
+
+@pytest.mark.parametrize(
+    ("change", "resealed", "words"),
+    [
+        (newer, True, "newer Sprite.*format 2"),
+        (newer_log, True, r"newer Sprite.*transcript\.db of version 1000"),
+        (no_table, True, "does not name"),
+        (extra, True, "stowaway"),
+        (missing, True, "missing"),
+        (other_words, False, r"damaged: log/observations\.jsonl"),
+        (upwards, True, "no name of a person's file"),
+        (into_ours, True, "no name of a person's file"),
+        (folder_upwards, True, "no name of a person's file"),
+        (for_everybody, True, "permissions"),
+        (memory_elsewhere, True, "memory file"),
+    ],
+)
+async def test_an_archive_that_no_sprite_wrote_is_refused(
+    archive: Path, tmp_path: Path, change: Callable[..., None], resealed: bool, words: str
+) -> None:
+    with pytest.raises(OperatorError, match=words):
+        await imported(changed(archive, change, resealed=resealed), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+async def test_the_same_file_twice_is_refused(archive: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(archive, "a") as out, pytest.warns(UserWarning, match="Duplicate"):
+        out.writestr("log/observations.jsonl", b"{}")
+    with pytest.raises(OperatorError, match="twice"):
+        await imported(archive, tmp_path / "new")
+
+
+async def test_what_unpacks_to_more_than_the_disk_has_is_refused_unread(archive: Path, tmp_path: Path) -> None:
+    huge = 1 << 50
+    with zipfile.ZipFile(archive) as source:
+        manifest = json.loads(source.read(MANIFEST))
+    next(file for file in manifest["files"] if file["path"] == "files/top.md")["size"] = huge
+    with zipfile.ZipFile(archive, "a") as made:
+        # The list of contents is written at the end, and says what it is told to.
+        made.getinfo("files/top.md").file_size = huge
+        del made.NameToInfo[MANIFEST]
+        made.filelist[:] = [info for info in made.filelist if info.filename != MANIFEST]
+        made.writestr(MANIFEST, json.dumps(manifest))
+    with pytest.raises(OperatorError, match="the disk has"):
+        await imported(archive, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "words"),
+    [
+        ("log/observations.jsonl", b'{"id": 1}\n', "columns are not those of the table"),
+        ("log/sessions.jsonl", b"[" * 100_000 + b"\n", "line 1"),
+        ("log/curations.jsonl", b"no JSON\n", "line 1"),
+        ("log/identity.jsonl", b'{"id": 5}\n', "id is no text"),
+        ("log/identity.jsonl", b'{"id": "x"}', "line 1: it is cut off"),
+        ("chat/missions.jsonl", b"\xff\n", "line 1"),
+    ],
+)
+async def test_a_row_that_no_log_has_is_named(
+    archive: Path, tmp_path: Path, path: str, line: bytes, words: str
+) -> None:
+    def tampered(entries: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        entries[path] = line
+        for file in manifest["tables"]:
+            file["rows"] = 1 if file["path"] == path else file["rows"]
+
+    with pytest.raises(OperatorError, match=words):
+        await imported(changed(archive, tampered), tmp_path / "new")
+    assert not list((tmp_path / "new").rglob("*.db"))
+    await imported(archive, tmp_path / "new")
+
+
+async def test_a_turn_of_no_session_and_a_card_that_cannot_be_shown_are_named(archive: Path, tmp_path: Path) -> None:
+    def orphaned(entries: dict[str, bytes], _: dict[str, Any]) -> None:
+        entries["log/sessions.jsonl"] = entries["log/sessions.jsonl"].split(b"\n", 1)[1]
+
+    def unshowable(entries: dict[str, bytes], _: dict[str, Any]) -> None:
+        entries["canvas/cards.jsonl"] = re.sub(
+            rb'"blocks_json":".*?\]"', b'"blocks_json":"[5]"', entries["canvas/cards.jsonl"]
+        )
+
+    for change, words in ((orphaned, r"log/observations\.jsonl, line 1: FOREIGN KEY"), (unshowable, "cannot be shown")):
+        with pytest.raises(OperatorError, match=words):
+            await imported(changed(archive, change), tmp_path / "new")
+        assert not list((tmp_path / "new").rglob("*.db"))
+
+
+async def test_a_workspace_with_a_memory_of_its_own_is_left_alone(
+    archive: Path, lived_in: Path, tmp_path: Path
+) -> None:
+    await refused(archive, lived_in, "memory of its own")
+    drawn = tmp_path / "drawn"
+    async with opened(drawn) as (_, canvas):
+        stack_id = await canvas.create_stack("Mine")
+        await canvas.make_card(Card("mine", stack_id, "Mine", "notes", None, None, [], archived=False))
+    await refused(archive, drawn, "memory of its own")
+    filed = tmp_path / "filed"
+    (filed / "documents").mkdir(parents=True)
+    (filed / "documents/notes.txt").write_text("Other")
+    await refused(archive, filed, r"notes\.txt is there already")
+    (filed / "documents/notes.txt").unlink()
+    (filed / "documents").rmdir()
+    (filed / "documents").symlink_to(tmp_path)
+    await refused(archive, filed, "is no folder")
+    with pytest.raises(OperatorError, match="alone"):
+        await import_logs(settings_of(tmp_path / "new"), [archive, archive], dry_run=False, as_json=True)
+
+
+async def test_a_workspace_in_which_nothing_was_said_yet_is_empty(archive: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    async with opened(new):
+        pass
+    (new / "documents").mkdir()
+    (new / "documents/notes.txt").write_text("Notes")
+    await imported(archive, new)
+    assert (await exported(new, tmp_path / "again.zip")).read_bytes() == archive.read_bytes()
+
+
+async def test_a_dry_run_reads_everything_and_writes_nothing(archive: Path, tmp_path: Path) -> None:
+    await imported(archive, tmp_path / "new", dry_run=True)
+    assert not (tmp_path / "new").exists()
+    damage(archive)
+    with pytest.raises(OperatorError, match="damaged"):
+        await imported(archive, tmp_path / "new", dry_run=True)
+
+
+# Cut off
+
+
+async def cut_off(archive: Path, workspace: Path, *moved: str) -> Settings:
+    """A workspace whose import was decided and ended while it moved in: only these have moved."""
+    await imported(archive, workspace)
+    decided = workspace / ".os/import"
+    for name, target in {
+        ".os/memory/transcript.db": "transcript.db",
+        ".os/memory/memory.db": "memory.db",
+        ".os/workspace.db": "workspace.db",
+        **{f".os/memory/{name}": f"memory/{name}" for name in ("user.md", "context.md", "soul.md")},
+        "top.md": "files/top.md",
+        "documents": "files/documents",
+        "artifacts": "files/artifacts",
+    }.items():
+        if name not in moved:
+            (decided / target).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / name).rename(decided / target)
+    with zipfile.ZipFile(archive) as made:
+        (decided / MANIFEST).write_bytes(made.read(MANIFEST))
+    return settings_of(workspace)
+
+
+@pytest.mark.parametrize("moved", [[], ["documents"], ["top.md", ".os/memory/user.md", ".os/workspace.db"]])
+async def test_an_import_that_was_cut_off_in_its_last_step_is_finished(
+    archive: Path, tmp_path: Path, moved: list[str]
+) -> None:
+    for again in (False, True):
+        settings = await cut_off(archive, tmp_path / f"new-{again}", *moved)
+        with pytest.raises(OperatorError, match="cut off in its last step"):
+            async with open_to_read(settings):
+                pass
+        if again:
+            await imported(archive, settings.workspace)
+        else:
+            moving_in.finish(settings)
+        made = await exported(settings.workspace, tmp_path / f"again-{again}.zip")
+        assert made.read_bytes() == archive.read_bytes()
+        assert {path.name for path in (settings.workspace / ".os").iterdir()} == {"memory", "run", "workspace.db"}
+
+
+async def test_an_import_that_was_cut_off_before_leaves_nothing(archive: Path, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path / "new")
+    (settings.system / "import.new/memory").mkdir(parents=True)
+    (settings.system / "import.new/transcript.db").write_text("half of it")
+    await imported(archive, settings.workspace)
+    assert (await exported(settings.workspace, tmp_path / "again.zip")).read_bytes() == archive.read_bytes()
+
+
+# The file that is written
+
+
+def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "sprite.zip"
+    with pytest.raises(ZeroDivisionError), whole_file(target, force=False) as stream:
+        _ = 1 / (stream.write(b"half") - 4)
+    assert list(tmp_path.iterdir()) == []
+    with whole_file(target, force=False) as stream:
+        stream.write(b"first")
+    with pytest.raises(OperatorError, match="there already"), whole_file(target, force=False):
+        pass
+    with pytest.raises(OperatorError, match="is a folder"), whole_file(tmp_path, force=True):
+        pass
+    with pytest.raises(OperatorError, match="cannot be written"), whole_file(tmp_path / "no/where", force=True):
+        pass
+    with whole_file(target, force=True) as stream:
+        stream.write(b"second")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"second"]
+
+
+@pytest.mark.parametrize(
+    "row", [{"a": 1, "b": 1.0, "c": None, "d": ODD, "e": b"\0\xff", "f": 0.1 + 0.2, "g": 1e22, "h": -(2**63)}]
+)
+def test_a_row_comes_back_as_it_was(row: dict[str, Any]) -> None:
+    back = from_line(to_line(row))
+    assert back == row
+    assert [type(value) for value in back.values()] == [type(value) for value in row.values()]
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"[]", b'{"a": true}', b'{"a": {}}', b'{"a": 1e999}', b'{"a": "\\ud800"}', b"{" * 9999]
+)
+def test_what_is_no_row_is_no_fault_of_ours(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        from_line(line)
+    with pytest.raises(ValueError, match="infinite"):
+        to_line({"a": float("inf")})
+
+
+@pytest.mark.parametrize("path", ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "../a", "a/./b", "a\0b"])
+def test_a_path_that_leads_elsewhere_is_none(path: str) -> None:
+    assert not is_plain(path)
+    assert is_plain("a/..b/c...")
