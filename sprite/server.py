@@ -13,6 +13,7 @@ import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from sprite.awake import kept_awake
 from sprite.clients.canvas import PersonsCanvas
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
+from sprite.clients.intake import Intake
 from sprite.clients.listening import Port, listening
 from sprite.clients.uploads import Uploads
 from sprite.config import Settings
@@ -75,7 +77,9 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         transcript = await stack.enter_async_context(open_transcript(settings.transcript_db))
         memory = await stack.enter_async_context(open_own_memory(settings.memory_db, transcript))
         workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
-        confidences = Confidences(token, settings.api_key, settings.auth_token)
+        # Other programs' conversations have private words of their own.
+        new_confidences = partial(Confidences, token, settings.api_key, settings.auth_token)
+        confidences = new_confidences()
         feed = Feed(workspace, await workspace.last_seq(), confidences.others)
         await stack.enter_async_context(feed.running(stop.set))
 
@@ -136,7 +140,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         announce.when_actions_change(scheduler.changed)
         gateway = Gateway(
             *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
-            *(actions, PersonsCanvas(workspace, feed, confidences, sight), user_files, scheduler, announce),
+            *(actions, PersonsCanvas(workspace, feed, confidences, sight), user_files, scheduler),
+            *(Intake(transcript, processor.turn_ended, new_confidences, settings.workspace), announce),
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for
@@ -145,9 +150,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         port = await stack.enter_async_context(
             _listening(settings, token, feed, gateway, runtime.expect_mission, stop.set)
         )
-        host, number = port.address
-        stack.enter_context(_address_file(settings.address_file, f"{host}:{number}"))
-        on_listening(host, number)
+        stack.enter_context(_address_file(settings.address_file, "{}:{}".format(*port.address)))
+        on_listening(*port.address)
         # Beside the listener: the SDKs take a second to import, and clients should not wait for that.
         await stack.enter_async_context(agent.loading(stop.set))
         await stack.enter_async_context(

@@ -9,6 +9,7 @@ from sprite.agent.runtime import AgentRuntime
 from sprite.clients.acting import act
 from sprite.clients.canvas import PersonsCanvas
 from sprite.clients.connection import Connection
+from sprite.clients.intake import Intake
 from sprite.clients.look import PAGE_ROWS, look
 from sprite.clients.state_sync import (
     shown,
@@ -72,10 +73,12 @@ from sprite.protocol.messages import (
     Mission,
     Permission,
     Ping,
+    ServerPayload,
     StateSync,
     Status,
     System,
 )
+from sprite.protocol.observing import Observe
 from sprite.protocol.rows import Forgotten
 from sprite.schedules.scheduler import Scheduler
 from sprite.userfiles.user_files import UserFiles
@@ -105,6 +108,7 @@ class Gateway:
         canvas: PersonsCanvas,
         user_files: UserFiles,
         scheduler: Scheduler,
+        intake: Intake,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -121,6 +125,7 @@ class Gateway:
         self._canvas = canvas
         self._user_files = user_files
         self._scheduler = scheduler
+        self._intake = intake
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -132,28 +137,35 @@ class Gateway:
         match message.payload:
             case Mission() as mission:
                 await self._mission(connection, message.id, mission)
-            case Heartbeat():
-                await self._scheduler.run_due()
-                connection.send(Ack("done"), reply_to=message.id)
-            case Interrupt(mission_id):
-                stopped = await self._runtime.interrupt(mission_id)
-                first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None
-                connection.send(Ack("done", mission_id=first, stopped=stopped), reply_to=message.id)
-            case CanvasInteraction() as interaction:
-                connection.send(await self._canvas.take(interaction, message.id), reply_to=message.id)
-            case FileUpload() as chunk:
-                connection.send(await self._upload(chunk), reply_to=message.id)
-            case MemoryRequest() as request:
-                connection.send(await self._memory(request), reply_to=message.id)
-            case Permission(request_id, decision):
-                self._desk.answer(request_id, decision)
-                connection.send(Ack("done"), reply_to=message.id)
-            case System() as system:
-                connection.send(await self._system(system), reply_to=message.id)
             case Ping():
                 pass
             case _:
+                connection.send(await self._answer(message), reply_to=message.id)
+
+    async def _answer(self, message: ClientMessage) -> ServerPayload:
+        answer: ServerPayload = Ack("done")
+        match message.payload:
+            case Heartbeat():
+                await self._scheduler.run_due()
+            case Interrupt(mission_id):
+                stopped = await self._runtime.interrupt(mission_id)
+                first = stopped[0].id if stopped and stopped[0].kind in {"mission", "turn"} else None
+                answer = Ack("done", mission_id=first, stopped=stopped)
+            case CanvasInteraction() as interaction:
+                answer = await self._canvas.take(interaction, message.id)
+            case FileUpload() as chunk:
+                answer = await self._upload(chunk)
+            case MemoryRequest() as request:
+                answer = await self._memory(request)
+            case Observe() as observed:
+                answer = await self._intake.take(observed)
+            case Permission(request_id, decision):
+                self._desk.answer(request_id, decision)
+            case System() as system:
+                answer = await self._system(system)
+            case _:
                 raise PeerError("This connection is authenticated already.", code="unexpected")
+        return answer
 
     async def _mission(self, connection: Connection, mission_id: str, mission: Mission) -> None:
         if not 0 < len(mission_id) <= MAX_ID_CHARS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,6 +240,16 @@ class TranscriptDB:
     async def cli_sessions(self) -> set[str]:
         """Under which ids the CLI keeps conversations that were recorded here as they happened."""
         rows = await self._db.fetch_all("SELECT cli_session_id FROM sessions WHERE cli_session_id IS NOT NULL")
+        return {row[0] for row in rows}
+
+    async def own_sessions(self, ids: Collection[str]) -> set[str]:
+        """Which of these sessions were recorded here as they happened: no program elsewhere adds to them."""
+        rows = await self._db.fetch_all(
+            "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?)) AND (ended_at IS NULL "
+            "OR cli_session_id IS NOT NULL OR EXISTS (SELECT 1 FROM observations "
+            "WHERE session_id = sessions.id AND import_key IS NULL))",
+            (to_json(list(ids)),),
+        )
         return {row[0] for row in rows}
 
     # --- reading observations ---

@@ -1,0 +1,115 @@
+"""Turns that other programs recorded: checked one by one, written once, and given to the curator like any other.
+
+Nothing here waits for the agent, and the agent for nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from sprite.database.transcript import ImportedTurn, TranscriptDB
+from sprite.errors import PeerError
+from sprite.memory.capture.observed_turns import CLAUDE_CODE, checked_source, logged, session_name
+from sprite.privacy.confidences import Confidences
+from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, ObservedTurn, RefusedTurn
+from sprite.protocol.projects import project_key
+
+#: Of so many conversations what was said in private is known, those heard last: it is in memory only.
+MAX_CONVERSATIONS = 200
+_OWN = "Its session is one of this sprite's own, which it recorded itself."
+
+
+class Intake:
+    """Takes `observe` messages, one after the other.
+
+    `turns_ended` is told of turns that wait to be curated; `confidences` makes what a conversation's private words are
+    known by. Turns of the sprite's own `workspace` are the person's own.
+    """
+
+    def __init__(
+        self,
+        transcript: TranscriptDB,
+        turns_ended: Callable[[], Awaitable[None]],
+        confidences: Callable[[], Confidences],
+        workspace: Path,
+    ) -> None:
+        self._transcript = transcript
+        self._turns_ended = turns_ended
+        self._new_confidences = confidences
+        self._own_project = str(workspace.resolve())
+        self._conversations: OrderedDict[str, Confidences] = OrderedDict()
+        self._one_call = asyncio.Lock()
+        # A caller that is gone leaves its thread at work on the same conversations.
+        self._reading = threading.Lock()
+
+    async def take(self, message: Observe) -> Observed:
+        """Writes what can be taken. PeerError where all of it is wrong: its source, or too many turns."""
+        source = checked_source(message.source)
+        if len(message.turns) > MAX_OBSERVED_TURNS:
+            raise PeerError(
+                f"{len(message.turns):,} turns are too many for one message: send at most {MAX_OBSERVED_TURNS}.",
+                code="too_large",
+            )
+        try:
+            project = self.project(message.project)
+        except PeerError as error:
+            return Observed(0, 0, [_refused(turn.external_id, str(error)) for turn in message.turns])
+        async with self._one_call:
+            return await self._take(source, project, message)
+
+    def project(self, given: str | None) -> str | None:
+        """The key of a project; None for the person's own, which the sprite's workspace is. PeerError if it is none."""
+        if given is None:
+            return None
+        key = project_key(given)
+        return None if key == self._own_project else key
+
+    async def _take(self, source: str, project: str | None, message: Observe) -> Observed:
+        recorded_here = await self._transcript.cli_sessions() if source == CLAUDE_CODE else set()
+        names = {session_name(source, turn.session) for turn in message.turns}
+        own = await self._transcript.own_sessions(names)
+        refused: list[RefusedTurn] = []
+        wanted = []
+        for turn in message.turns:
+            if session_name(source, turn.session) in own:
+                refused.append(_refused(turn.external_id, _OWN))
+            elif turn.session not in recorded_here:
+                wanted.append(turn)
+        known = len(message.turns) - len(refused) - len(wanted)
+        # Rules over long texts: a mebibyte takes longer than others should wait for the loop.
+        turns, wrong = await asyncio.to_thread(self._read, source, project, wanted)
+        new = await self._transcript.add_imported(turns) if turns else []
+        if any(not turn.observation.off_record for turn in new):
+            await self._turns_ended()
+        return Observed(len(new), known + len(turns) - len(new), [*refused, *wrong])
+
+    def _read(
+        self, source: str, project: str | None, turns: Sequence[ObservedTurn]
+    ) -> tuple[list[ImportedTurn], list[RefusedTurn]]:
+        taken: list[ImportedTurn] = []
+        refused: list[RefusedTurn] = []
+        now = time.time()
+        with self._reading:
+            for turn in turns:
+                heard = self._confidences_of(session_name(source, turn.session))
+                try:
+                    taken.append(logged(source, project, turn, heard, now))
+                except PeerError as error:
+                    refused.append(_refused(turn.external_id, str(error)))
+        return taken, refused
+
+    def _confidences_of(self, session: str) -> Confidences:
+        heard = self._conversations.setdefault(session, self._new_confidences())
+        self._conversations.move_to_end(session)
+        while len(self._conversations) > MAX_CONVERSATIONS:
+            self._conversations.popitem(last=False)
+        return heard
+
+
+def _refused(external_id: str, why: str) -> RefusedTurn:
+    return RefusedTurn(external_id, why)

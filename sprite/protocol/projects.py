@@ -1,0 +1,73 @@
+"""A project's key (pure): its root's path on its machine, or its repository's address, shown as it was given.
+
+Nothing on disk is looked at: the machine may be another one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import PurePosixPath, PureWindowsPath
+from urllib.parse import urlsplit
+
+from sprite.errors import PeerError
+from sprite.protocol.observing import MAX_PROJECT_CHARS
+
+_SCHEMES = frozenset({"http", "https", "ssh", "git", "file"})
+#: `git@host:owner/repository`: the user of such an address is the service's, and no secret.
+_SCP_LIKE = re.compile(r"\A[\w.-]{1,64}@[\w.-]{1,253}:[^\s:@]+\Z")
+_DRIVE = re.compile(r"\A[A-Za-z]:[\\/]")
+#: Line ends of Unicode's beside the control characters, and the signs that turn the direction of text around.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def project_key(text: str) -> str:
+    """The key as it is kept: without spaces around it and slashes at its end. PeerError, in words, if it is none."""
+    if len(text) > MAX_PROJECT_CHARS:
+        raise _refused(f"it has {len(text):,} characters, {MAX_PROJECT_CHARS:,} are allowed")
+    if any(unicodedata.category(sign) in _UNSEEN for sign in text):
+        raise _refused("it has a line end or another character that is not shown")
+    text = text.strip()
+    if not text:
+        raise _refused("it is empty")
+    if "://" in text:
+        return _address(text)
+    if _SCP_LIKE.match(text):
+        return _without_end(text)
+    if text.startswith("//"):
+        raise _refused("it begins with two slashes")
+    path = PureWindowsPath(text) if _DRIVE.match(text) else PurePosixPath(text)
+    if not path.is_absolute():
+        raise _refused("it is no whole path, which begins with /, and no repository's address")
+    if ".." in path.parts:
+        raise _refused("it goes upwards with ..; give the folder's own path")
+    return str(path)
+
+
+def _address(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        secret = parts.password is not None or (parts.username is not None and parts.scheme != "ssh")
+        host = parts.hostname
+    except ValueError as error:
+        raise _refused("it is no address") from error
+    if parts.scheme not in _SCHEMES or not (host or parts.scheme == "file"):
+        raise _refused("it is no address of a repository")
+    if secret:
+        raise _refused("the address has a user or a password in it; give it without them")
+    if parts.query or parts.fragment:
+        raise _refused("the address has ? or # in it; give the repository's own")
+    if ".." in parts.path.split("/"):
+        raise _refused("it goes upwards with ..")
+    return _without_end(text)
+
+
+def _without_end(text: str) -> str:
+    return text.rstrip("/")
+
+
+def _refused(why: str) -> PeerError:
+    return PeerError(
+        f"The project is no key: {why}. A key is the whole path of a project's folder, or its repository's address.",
+        code="bad_project",
+    )

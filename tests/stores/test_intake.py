@@ -1,0 +1,213 @@
+"""Turns that other programs recorded: each checked by itself, written once, redacted and cut as any turn is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sprite.clients.intake import Intake
+from sprite.database.transcript import Observation, TranscriptDB, open_transcript
+from sprite.errors import PeerError
+from sprite.privacy.confidences import Confidences
+from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed
+from sprite.protocol.projects import project_key
+
+NOW = time.time()
+PROJECT = "/home/ada/web"
+
+
+class Desk:
+    """An intake on a real log, and how often the curator was told."""
+
+    def __init__(self, transcript: TranscriptDB, workspace: Path) -> None:
+        self.transcript = transcript
+        self.workspace = workspace
+        self.told = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.intake = Intake(self.transcript, self._tell, lambda: Confidences("the-own-token-of-it"), self.workspace)
+
+    async def _tell(self) -> None:
+        self.told += 1
+
+    async def take(
+        self, *turns: dict[str, Any], source: str = "claude-code", project: str | None = PROJECT
+    ) -> Observed:
+        return await self.intake.take(
+            msgspec.convert({"source": source, "project": project, "turns": list(turns)}, Observe)
+        )
+
+    async def turns(self) -> list[Observation]:
+        return await self.transcript.observations_between(0, 2**62)
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with open_transcript(tmp_path / "transcript.db") as transcript:
+        yield Desk(transcript, tmp_path / "workspace")
+
+
+def turn(external_id: str = "t-1", user: str = "Use tabs here", **more: Any) -> dict[str, Any]:
+    return {"external_id": external_id, "session": "s-1", "at": NOW, "user": user, "reply": "Done.", **more}
+
+
+async def test_a_turn_is_written_once_with_its_project_and_its_source(desk: Desk) -> None:
+    tools = [{"name": "Bash", "tool_use_id": "u", "input": {"command": "ls"}, "result": "a.py"}]
+    assert await desk.take(turn(tools=tools, started_at=NOW - 5)) == Observed(1, 0, [])
+    assert await desk.take(turn(tools=tools), turn("t-2"), turn("t-2")) == Observed(1, 2, [])
+    first, second = await desk.turns()
+    assert (first.project, first.source, first.trigger, first.outcome) == (PROJECT, "claude-code", "user", "complete")
+    assert (first.user_message, first.agent_response, first.session_id) == ("Use tabs here", "Done.", "s-1")
+    assert [(call["name"], call["result"]) for call in first.tool_calls] == [("Bash", "a.py")]
+    assert (second.id, second.sequence_num) == (2, 2)
+    assert desk.told == 2
+    # The curator is told where something waits for it, and not where nothing came.
+    await desk.take(turn())
+    assert desk.told == 2
+
+
+async def test_the_ids_and_conversations_of_two_programs_never_meet(desk: Desk) -> None:
+    await desk.take(turn("t-1"))
+    assert await desk.take(turn("t-1"), source="codex") == Observed(1, 0, [])
+    assert await desk.take(turn("t-1"), source="codex") == Observed(0, 1, [])
+    assert [each.session_id for each in await desk.turns()] == ["s-1", "codex/s-1"]
+
+
+async def test_a_turn_nobody_began_is_nobodys_words(desk: Desk) -> None:
+    await desk.take(turn(user="  ", notice="a background task was done"))
+    (kept,) = await desk.turns()
+    assert (kept.trigger, kept.user_message, kept.notice) == ("task", "", "a background task was done")
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (turn(""), "external_id"),
+    (turn("x" * 201), "external_id"),
+    (turn("a\nb"), "external_id"),
+    (turn("two words"), "Claude Code"),
+    (turn(session="../up"), "session"),
+    (turn(session=""), "session"),
+    (turn(at=float("nan")), "time"),
+    (turn(at=-5.0), "time"),
+    (turn(at=NOW * 1000), "milliseconds"),
+    (turn(user="", reply=" "), "nothing in it"),
+    (turn(reply="é" * 600_000), "too large"),
+    (turn(tools=[{"name": "Read", "result": "x" * 5000}] * 600), "too large"),
+]
+
+
+@pytest.mark.parametrize(("bad", "why"), REFUSED, ids=[why for _, why in REFUSED])
+async def test_what_cannot_be_taken_is_refused_in_words_and_stands_in_nobodys_way(
+    bad: dict[str, Any], why: str, desk: Desk
+) -> None:
+    answer = await desk.take(turn("before"), bad, turn("after"))
+    assert (answer.stored, answer.known) == (2, 0)
+    assert [refused.external_id for refused in answer.refused] == [bad["external_id"]]
+    assert why in answer.refused[0].why
+    assert len(await desk.turns()) == 2
+
+
+@pytest.mark.parametrize("project", ["../..", "..", "web", "", "/a/../b", "/a\n## Project: b", "/x" * 600, "a\u202eb"])
+async def test_a_project_that_is_no_key_is_refused_with_every_turn(project: str, desk: Desk) -> None:
+    answer = await desk.take(turn("a"), turn("b"), project=project)
+    assert (answer.stored, [refused.external_id for refused in answer.refused]) == (0, ["a", "b"])
+    assert all("project is no key" in refused.why for refused in answer.refused)
+    assert await desk.turns() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ("/home/ada/web/", "/home/ada/web"),
+        ("/home/ada/My Project", "/home/ada/My Project"),
+        ("C:\\Users\\ada\\web", "C:\\Users\\ada\\web"),
+        ("https://github.com/ada/web.git", "https://github.com/ada/web.git"),
+        ("git@github.com:ada/web.git", "git@github.com:ada/web.git"),
+        ("ssh://git@github.com/ada/web/", "ssh://git@github.com/ada/web"),
+        ("/home/ada/сайт", "/home/ada/сайт"),
+    ],
+)
+def test_a_key_is_a_whole_path_or_an_address_as_it_was_given(given: str, key: str) -> None:
+    assert project_key(given) == key
+    assert project_key(key) == key
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["https://ada:secret@github.com/ada/web", "https://ghp_x@github.com/ada/web", "https://h/a?token=x", "http://[::"],
+)
+def test_an_address_with_a_secret_in_it_is_no_key(given: str) -> None:
+    with pytest.raises(PeerError, match="no key"):
+        project_key(given)
+
+
+async def test_the_sprites_own_workspace_is_the_persons_own(desk: Desk) -> None:
+    await desk.take(turn(), project=f"{desk.workspace.resolve()}/")
+    (kept,) = await desk.turns()
+    assert (kept.project, kept.source) == (None, "claude-code")
+
+
+async def test_what_was_said_in_private_stays_out_of_later_calls_of_the_same_conversation(desk: Desk) -> None:
+    await desk.take(turn("a", user="Hi <private>my password is hunter2-xyz</private>"))
+    await desk.take(turn("b", user="And now?", reply="I used hunter2-xyz as you said."))
+    await desk.take(turn("c", session="s-2", user="Other", reply="hunter2-xyz is no word of this one."))
+    first, second, other = await desk.turns()
+    assert "hunter2" not in first.user_message
+    assert "hunter2" not in second.agent_response
+    assert "hunter2" in other.agent_response
+
+
+async def test_secrets_are_redacted_and_the_sprites_own_token_too(desk: Desk) -> None:
+    result = "key: sk-ant-api03-" + "Ab3" * 30 + "AA"
+    await desk.take(turn(reply="the-own-token-of-it", tools=[{"name": "Bash", "result": result}]))
+    (kept,) = await desk.turns()
+    assert "the-own-token" not in kept.agent_response
+    assert "Ab3Ab3" not in str(kept.tool_calls)
+
+
+async def test_a_wish_not_to_be_remembered_holds_elsewhere_too(desk: Desk) -> None:
+    assert await desk.take(turn(user="Off the record: I am ill.")) == Observed(1, 0, [])
+    assert await desk.transcript.waiting_count() == 0
+    assert desk.told == 0
+
+
+async def test_a_conversation_that_the_sprite_recorded_itself_is_not_added_to(desk: Desk) -> None:
+    await desk.transcript.start_session("own")
+    await desk.transcript.link_cli_session("own", "cli-session")
+    assert await desk.take(turn(session="cli-session")) == Observed(0, 1, [])
+    answer = await desk.take(turn(session="own"), turn("t-2"))
+    assert (answer.stored, [refused.external_id for refused in answer.refused]) == (1, ["t-1"])
+    session = await desk.transcript.open_session()
+    assert session is not None
+    assert session.id == "own"
+
+
+async def test_too_many_turns_and_a_source_that_is_no_name_are_refused_whole(desk: Desk) -> None:
+    with pytest.raises(PeerError, match="too many"):
+        await desk.take(*(turn(f"t-{n}") for n in range(MAX_OBSERVED_TURNS + 1)))
+    for source in ("", "Claude Code", "x" * 41, "a/b", "a\n"):
+        with pytest.raises(PeerError, match="no program's name"):
+            await desk.take(turn(), source=source)
+    assert await desk.turns() == []
+
+
+async def test_the_same_turn_in_many_calls_at_once_is_written_once(desk: Desk) -> None:
+    answers = await asyncio.gather(*(desk.take(turn(), turn(f"own-{n}")) for n in range(20)))
+    assert sum(answer.stored for answer in answers) == 21
+    assert len(await desk.turns()) == 21
+
+
+async def test_calls_without_ids_and_values_of_any_kind_are_kept_apart(desk: Desk) -> None:
+    deep: Any = "x"
+    for _ in range(200):
+        deep = [deep]
+    tools = [{"name": "A", "result": {"n": 10**30, "deep": deep}}, {"name": "A", "input": "text", "result": "\x00b"}]
+    assert await desk.take(turn(user="\x00Hi", tools=tools)) == Observed(1, 0, [])
+    (kept,) = await desk.turns()
+    assert [call["name"] for call in kept.tool_calls] == ["A", "A"]
