@@ -126,7 +126,9 @@ async def _rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _import(settings: Settings, arguments: argparse.Namespace) -> int:
     from sprite.commands.import_logs import import_logs
 
-    return await import_logs(settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json)
+    return await import_logs(
+        settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json, kind=arguments.kind
+    )
 
 
 async def _mcp(settings: Settings, _arguments: argparse.Namespace) -> int:
@@ -199,10 +201,26 @@ def _parser() -> argparse.ArgumentParser:
     rebuild.set_defaults(command=_rebuild)
 
     imports = commands.add_parser(
-        "import", parents=[here, printed], help="take Claude Code's session logs into the log, once each"
+        "import",
+        parents=[here, printed],
+        help="take what other programs kept of conversations into the log, once each",
+        description="Reads session logs of Claude Code, Codex and Gemini CLI, an export of claude.ai and claude-mem's "
+        "database; AGENTS.md, CLAUDE.md, MEMORY.md and OpenClaw's files are proposed for memory files. What each file "
+        "is, is seen by what stands in it.",
     )
     imports.add_argument(
-        "paths", nargs="+", type=Path, metavar="PATH", help="a *.jsonl, or a folder such as ~/.claude/projects"
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="a file, or a folder such as ~/.claude/projects, ~/.codex/sessions or ~/.gemini/tmp",
+    )
+    imports.add_argument(
+        "--as",
+        dest="kind",
+        choices=("codex", "gemini-cli", "claude.ai", "claude-code", "claude-mem", "notes"),
+        metavar="KIND",
+        help="read every file as this: codex, gemini-cli, claude.ai, claude-code, claude-mem or notes",
     )
     imports.add_argument("--dry-run", action="store_true", help="only say what would be imported")
     imports.set_defaults(command=_import)

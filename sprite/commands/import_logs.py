@@ -1,15 +1,17 @@
-"""`import`: takes Claude Code's session logs into the log, each once, to be curated later. Calls no model.
+"""`import`: takes what other programs kept of conversations into the log, each turn once. Calls no model.
 
 Turns are written in batches. One transaction holds a batch and the keys that mark its turns as imported, so that a
-second run completes a first that was killed at any moment.
+second run completes a first that was killed at any moment. Notes become changes of memory files that wait for a
+person's word.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,74 +24,59 @@ from sprite.database.lock import workspace_lock
 from sprite.database.memory import open_memory
 from sprite.database.transcript import ImportedTurn, TranscriptDB, open_transcript, read_transcript
 from sprite.folders import make_folders
-from sprite.memory.claude_code.log_files import (
-    LogFile,
-    LogFinder,
-    Refusal,
-    SessionFiles,
-    entries,
-    started_by,
-)
-from sprite.memory.claude_code.subagents import SubagentLogs
-from sprite.memory.claude_code.turns import SessionTurns
-from sprite.memory.files import MemoryFiles
+from sprite.memory.files import CURATED, MemoryFiles
+from sprite.memory.importing.finding import Finder
+from sprite.memory.importing.proposals import Proposed, digest, propose
+from sprite.memory.importing.reader import Note, Surroundings, Tally
+from sprite.memory.opening import open_own_memory
+from sprite.memory.projection.projection import Projection
 from sprite.memory.projects import Projects
 
 #: Turns per transaction: enough to be fast, few enough that little is read twice after a kill.
 BATCH_TURNS = 500
-#: The most damaged lines that are listed; the rest are counted.
-MAX_NAMED = 50
+#: So many notes are read by a person; a folder with more is somebody's collection.
+MOST_NOTES = 100
 EXIT_SOME_REFUSED = 1
 EXIT_NOTHING_READ = 2
 
 
 @dataclass(slots=True)
 class Report:
-    """The outcome of an import."""
+    """The outcome of an import; `turns` and `known` are by kind of file."""
 
-    files: int
-    refusals: list[Refusal]
-    turns: int = 0
-    known: int = 0
-    open: int = 0
-    #: Sessions of this sprite's own agent, which its log already holds.
-    own: set[str] = field(default_factory=set)
+    tally: Tally
+    turns: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)
     sessions: set[str] = field(default_factory=set)
-    damaged: int = 0
-    named: list[tuple[Path, int, str]] = field(default_factory=list)
-
-    def damage(self, path: Path, line: int, problem: str) -> None:
-        """Counts a line that was skipped."""
-        self.damaged += 1
-        if len(self.named) < MAX_NAMED:
-            self.named.append((path, line, problem))
+    notes: list[Note] = field(default_factory=list)
+    #: Notes that were put before the person by an earlier import.
+    notes_known: int = 0
+    proposed: Proposed = field(default_factory=Proposed)
 
     @property
     def exit_code(self) -> int:
         """Returns 0, or the code that says how much was refused."""
-        if self.refusals and not self.files:
+        if self.tally.refusals and not self.tally.files and not self.tally.not_understood:
             return EXIT_NOTHING_READ
-        return EXIT_SOME_REFUSED if self.refusals else 0
+        return EXIT_SOME_REFUSED if self.tally.refusals else 0
 
 
-async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool) -> int:
-    """Imports every session log among the paths; with `dry_run` only prints what it would import."""
-    finder = LogFinder()
+async def import_logs(
+    settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool, kind: str | None = None
+) -> int:
+    """Imports whatever is known among the paths (`kind`: as that kind of file); with `dry_run` only says what."""
+    tally = Tally()
+    finder = Finder(tally, kind, left=[settings.memory])
     for path in paths:
         finder.find(path)
-    sessions = finder.sessions()
-    report = Report(finder.files, finder.refusals)
+    report = Report(tally)
     waiting = 0
-    if report.files:
+    if finder.found():
         async with _log(settings, dry_run=dry_run) as transcript:
-            own = await transcript.cli_sessions() if transcript else set()
-            with _progress(sessions) as progress:
-                reading = _Reading(settings, own, report, progress.update)
-                taking = _Taking(report, transcript, dry_run=dry_run)
-                for session in sessions:
-                    for turn in reading.turns(session):
-                        await taking.take(turn)
-                await taking.flush()
+            with tqdm(total=finder.size(), unit="B", unit_scale=True, desc="importing", disable=None) as progress:
+                await _take_all(settings, finder, report, transcript, progress, dry_run=dry_run)
+            if report.notes:
+                await _propose(settings, report, transcript, dry_run=dry_run)
             waiting = await transcript.waiting_count() if transcript else 0
     if as_json:
         say_json(_facts(report, waiting))
@@ -118,9 +105,29 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
                 yield transcript
 
 
-def _progress(sessions: list[SessionFiles]) -> tqdm[Any]:
-    total = sum(log.size for session in sessions for log in (*session.main, *session.agents))
-    return tqdm(total=total, unit="B", unit_scale=True, desc="importing", disable=None)
+async def _take_all(
+    settings: Settings, finder: Finder, report: Report, log: TranscriptDB | None, progress: tqdm[Any], *, dry_run: bool
+) -> None:
+    """Reads every file that was found and takes what it has."""
+    own = await log.cli_sessions() if log else set[str]()
+    sessions = await log.session_ids() if log else set[str]()
+    around = Surroundings(
+        now=time.time(),
+        project_of=Projects(settings.workspace).of,
+        on_bytes=progress.update,
+        own_sessions=frozenset(own),
+        own_folder=settings.cli_state.resolve(),
+        has_session=lambda session: session in sessions,
+    )
+    taking = _Taking(report, log, dry_run=dry_run)
+    for reader, paths in finder.found():
+        for found in reader.read(paths, around, report.tally):
+            if isinstance(found, Note):
+                report.notes.append(found)
+            else:
+                sessions.add(found.observation.session_id)
+                await taking.take(reader.kind, found)
+        await taking.flush(reader.kind)
 
 
 class _Taking:
@@ -133,18 +140,18 @@ class _Taking:
         self._batch: list[ImportedTurn] = []
         self._counted: set[str] = set()
 
-    async def take(self, turn: ImportedTurn) -> None:
+    async def take(self, kind: str, turn: ImportedTurn) -> None:
         """Takes a turn, which is in the log after the next `flush` at the latest."""
         self._batch.append(turn)
         if len(self._batch) >= BATCH_TURNS:
-            await self.flush()
+            await self.flush(kind)
 
-    async def flush(self) -> None:
-        """Writes the turns taken so far."""
+    async def flush(self, kind: str) -> None:
+        """Writes the turns taken so far, all of one kind."""
         batch, self._batch = self._batch, []
         new = await (self._count(batch) if self._dry_run or self._log is None else self._log.add_imported(batch))
-        self._report.turns += len(new)
-        self._report.known += len(batch) - len(new)
+        self._report.turns[kind] += len(new)
+        self._report.known[kind] += len(batch) - len(new)
         self._report.sessions.update(turn.observation.session_id for turn in new)
 
     async def _count(self, batch: list[ImportedTurn]) -> list[ImportedTurn]:
@@ -158,102 +165,82 @@ class _Taking:
         return new
 
 
-class _Reading:
-    """Reads sessions as streams of turns and reports what is wrong with them."""
+async def _propose(settings: Settings, report: Report, log: TranscriptDB | None, *, dry_run: bool) -> None:
+    """Puts the notes before the person as changes of the memory files; for a dry run only says which."""
+    before = await log.curations.proposed() if log else set[str]()
+    new = [note for note in report.notes if digest(note) not in before]
+    report.notes_known = len(report.notes) - len(new)
+    for note in new[MOST_NOTES:]:
+        report.tally.refuse(Path(note.origin), f"{MOST_NOTES} notes are enough for once; name it by itself")
+    new = new[:MOST_NOTES]
 
-    def __init__(self, settings: Settings, own: set[str], report: Report, on_bytes: Callable[[int], object]) -> None:
-        self._own_folder = settings.cli_state.resolve()
-        self._own = own
-        self._report = report
-        self._on_bytes = on_bytes
-        self._now = time.time()
-        self._projects = Projects(settings.workspace)
+    def change(files: dict[str, str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+        report.proposed = propose(new, files)
+        return report.proposed.contents, report.proposed.digests
 
-    def turns(self, session: SessionFiles) -> Iterator[ImportedTurn]:
-        """Yields the turns of a session that have ended, oldest first."""
-        if session.session_id in self._own or self._is_own(session):
-            self._report.own.add(session.session_id)
-            for log in (*session.main, *session.agents):
-                self._on_bytes(log.size)
-            return
-        agents = self._agents(session)
-        cutters = {session.session_id: self._cutter(session.session_id, agents)}
-        for log in session.main:
-            for entry in self._entries(log):
-                if entry is None:
-                    for cutter in cutters.values():
-                        cutter.skip()
-                    continue
-                # The log of a session that was resumed under a new id can begin with entries of the old one.
-                cutter = cutters.get(entry.session_id) or self._cutter(entry.session_id, SubagentLogs())
-                cutters[entry.session_id] = cutter
-                turn = cutter.feed(entry)
-                if turn is not None:
-                    yield turn
-        for cutter in cutters.values():
-            yield from cutter.end(self._now)
-            self._report.open += cutter.open
-
-    def _cutter(self, session_id: str, agents: SubagentLogs) -> SessionTurns:
-        return SessionTurns(session_id, agents, self._projects.of)
-
-    def _is_own(self, session: SessionFiles) -> bool:
-        logs = session.main or session.agents
-        return all(log.path.resolve().is_relative_to(self._own_folder) for log in logs)
-
-    def _agents(self, session: SessionFiles) -> SubagentLogs:
-        agents = SubagentLogs()
-        for log in session.agents:
-            agent_id = log.agent_id or log.path.stem
-            call = started_by(log)
-            if call is not None:
-                agents.started(agent_id, call)
-            for entry in self._entries(log):
-                if entry is not None:
-                    agents.feed(agent_id, entry)
-        return agents
-
-    def _entries(self, log: LogFile) -> Iterator[Any]:
-        try:
-            yield from entries(log, self._on_bytes, lambda line, problem: self._report.damage(log.path, line, problem))
-        except OSError as error:
-            self._report.refusals.append(Refusal(log.path, f"cannot be read to its end: {error.strerror}"))
+    if dry_run or log is None:
+        files = MemoryFiles(settings.memory)
+        drift = await log.curations.open_drift() if log else {}
+        change({name: drift[name].content if name in drift else files.read(name) for name in CURATED})
+        return
+    async with AsyncExitStack() as stack:
+        memory = await stack.enter_async_context(open_own_memory(settings.memory_db, log))
+        await Projection(log, memory, MemoryFiles(settings.memory)).propose(change)
 
 
 # --- output ---
 
 
 def _facts(report: Report, waiting: int) -> dict[str, Any]:
+    tally, proposed = report.tally, report.proposed
     return {
-        "files": report.files,
+        "files": tally.files,
         "sessions": len(report.sessions),
-        "turns": report.turns,
-        "already_imported": report.known,
-        "still_open": report.open,
-        "own_sessions": sorted(report.own),
-        "damaged_lines": report.damaged,
-        "damaged": [{"file": str(path), "line": line, "problem": problem} for path, line, problem in report.named],
-        "refused": [{"path": str(refusal.path), "reason": refusal.reason} for refusal in report.refusals],
+        "turns": report.turns.total(),
+        "already_imported": report.known.total(),
+        "still_open": tally.open,
+        "kinds": {
+            kind: {"turns": report.turns[kind], "already_imported": report.known[kind]}
+            for kind in report.turns
+            if report.turns[kind] + report.known[kind]
+        },
+        "own_sessions": sorted(tally.own),
+        "damaged_lines": tally.damaged,
+        "damaged": [{"file": str(path), "line": line, "problem": problem} for path, line, problem in tally.named],
+        "not_understood": dict(tally.not_understood.most_common()),
+        "proposed": [{"from": origin, "file": name, "lines": lines} for origin, name, lines in proposed.added],
+        "no_room": [
+            {"from": origin, "file": name, "lines": lines, "reason": why} for origin, name, lines, why in proposed.left
+        ],
+        "notes_known": report.notes_known + proposed.known,
+        "refused": [{"path": str(refusal.path), "reason": refusal.reason} for refusal in tally.refusals],
         "waiting": waiting,
     }
 
 
 def _print(report: Report, settings: Settings, waiting: int, *, dry_run: bool) -> None:
-    for refusal in report.refusals:
+    tally = report.tally
+    for refusal in tally.refusals:
         warn(f"refused: {one_line(refusal.path)}: {refusal.reason}")
-    for path, line, problem in report.named:
-        warn(f"skipped: {one_line(path)}:{line}: {problem}")
-    if report.damaged > len(report.named):
-        warn(f"skipped: and {report.damaged - len(report.named)} more damaged line(s)")
+    for path, line, problem in tally.named:
+        warn(f"skipped: {one_line(path)}:{line}: {one_line(problem)}")
+    if tally.damaged > len(tally.named):
+        warn(f"skipped: and {tally.damaged - len(tally.named)} more damaged line(s)")
+    for what, number in tally.not_understood.most_common():
+        warn(f"not taken: {number} x {one_line(what)}")
     done = "Would import" if dry_run else "Imported"
     say(
-        f"{done} {report.turns} turn(s) of {len(report.sessions)} session(s) from {report.files} file(s); "
-        f"{report.known} were in the log already."
+        f"{done} {report.turns.total()} turn(s) of {len(report.sessions)} session(s) from {tally.files} file(s); "
+        f"{report.known.total()} were in the log already."
     )
-    if report.own:
-        say(f"{len(report.own)} session(s) are this sprite's own conversations, which it recorded itself.")
-    if report.open:
-        say(f"{report.open} turn(s) are still under way and left for the next import.")
+    kinds = {kind: number for kind, number in report.turns.items() if number}
+    if len(kinds) > 1:
+        say("  " + ", ".join(f"{kind}: {number}" for kind, number in kinds.items()))
+    if tally.own:
+        say(f"{len(tally.own)} session(s) are this sprite's own conversations, which it recorded itself.")
+    if tally.open:
+        say(f"{tally.open} turn(s) are still under way and left for the next import.")
+    _print_notes(report, dry_run=dry_run)
     if waiting and not dry_run:
         calls = math.ceil(waiting / settings.batch_turns)
         when = "when it runs" if waiting >= settings.least_turns else f"once {settings.least_turns} wait"
@@ -261,3 +248,15 @@ def _print(report: Report, settings: Settings, waiting: int, *, dry_run: bool) -
             f"{waiting} turn(s) wait to be curated; the sprite does so {when}, in about {calls} call(s) to "
             f"{settings.curator_model}."
         )
+
+
+def _print_notes(report: Report, *, dry_run: bool) -> None:
+    proposed = report.proposed
+    for origin, name, lines in proposed.added:
+        say(f"{'Would propose' if dry_run else 'Proposed'} {lines} line(s) for {name} from {one_line(origin)}.")
+    for origin, name, lines, why in proposed.left:
+        warn(f"no room: {lines} line(s) of {one_line(origin)}: {why}. Shorten {name}, then import it again.")
+    if known := report.notes_known + proposed.known:
+        say(f"{known} note(s) say nothing that memory does not have, or were proposed before.")
+    for name in proposed.contents if not dry_run else ():
+        say(f"Nothing of it is memory yet: see `memory drift`, then `memory accept {name}` or `memory reject {name}`.")

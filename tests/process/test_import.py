@@ -298,7 +298,7 @@ def test_what_is_no_session_log_is_refused_by_name_and_the_others_go_on(
     assert all(refusal["reason"] for refusal in refused)
     assert (facts(done)["files"], facts(done)["turns"]) == (2, 8)
     words = run(workspace, odd).stderr
-    assert f"refused: {odd / 'prose.jsonl'}: is no session log of Claude Code's" in words
+    assert f"refused: {odd / 'prose.jsonl'}: is nothing that import knows: no session log" in words
     assert f"refused: {odd / 'pipe.jsonl'}: is no file" in words
     assert f"refused: {odd / 'circle.jsonl'}: cannot be read: Too many levels of symbolic links" in words
 
