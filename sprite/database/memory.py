@@ -121,6 +121,11 @@ SCHEMA = Schema(
         CREATE INDEX pending_actions_due ON pending_actions (due) WHERE status = 'open' AND due IS NOT NULL;
         """,
         MADE_ACTIONS,
+        # Of which project a learning is; null for the person's own.
+        """
+        ALTER TABLE learnings ADD COLUMN project TEXT;
+        CREATE INDEX learnings_project ON learnings (project, id) WHERE project IS NOT NULL;
+        """,
     ],
 )
 
@@ -142,6 +147,7 @@ class Learning:
     superseded_by: int | None
     seen: int
     last_seen: float
+    project: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +174,7 @@ class Report:
 
 _LEARNING = (
     "id, created_at, session_id, type, content, source_observation_id, confidence, curation_id, origin, "
-    "evidence, superseded_by, seen, last_seen"
+    "evidence, superseded_by, seen, last_seen, project"
 )
 _VERSION = "name, version, curation_id, created_at, source, content, sha256"
 
@@ -259,6 +265,13 @@ class MemoryDB:
         rows = await self._db.fetch_all(
             "SELECT curation_id, count(*) FROM learnings WHERE curation_id BETWEEN ? AND ? GROUP BY curation_id",
             (first, last),
+        )
+        return {row[0]: row[1] for row in rows}
+
+    async def learnings_by_project(self) -> dict[str, int]:
+        """How many learnings there are of each project, superseded ones included."""
+        rows = await self._db.fetch_all(
+            "SELECT project, count(*) FROM learnings WHERE project IS NOT NULL GROUP BY project"
         )
         return {row[0]: row[1] for row in rows}
 

@@ -32,7 +32,9 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        self.intake = Intake(self.transcript, self._tell, lambda: Confidences("the-own-token-of-it"), self.workspace)
+        self.intake = Intake(
+            self.transcript, self._tell, lambda: Confidences("the-own-token-of-it"), str(self.workspace)
+        )
 
     async def _tell(self) -> None:
         self.told += 1
@@ -148,7 +150,7 @@ def test_an_address_with_a_secret_in_it_is_no_key(given: str) -> None:
 
 
 async def test_the_sprites_own_workspace_is_the_persons_own(desk: Desk) -> None:
-    await desk.take(turn(), project=f"{desk.workspace.resolve()}/")
+    await desk.take(turn(), project=f"{desk.workspace}/")
     (kept,) = await desk.turns()
     assert (kept.project, kept.source) == (None, "claude-code")
 
