@@ -19,11 +19,9 @@ from typing import Any
 from tqdm import tqdm
 
 from sprite.commands.output import one_line, say, say_json, warn
+from sprite.commands.owner import open_log
 from sprite.config import Settings
-from sprite.database.lock import workspace_lock
-from sprite.database.memory import open_memory
-from sprite.database.transcript import ImportedTurn, TranscriptDB, open_transcript, read_transcript
-from sprite.folders import make_folders
+from sprite.database.transcript import ImportedTurn, TranscriptDB, read_transcript
 from sprite.memory.files import CURATED, MemoryFiles
 from sprite.memory.importing.finding import Finder
 from sprite.memory.importing.proposals import Proposed, digest, propose
@@ -95,14 +93,8 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
         async with read_transcript(path) as transcript:
             yield transcript
     else:
-        make_folders(settings)
-        with workspace_lock(settings.lock, settings.memory):
-            async with open_transcript(path) as transcript:
-                if not settings.memory_db.exists():
-                    # `status` and `memory search` work before a sprite has ever run here.
-                    async with open_memory(settings.memory_db):
-                        MemoryFiles(settings.memory).ensure()
-                yield transcript
+        async with open_log(settings) as transcript:
+            yield transcript
 
 
 async def _take_all(

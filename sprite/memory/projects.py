@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 import stat
-import unicodedata
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
-from sprite.protocol.observing import MAX_PROJECT_CHARS
+from sprite.errors import PeerError
+from sprite.protocol.projects import project_key
 
 #: A `.git` file and what it leads to are one line each.
 _MAX_LINK_BYTES = 4096
-#: What breaks a line, or no text can hold.
-_CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
 #: A path has fewer parts on every system.
 _MAX_PARENTS = 256
 
@@ -53,22 +51,16 @@ class Projects:
 
     def of(self, folder: Any) -> str | None:
         """Returns the project of a folder as a session's log names it; None, too, where that names none."""
-        if not isinstance(folder, str) or not _is_showable(folder):
+        if not isinstance(folder, str):
             return None
-        if not folder.startswith("/"):
-            # Of another machine; anything else that does not begin at a root is a place nobody knows.
-            return folder if PureWindowsPath(folder).is_absolute() else None
-        key = project_of(Path(folder))
-        root = Path(key)
-        if not _is_showable(key):
+        try:
+            # Of another machine, as its drive says, it is taken as it is.
+            key = project_key(project_of(Path(folder)) if folder.startswith("/") else folder)
+        except PeerError:
             return None
         # The workspace may itself stand in somebody's repository; one that was cloned into it is a project.
-        is_own = self._workspace.is_relative_to(root) and Path(os.path.realpath(folder)).is_relative_to(self._workspace)
-        return None if is_own else key
-
-
-def _is_showable(key: str) -> bool:
-    return len(key) <= MAX_PROJECT_CHARS and not any(unicodedata.category(sign) in _CONTROL for sign in key)
+        is_around = self._workspace.is_relative_to(key)
+        return None if is_around and Path(os.path.realpath(folder)).is_relative_to(self._workspace) else key
 
 
 def _is_repository(folder: Path) -> bool:

@@ -112,6 +112,11 @@ class SubagentLogs:
             return []
         return self.take(agent_id, until=float("inf"))
 
+    @property
+    def has_rest(self) -> bool:
+        """Returns whether there is something that no turn took."""
+        return any(agent.calls for agent in self._agents.values())
+
     def take_rest(self) -> Iterable[list[AgentCall]]:
         """Yields what no turn took, by agent; nested agents are with the agent that started them."""
         made = [call for agent in self._agents.values() for call in agent.calls]

@@ -78,7 +78,7 @@ class _Session:
         agents = SubagentLogs()
         for log in self._session.agents:
             agent_id = log.agent_id or log.path.stem
-            call = started_by(log)
+            call = started_by(log.path)
             if call is not None:
                 agents.started(agent_id, call)
             for entry in self._entries(log):

@@ -206,7 +206,7 @@ def _persons(message: dict[str, Any]) -> tuple[str | None, str]:
         return None, ""
     shown = _words(message.get("displayContent"))
     own, mark, referred = whole.partition(_REFERRED)
-    return shown or own, (mark + referred).strip()
+    return shown or own.rstrip(), (mark + referred).strip()
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
