@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from sprite.memory.files import over_limit, over_together
 from sprite.memory.importing.reader import Note
+from sprite.memory.sections import heading as part_heading
+from sprite.memory.sections import project_of
 
 _HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
 _DEEPEST = 6
-_PROJECT = "## Project: "
 #: What ends a part of a file.
 _PARTS = ("# ", "## ")
 
@@ -109,13 +110,12 @@ def _with(content: str, note: Note, lines: list[str]) -> str:
     rows = content.rstrip("\n").split("\n")
     if note.project is None:
         heading = f"## From {note.origin}"
-        place = next((at for at, row in enumerate(rows) if row.startswith(_PROJECT)), len(rows))
+        place = next((at for at, row in enumerate(rows) if project_of(row) is not None), len(rows))
         section = []
     else:
         heading = f"### From {note.origin}"
-        mark = f"{_PROJECT}{note.project}"
-        start = next((at for at, row in enumerate(rows) if row.rstrip() == mark), None)
-        section = [mark, ""] if start is None else []
+        start = next((at for at, row in enumerate(rows) if project_of(row) == note.project), None)
+        section = [part_heading(note.project), ""] if start is None else []
         begin = len(rows) if start is None else start + 1
         place = next((at for at in range(begin, len(rows)) if rows[at].startswith(_PARTS)), len(rows))
     before, after = "\n".join(rows[:place]).rstrip("\n"), "\n".join(rows[place:])
