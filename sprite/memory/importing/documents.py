@@ -98,7 +98,7 @@ def lines(
             on_bytes(len(line))
             is_whole = line.endswith(b"\n")
             if len(line) > MAX_LINE_BYTES and not is_whole:
-                while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                while (rest := stream.readline(_CHUNK)) and not rest.endswith(b"\n"):
                     on_bytes(len(rest))
             if not line.strip():
                 continue
