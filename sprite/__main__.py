@@ -126,7 +126,9 @@ async def _rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _import(settings: Settings, arguments: argparse.Namespace) -> int:
     from sprite.commands.import_logs import import_logs
 
-    return await import_logs(settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json)
+    return await import_logs(
+        settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json, kind=arguments.kind
+    )
 
 
 async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -214,14 +216,24 @@ def _parser() -> argparse.ArgumentParser:
     imports = commands.add_parser(
         "import",
         parents=[here, printed],
-        help="take Claude Code's session logs into the log, once each; or an archive that `export` wrote",
+        help="take what other programs kept of conversations into the log, once each",
+        description="Reads session logs of Claude Code, Codex and Gemini CLI, an export of claude.ai and claude-mem's "
+        "database; AGENTS.md, CLAUDE.md, MEMORY.md and OpenClaw's files are proposed for memory files. What each file "
+        "is, is seen by what stands in it. An archive that `export` wrote goes into an empty workspace.",
     )
     imports.add_argument(
         "paths",
         nargs="+",
         type=Path,
         metavar="PATH",
-        help="a *.jsonl, or a folder such as ~/.claude/projects; an archive goes into an empty workspace",
+        help="a file, or a folder such as ~/.claude/projects, ~/.codex/sessions or ~/.gemini/tmp; an archive",
+    )
+    imports.add_argument(
+        "--as",
+        dest="kind",
+        choices=("codex", "gemini-cli", "claude.ai", "claude-code", "claude-mem", "notes"),
+        metavar="KIND",
+        help="read every file as this: codex, gemini-cli, claude.ai, claude-code, claude-mem or notes",
     )
     imports.add_argument("--dry-run", action="store_true", help="only say what would be imported")
     imports.set_defaults(command=_import)

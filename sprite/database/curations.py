@@ -144,6 +144,13 @@ class Curations:
         found = [(row["id"], row["created_at"], json.loads(row["response"])) for row in rows]
         return {said["name"]: Drift(id_, said["name"], at, said["content"], said.get("was")) for id_, at, said in found}
 
+    async def proposed(self) -> set[str]:
+        """The digests of all that was put before the person as a change of a file, whatever they said to it."""
+        rows = await self._db.fetch_all(
+            "SELECT d.value FROM curations c, json_each(c.response, '$.proposed') d WHERE c.kind = 'drift'"
+        )
+        return {row[0] for row in rows}
+
     async def after(self, curation_id: int, limit: int = 100) -> list[Curation]:
         """The events above a cursor, oldest first, of every generation."""
         return await self._select("WHERE id > ? ORDER BY id LIMIT ?", (curation_id, limit))
