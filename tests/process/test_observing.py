@@ -9,6 +9,7 @@ from typing import Any
 
 from bridge.offline.model import OfflineModel
 from sprite.memory.boot_files import boot_file_name
+from tests.command_line import command
 from tests.harness import running_sprite
 from tests.inspection import eventually, transcript
 
@@ -64,6 +65,13 @@ async def test_turns_from_elsewhere_are_known_here_and_told_there(workspace: Pat
         assert ["Fridays" in content for content in shown] == [True, False]
         then = (await client.ask("memory", {**now, "as_of": before - 0.001}))["payload"]["content"]
         assert "Fridays" not in then
+
+        code, out, _ = await command(workspace, "memory", "file", "context.md", "--project", "/x", "--json")
+        assert (code, "Fridays" in out) == (0, False)
+        code, out, _ = await command(workspace, "memory", "search", "deploy", "--project", "web shop")
+        assert (code, PROJECT in out) == (0, True)
+        code, out, _ = await command(workspace, "memory", "search", "deploy", "project:nowhere")
+        assert (code, f"there are {PROJECT}" in out) == (1, True)
 
         await client.ask("memory", {"op": "forget", "text": "Fridays", "yes": True})
         await eventually(lambda: not boot.exists() or "Fridays" not in boot.read_text(), "the file without it")
