@@ -1,4 +1,4 @@
-"""The command line: `python -m sprite serve|status|memory|rebuild|import|mcp|doctor`."""
+"""The command line: `python -m sprite serve|status|memory|rebuild|import|follow|mcp|doctor`."""
 
 from __future__ import annotations
 
@@ -129,6 +129,12 @@ async def _import(settings: Settings, arguments: argparse.Namespace) -> int:
     return await import_logs(settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json)
 
 
+async def _follow(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.commands.follow import follow
+
+    return await follow(settings, arguments)
+
+
 async def _mcp(settings: Settings, _arguments: argparse.Namespace) -> int:
     from sprite.commands.mcp_server import serve_memory
 
@@ -207,6 +213,8 @@ def _parser() -> argparse.ArgumentParser:
     imports.add_argument("--dry-run", action="store_true", help="only say what would be imported")
     imports.set_defaults(command=_import)
 
+    _add_follow(commands, here, printed)
+
     mcp = commands.add_parser("mcp", parents=[here], help="offer search_memory to other agents: MCP on stdio")
     mcp.set_defaults(command=_mcp)
 
@@ -232,6 +240,41 @@ def _common() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     printed = argparse.ArgumentParser(add_help=False)
     printed.add_argument("--json", action="store_true", help="print JSON for programs")
     return here, printed
+
+
+def _add_follow(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    here: argparse.ArgumentParser,
+    printed: argparse.ArgumentParser,
+) -> None:
+    follow = commands.add_parser(
+        "follow",
+        parents=[here, printed],
+        help="take each turn of Claude Code's sessions as it ends, once each",
+        description="Watches Claude Code's session logs and takes each turn as it ends into a sprite's log: by the "
+        "sprite that runs on the workspace, or straight into its log while none does. Nothing is added to Claude Code: "
+        "no hook, and no time to any prompt. What was said while nothing followed is caught up on, once each.",
+    )
+    follow.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="a folder of logs, or one log (default: ~/.claude/projects, or CLAUDE_CONFIG_DIR's)",
+    )
+    follow.add_argument("--once", action="store_true", help="catch up, say what was taken, and end")
+    follow.add_argument(
+        "--to",
+        metavar="URL",
+        help="send them to your sprite behind this bridge; while it is away they wait on disk",
+    )
+    follow.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="your token there, with --to (else the variable BRIDGE_TOKEN); it needs the scope `observe`",
+    )
+    follow.set_defaults(command=_follow)
 
 
 def _number(text: str) -> int:

@@ -17,11 +17,9 @@ from typing import Any
 from tqdm import tqdm
 
 from sprite.commands.output import one_line, say, say_json, warn
+from sprite.commands.owner import open_log
 from sprite.config import Settings
-from sprite.database.lock import workspace_lock
-from sprite.database.memory import open_memory
-from sprite.database.transcript import ImportedTurn, TranscriptDB, open_transcript, read_transcript
-from sprite.folders import make_folders
+from sprite.database.transcript import ImportedTurn, TranscriptDB, read_transcript
 from sprite.memory.claude_code.log_files import (
     LogFile,
     LogFinder,
@@ -32,7 +30,7 @@ from sprite.memory.claude_code.log_files import (
 )
 from sprite.memory.claude_code.subagents import SubagentLogs
 from sprite.memory.claude_code.turns import SessionTurns
-from sprite.memory.files import MemoryFiles
+from sprite.memory.projects import Projects
 
 #: Turns per transaction: enough to be fast, few enough that little is read twice after a kill.
 BATCH_TURNS = 500
@@ -107,14 +105,8 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
         async with read_transcript(path) as transcript:
             yield transcript
     else:
-        make_folders(settings)
-        with workspace_lock(settings.lock, settings.memory):
-            async with open_transcript(path) as transcript:
-                if not settings.memory_db.exists():
-                    # `status` and `memory search` work before a sprite has ever run here.
-                    async with open_memory(settings.memory_db):
-                        MemoryFiles(settings.memory).ensure()
-                yield transcript
+        async with open_log(settings) as transcript:
+            yield transcript
 
 
 def _progress(sessions: list[SessionFiles]) -> tqdm[Any]:
@@ -166,6 +158,7 @@ class _Reading:
         self._report = report
         self._on_bytes = on_bytes
         self._now = time.time()
+        self._projects = Projects(settings.workspace)
 
     def turns(self, session: SessionFiles) -> Iterator[ImportedTurn]:
         """Yields the turns of a session that have ended, oldest first."""
@@ -175,7 +168,7 @@ class _Reading:
                 self._on_bytes(log.size)
             return
         agents = self._agents(session)
-        cutters = {session.session_id: SessionTurns(session.session_id, agents)}
+        cutters = {session.session_id: self._cutter(session.session_id, agents)}
         for log in session.main:
             for entry in self._entries(log):
                 if entry is None:
@@ -183,7 +176,7 @@ class _Reading:
                         cutter.skip()
                     continue
                 # The log of a session that was resumed under a new id can begin with entries of the old one.
-                cutter = cutters.get(entry.session_id) or SessionTurns(entry.session_id, SubagentLogs())
+                cutter = cutters.get(entry.session_id) or self._cutter(entry.session_id, SubagentLogs())
                 cutters[entry.session_id] = cutter
                 turn = cutter.feed(entry)
                 if turn is not None:
@@ -191,6 +184,9 @@ class _Reading:
         for cutter in cutters.values():
             yield from cutter.end(self._now)
             self._report.open += cutter.open
+
+    def _cutter(self, session_id: str, agents: SubagentLogs) -> SessionTurns:
+        return SessionTurns(session_id, agents, self._projects.of)
 
     def _is_own(self, session: SessionFiles) -> bool:
         logs = session.main or session.agents
@@ -200,7 +196,7 @@ class _Reading:
         agents = SubagentLogs()
         for log in session.agents:
             agent_id = log.agent_id or log.path.stem
-            call = started_by(log)
+            call = started_by(log.path)
             if call is not None:
                 agents.started(agent_id, call)
             for entry in self._entries(log):

@@ -73,6 +73,8 @@ def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Record
     assert len(turns) == found["waiting"] == 27
     assert {turn["processed"] for turn in turns} == {0}
     assert {turn["mission_id"] for turn in turns} == {None}
+    assert {turn["source"] for turn in turns} == {"claude-code"}
+    assert {Path(turn["project"]).name for turn in turns} == {"project"}
     kept = {session["id"]: session for session in sessions(workspace)}
     assert set(kept) == set(logs.ids.values())
     for identity, session in kept.items():
