@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.memory.echo import TAKEN_OUT, is_memory_tool, without_memory
+from sprite.memory.echo import TAKEN_OUT, without_memory
 from sprite.memory.echo import given as given_to
 from sprite.memory.files import BYTE_LIMIT, LINE_LIMITS, WHOLE_BYTE_LIMIT, over_limit, over_together, shown_to, template
 from sprite.memory.sections import heading, merged, project_of, shown, split
@@ -116,19 +116,3 @@ def test_memorys_own_text_is_known_again_and_what_only_looks_so_is_not() -> None
     for other in ("<sprite_memory >never ends", "</sprite_memory>", "<sprite_memoryx ></sprite_memory>"):
         assert without_memory(other) == other
     assert len(without_memory("<sprite_memory >" * 200_000)) == len("<sprite_memory >") * 200_000
-
-
-@pytest.mark.parametrize(
-    ("name", "is_memory"),
-    [
-        ("mcp__plugin_sprite_sprite__search_memory", True),
-        ("mcp__sprite-memory__read_memory", True),
-        ("mcp__claude_ai_Sprite__around", True),
-        ("mcp__sprite__search_memory", False),  # the agent's own: kept, and known by its name
-        ("mcp__notes__search_memory", False),
-        ("mcp__sprite__ask_sprite", False),
-        ("Bash", False),
-    ],
-)
-def test_the_tools_of_memory_are_known_elsewhere(name: str, is_memory: bool) -> None:
-    assert is_memory_tool(name) is is_memory

@@ -11,7 +11,7 @@ from typing import Any
 
 from sprite.database.transcript import NewObservation, Outcome, Trigger
 from sprite.database.turn_journal import JournalEntry
-from sprite.memory.echo import TAKEN_OUT, is_memory_tool, without_memory
+from sprite.memory.echo import without_memory
 from sprite.memory.unkept import Unkept, read_all, unkept_of
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import (
@@ -98,7 +98,7 @@ class TurnBuffer:
         agent_id: str | None = None,
     ) -> dict[str, Any]:
         """A tool call as a hook saw it end; returns it as it is kept."""
-        said, seen = self._said(name, result)
+        said, seen = self._said(result)
         call = self._call(tool_use_id, name, tool_input, said, agent_id, is_error=is_error)
         self._calls[tool_use_id] = call
         self._note_unkept(tool_use_id, seen)
@@ -113,7 +113,7 @@ class TurnBuffer:
         """The stream's word on how a call ended: all there is where it was denied or interrupted."""
         call = self._calls.get(tool_use_id)
         if call is not None and call["result"] is None:
-            said, seen = self._said(call["name"], result)
+            said, seen = self._said(result)
             call["result"] = cut(said, discreet=self._discreet)
             call["is_error"] = is_error
             self._note_unkept(tool_use_id, seen)
@@ -182,10 +182,8 @@ class TurnBuffer:
     def _kept(self, text: str) -> str:
         return self._discreet(without_memory(clean(text)))
 
-    def _said(self, name: str, result: Any) -> tuple[str, Any]:
+    def _said(self, result: Any) -> tuple[str, Any]:
         """What a result says, and what of it may be compared later: both without what memory gave."""
-        if is_memory_tool(name):
-            return TAKEN_OUT, TAKEN_OUT
         said = result_text(result, self._discreet)
         kept = without_memory(said)
         return kept, result if kept == said else kept

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sprite.memory.echo import is_memory_tool
 from sprite.protocol.tools import (
     AROUND_CALL,
     COMPLETE_CALL,
@@ -22,6 +21,7 @@ from sprite.protocol.tools import (
     SCHEDULE_CALL,
     SEARCH_CALL,
     UPDATE_CARD_CALL,
+    as_own_call,
 )
 
 Kind = Literal["result", "document", "outside", "memory"]
@@ -60,7 +60,7 @@ _PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 def kind_of(call: Mapping[str, Any]) -> Kind:
     """Whose words the result of this call has."""
     name = str(call.get("name", ""))
-    if name in ECHO_TOOLS or is_memory_tool(name) or (name == UPDATE_CARD_CALL and call.get("is_error")):
+    if as_own_call(name) in ECHO_TOOLS or name in ECHO_TOOLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
         return "memory"
     if name in _READING:
         return "document"
