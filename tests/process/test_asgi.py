@@ -35,8 +35,8 @@ async def serving(application: Application, stalled_seconds: float = 30.0) -> As
         await runner.cleanup()
 
 
-async def begin(send: Any, status: int = 200, **headers: str) -> None:
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+async def begin(send: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+    raw = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
 
 
@@ -49,7 +49,7 @@ async def test_an_application_is_told_of_the_request_and_its_answer_arrives() ->
             message = await receive()
             body, more = body + message["body"], message["more_body"]
         seen.append(scope)
-        await begin(send, 201, **{"x-one": "1", "connection": "close"})
+        await begin(send, 201, {"x-one": "1", "connection": "close"})
         await send({"type": "http.response.body", "body": body})
 
     async with serving(echo) as url, aiohttp.ClientSession() as session:
@@ -69,7 +69,7 @@ async def test_what_is_streamed_arrives_as_it_is_sent() -> None:
     go_on = asyncio.Event()
 
     async def stream(_scope: Any, _receive: Any, send: Any) -> None:
-        await begin(send, **{"content-type": "text/event-stream"})
+        await begin(send, 200, {"content-type": "text/event-stream"})
         await send({"type": "http.response.body", "body": b"one\n", "more_body": True})
         await go_on.wait()
         await send({"type": "http.response.body", "body": b"two\n"})
