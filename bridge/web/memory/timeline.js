@@ -5,7 +5,7 @@ import { icon } from '../icons.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { PAGE } from './client.js';
-import { byItself, OUTCOMES, SEEN, toolName, touched, turnRange } from './labels.js';
+import { byItself, OUTCOMES, SEEN, toolName, touched, turnRange, where } from './labels.js';
 import { byDay, merged, wanting } from './merged.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
@@ -164,7 +164,7 @@ export class Timeline extends View {
                 : row.off_record
                   ? html` · off the record`
                   : html` · waits to be looked through`
-          }</span
+          }${where(row)}</span
         >
       </span>
     </button>`;
