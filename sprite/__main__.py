@@ -336,8 +336,10 @@ def _add_memory_commands(
     diff.add_argument("a", type=_number)
     diff.add_argument("b", type=_number)
 
-    commands.add_parser("drift", parents=parents, help="what changed on disk while the agent worked, and waits for you")
-    accept = commands.add_parser("accept", parents=[here], help="take over what changed on disk while the agent worked")
+    commands.add_parser(
+        "drift", parents=parents, help="what changed while the agent worked, or by an import, and waits for you"
+    )
+    accept = commands.add_parser("accept", parents=[here], help="take over a change that waits for you")
     accept.add_argument("name")
     reject = commands.add_parser("reject", parents=[here], help="put such a change away: the file is as memory has it")
     reject.add_argument("name")
