@@ -1,4 +1,4 @@
-"""The command line: `python -m sprite serve|status|memory|rebuild|import|export|mcp|doctor`."""
+"""The command line: `python -m sprite serve|status|memory|rebuild|import|export|follow|mcp|doctor`."""
 
 from __future__ import annotations
 
@@ -126,7 +126,15 @@ async def _rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _import(settings: Settings, arguments: argparse.Namespace) -> int:
     from sprite.commands.import_logs import import_logs
 
-    return await import_logs(settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json)
+    return await import_logs(
+        settings, arguments.paths, dry_run=arguments.dry_run, as_json=arguments.json, kind=arguments.kind
+    )
+
+
+async def _follow(settings: Settings, arguments: argparse.Namespace) -> int:
+    from sprite.commands.follow import follow
+
+    return await follow(settings, arguments)
 
 
 async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -208,14 +216,24 @@ def _parser() -> argparse.ArgumentParser:
     imports = commands.add_parser(
         "import",
         parents=[here, printed],
-        help="take Claude Code's session logs into the log, once each; or an archive that `export` wrote",
+        help="take what other programs kept of conversations into the log, once each; or an archive of `export`",
+        description="Reads session logs of Claude Code, Codex and Gemini CLI, an export of claude.ai and claude-mem's "
+        "database; AGENTS.md, CLAUDE.md, MEMORY.md and OpenClaw's files are proposed for memory files. What each file "
+        "is, is seen by what stands in it. An archive that `export` wrote makes an empty workspace what another was.",
     )
     imports.add_argument(
         "paths",
         nargs="+",
         type=Path,
         metavar="PATH",
-        help="a *.jsonl, or a folder such as ~/.claude/projects; an archive goes into an empty workspace",
+        help="a file, or a folder such as ~/.claude/projects, ~/.codex/sessions or ~/.gemini/tmp",
+    )
+    imports.add_argument(
+        "--as",
+        dest="kind",
+        choices=("codex", "gemini-cli", "claude.ai", "claude-code", "claude-mem", "notes"),
+        metavar="KIND",
+        help="read every file as this: codex, gemini-cli, claude.ai, claude-code, claude-mem or notes",
     )
     imports.add_argument("--dry-run", action="store_true", help="only say what would be imported")
     imports.set_defaults(command=_import)
@@ -230,6 +248,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--without-files", action="store_true", help="leave out the person's files")
     export.add_argument("--force", action="store_true", help="replace FILE if it is there")
     export.set_defaults(command=_export)
+    _add_follow(commands, here, printed)
 
     mcp = commands.add_parser("mcp", parents=[here], help="offer search_memory to other agents: MCP on stdio")
     mcp.set_defaults(command=_mcp)
@@ -256,6 +275,41 @@ def _common() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     printed = argparse.ArgumentParser(add_help=False)
     printed.add_argument("--json", action="store_true", help="print JSON for programs")
     return here, printed
+
+
+def _add_follow(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    here: argparse.ArgumentParser,
+    printed: argparse.ArgumentParser,
+) -> None:
+    follow = commands.add_parser(
+        "follow",
+        parents=[here, printed],
+        help="take each turn of Claude Code's sessions as it ends, once each",
+        description="Watches Claude Code's session logs and takes each turn as it ends into a sprite's log: by the "
+        "sprite that runs on the workspace, or straight into its log while none does. Nothing is added to Claude Code: "
+        "no hook, and no time to any prompt. What was said while nothing followed is caught up on, once each.",
+    )
+    follow.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="a folder of logs, or one log (default: ~/.claude/projects, or CLAUDE_CONFIG_DIR's)",
+    )
+    follow.add_argument("--once", action="store_true", help="catch up, say what was taken, and end")
+    follow.add_argument(
+        "--to",
+        metavar="URL",
+        help="send them to your sprite behind this bridge; while it is away they wait on disk",
+    )
+    follow.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="your token there, with --to (else the variable BRIDGE_TOKEN); it needs the scope `observe`",
+    )
+    follow.set_defaults(command=_follow)
 
 
 def _number(text: str) -> int:
@@ -299,8 +353,10 @@ def _add_memory_commands(
     diff.add_argument("a", type=_number)
     diff.add_argument("b", type=_number)
 
-    commands.add_parser("drift", parents=parents, help="what changed on disk while the agent worked, and waits for you")
-    accept = commands.add_parser("accept", parents=[here], help="take over what changed on disk while the agent worked")
+    commands.add_parser(
+        "drift", parents=parents, help="what changed while the agent worked, or by an import, and waits for you"
+    )
+    accept = commands.add_parser("accept", parents=[here], help="take over a change that waits for you")
     accept.add_argument("name")
     reject = commands.add_parser("reject", parents=[here], help="put such a change away: the file is as memory has it")
     reject.add_argument("name")

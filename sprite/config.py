@@ -119,6 +119,11 @@ class Settings:
         return self.run / "address"
 
     @property
+    def follow(self) -> Path:
+        """What a follower of session logs keeps: how far it read."""
+        return self.system / "follow"
+
+    @property
     def boot_prompt(self) -> Path:
         """What the newest session of the agent was told at its start."""
         return self.run / "boot.md"
@@ -183,6 +188,23 @@ def from_environment(
         egress=_egress(),
         vm_socket=_vm_socket(),
     )
+
+
+def claude_code_logs() -> Path:
+    """Where Claude Code keeps its sessions' logs on this machine."""
+    chosen = os.environ.get("CLAUDE_CONFIG_DIR")
+    return (Path(chosen) if chosen else Path.home() / ".claude") / "projects"
+
+
+def state_home() -> Path:
+    """Where programs keep what they need again, for who has no workspace here."""
+    chosen = os.environ.get("XDG_STATE_HOME")
+    return Path(chosen) if chosen and Path(chosen).is_absolute() else Path.home() / ".local/state"
+
+
+def bridge_token() -> str | None:
+    """A person's token for a bridge elsewhere."""
+    return os.environ.get("BRIDGE_TOKEN") or None
 
 
 def _egress() -> Egress:

@@ -176,7 +176,7 @@ def status(state: Status, *, link: str) -> Table:
             ("set aside", f"turn {turn.turn_id}: {one_line(turn.reason)} (/retry {turn.turn_id} tries again)")
             for turn in memory.quarantined
         ),
-        *(("drift", f"{name} changed while the agent worked (/drift shows it)") for name in memory.drift),
+        *(("drift", f"{name} changed without your word (/drift shows it)") for name in memory.drift),
         *(
             ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
             for work in session.background

@@ -1,162 +1,188 @@
-"""`import`: takes Claude Code's session logs into the log, each once, to be curated later. Calls no model.
+"""`import`: takes what other programs kept of conversations into the log, each turn once. Calls no model.
 
 Turns are written in batches. One transaction holds a batch and the keys that mark its turns as imported, so that a
-second run completes a first that was killed at any moment.
+second run completes a first that was killed at any moment. Notes become changes of memory files that wait for a
+person's word.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tqdm import tqdm
 
 from sprite.archive.moving_in import refuse_cut_off
 from sprite.archive.reading import is_archive
-from sprite.commands.output import one_line, say, say_json, warn
+from sprite.commands.import_report import Report, facts, print_report
+from sprite.commands.output import say_json
+from sprite.commands.owner import open_log, say_observed
 from sprite.commands.restore import restore_archive
 from sprite.config import Settings
-from sprite.database.lock import workspace_lock
-from sprite.database.memory import open_memory
-from sprite.database.transcript import ImportedTurn, TranscriptDB, open_transcript, read_transcript
-from sprite.errors import OperatorError
-from sprite.folders import make_folders
-from sprite.memory.claude_code.log_files import (
-    LogFile,
-    LogFinder,
-    Refusal,
-    SessionFiles,
-    entries,
-    started_by,
-)
-from sprite.memory.claude_code.subagents import SubagentLogs
-from sprite.memory.claude_code.turns import SessionTurns
-from sprite.memory.files import MemoryFiles
+from sprite.database.transcript import ImportedTurn, TranscriptDB, read_transcript
+from sprite.errors import OperatorError, WorkspaceLockedError
+from sprite.follow.delivery import MOST_TURN_BYTES, messages
+from sprite.memory.capture.observed_turns import import_key, session_name
+from sprite.memory.files import CURATED, MemoryFiles
+from sprite.memory.importing.finding import Finder
+from sprite.memory.importing.proposals import digest, propose
+from sprite.memory.importing.reader import Note, Surroundings, Tally
+from sprite.memory.opening import open_own_memory
+from sprite.memory.projection.projection import Projection
+from sprite.memory.projects import Projects
 
 #: Turns per transaction: enough to be fast, few enough that little is read twice after a kill.
 BATCH_TURNS = 500
-#: The most damaged lines that are listed; the rest are counted.
-MAX_NAMED = 50
-EXIT_SOME_REFUSED = 1
-EXIT_NOTHING_READ = 2
+#: So many notes are read by a person; a folder with more is somebody's collection.
+MOST_NOTES = 100
+#: Writes turns to the log; returns those that are in it now and were not before.
+Write = Callable[[Sequence[ImportedTurn]], Awaitable[list[ImportedTurn]]]
 
 
-@dataclass(slots=True)
-class Report:
-    """The outcome of an import."""
+async def import_logs(
+    settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool, kind: str | None = None
+) -> int:
+    """Imports whatever is known among the paths (`kind`: as that kind of file); with `dry_run` only says what.
 
-    files: int
-    refusals: list[Refusal]
-    turns: int = 0
-    known: int = 0
-    open: int = 0
-    #: Sessions of this sprite's own agent, which its log already holds.
-    own: set[str] = field(default_factory=set)
-    sessions: set[str] = field(default_factory=set)
-    damaged: int = 0
-    named: list[tuple[Path, int, str]] = field(default_factory=list)
-
-    def damage(self, path: Path, line: int, problem: str) -> None:
-        """Counts a line that was skipped."""
-        self.damaged += 1
-        if len(self.named) < MAX_NAMED:
-            self.named.append((path, line, problem))
-
-    @property
-    def exit_code(self) -> int:
-        """Returns 0, or the code that says how much was refused."""
-        if self.refusals and not self.files:
-            return EXIT_NOTHING_READ
-        return EXIT_SOME_REFUSED if self.refusals else 0
-
-
-async def import_logs(settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool) -> int:
-    """Imports an archive, or every session log among the paths; with `dry_run` only prints what it would import."""
-    archives = [path for path in paths if is_archive(path)]
-    if archives:
+    An archive is a whole workspace, and comes alone.
+    """
+    if archives := [path for path in paths if is_archive(path)]:
         if len(paths) > 1:
             raise OperatorError("An archive is a whole workspace: import it alone, into an empty one.")
         return await restore_archive(settings, archives[0], dry_run=dry_run, as_json=as_json)
-    finder = LogFinder()
+    refuse_cut_off(settings)
+    tally = Tally()
+    finder = Finder(tally, kind, left=[settings.memory])
     for path in paths:
         finder.find(path)
-    sessions = finder.sessions()
-    report = Report(finder.files, finder.refusals)
+    report = Report(tally)
     waiting = 0
-    if report.files:
-        async with _log(settings, dry_run=dry_run) as transcript:
-            own = await transcript.cli_sessions() if transcript else set()
-            with _progress(sessions) as progress:
-                reading = _Reading(settings, own, report, progress.update)
-                taking = _Taking(report, transcript, dry_run=dry_run)
-                for session in sessions:
-                    for turn in reading.turns(session):
-                        await taking.take(turn)
-                await taking.flush()
+    if finder.found():
+        async with _log(settings, dry_run=dry_run) as (transcript, write):
+            with tqdm(total=finder.size(), unit="B", unit_scale=True, desc="importing", disable=None) as progress:
+                await _take_all(settings, finder, report, transcript, write, progress)
+            if report.notes:
+                await _propose(settings, report, transcript, write)
             waiting = await transcript.waiting_count() if transcript else 0
     if as_json:
-        say_json(_facts(report, waiting))
+        say_json(facts(report, waiting))
     else:
-        _print(report, settings, waiting, dry_run=dry_run)
+        print_report(report, settings, waiting, dry_run=dry_run)
     return report.exit_code
 
 
 @asynccontextmanager
-async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[TranscriptDB | None]:
-    """Opens the log as its owner; for a dry run read-only, or None if there is none yet."""
-    refuse_cut_off(settings)
+async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[TranscriptDB | None, Write | None]]:
+    """Opens the log (None: there is none yet), with what writes to it; a dry run has nothing that does.
+
+    Where a sprite owns it, the log is read beside it, and the sprite writes.
+    """
     path = settings.transcript_db
-    if dry_run and not path.exists():
-        yield None
-    elif dry_run:
-        async with read_transcript(path) as transcript:
-            yield transcript
-    else:
-        make_folders(settings)
-        with workspace_lock(settings.lock, settings.memory):
-            async with open_transcript(path) as transcript:
-                if not settings.memory_db.exists():
-                    # `status` and `memory search` work before a sprite has ever run here.
-                    async with open_memory(settings.memory_db):
-                        MemoryFiles(settings.memory).ensure()
-                yield transcript
+    async with AsyncExitStack() as stack:
+        if dry_run:
+            yield await stack.enter_async_context(read_transcript(path)) if path.exists() else None, None
+            return
+        try:
+            owned = await stack.enter_async_context(open_log(settings))
+        except WorkspaceLockedError as locked:
+            yield await stack.enter_async_context(read_transcript(path)), _Sending(settings, locked)
+        else:
+            yield owned, owned.add_imported
 
 
-def _progress(sessions: list[SessionFiles]) -> tqdm[Any]:
-    total = sum(log.size for session in sessions for log in (*session.main, *session.agents))
-    return tqdm(total=total, unit="B", unit_scale=True, desc="importing", disable=None)
+class _Sending:
+    """Hands turns to the sprite that owns the workspace, which curates them as it does its own."""
+
+    def __init__(self, settings: Settings, locked: WorkspaceLockedError) -> None:
+        self._settings = settings
+        self._locked = locked
+
+    async def __call__(self, turns: Sequence[ImportedTurn]) -> list[ImportedTurn]:
+        """Returns what is in the log now; raises WorkspaceLockedError where the sprite does not take it."""
+        refused: set[str] = set()
+        for source, group in groupby(turns, key=lambda turn: turn.observation.source or ""):
+            for message in messages([_as_there(turn, source) for turn in group], MOST_TURN_BYTES):
+                try:
+                    answer = await say_observed(self._settings, msgspec.structs.replace(message, source=source))
+                except (OSError, ValueError) as error:
+                    raise self._locked from error
+                refused |= {import_key(source, turn.external_id) for turn in answer.refused}
+        return [turn for turn in turns if turn.key not in refused]
+
+
+def _as_there(turn: ImportedTurn, source: str) -> ImportedTurn:
+    """A turn under the ids that its own program has for it, as it is sent."""
+    kept = turn.observation
+    session = kept.session_id.removeprefix(session_name(source, ""))
+    return replace(
+        turn, key=turn.key.removeprefix(import_key(source, "")), observation=replace(kept, session_id=session)
+    )
+
+
+async def _take_all(
+    settings: Settings,
+    finder: Finder,
+    report: Report,
+    log: TranscriptDB | None,
+    write: Write | None,
+    progress: tqdm[Any],
+) -> None:
+    """Reads every file that was found and takes what it has."""
+    own = await log.cli_sessions() if log else set[str]()
+    sessions = await log.session_ids() if log else set[str]()
+    around = Surroundings(
+        now=time.time(),
+        project_of=Projects(settings.workspace).of,
+        on_bytes=progress.update,
+        own_sessions=frozenset(own),
+        own_folder=settings.cli_state.resolve(),
+        has_session=lambda session: session in sessions,
+    )
+    taking = _Taking(report, log, write)
+    for reader, paths in finder.found():
+        for found in reader.read(paths, around, report.tally):
+            if isinstance(found, Note):
+                report.notes.append(found)
+            else:
+                sessions.add(found.observation.session_id)
+                await taking.take(reader.kind, found)
+        await taking.flush(reader.kind)
 
 
 class _Taking:
-    """Writes turns to the log in batches; without a log it only counts them."""
+    """Writes turns to the log in batches; a dry run only counts them."""
 
-    def __init__(self, report: Report, log: TranscriptDB | None, *, dry_run: bool) -> None:
+    def __init__(self, report: Report, log: TranscriptDB | None, write: Write | None) -> None:
         self._report = report
         self._log = log
-        self._dry_run = dry_run
+        self._write = write
         self._batch: list[ImportedTurn] = []
         self._counted: set[str] = set()
 
-    async def take(self, turn: ImportedTurn) -> None:
+    async def take(self, kind: str, turn: ImportedTurn) -> None:
         """Takes a turn, which is in the log after the next `flush` at the latest."""
         self._batch.append(turn)
         if len(self._batch) >= BATCH_TURNS:
-            await self.flush()
+            await self.flush(kind)
 
-    async def flush(self) -> None:
-        """Writes the turns taken so far."""
+    async def flush(self, kind: str) -> None:
+        """Writes the turns taken so far, all of one kind."""
         batch, self._batch = self._batch, []
-        new = await (self._count(batch) if self._dry_run or self._log is None else self._log.add_imported(batch))
-        self._report.turns += len(new)
-        self._report.known += len(batch) - len(new)
-        self._report.sessions.update(turn.observation.session_id for turn in new)
+        new = await self._new(batch)
+        written = new if self._write is None or not new else await self._write(new)
+        self._report.turns[kind] += len(written)
+        self._report.known[kind] += len(batch) - len(new)
+        if len(written) < len(new):
+            self._report.tally.passed_over("turns that the running sprite refused", len(new) - len(written))
+        self._report.sessions.update(turn.observation.session_id for turn in written)
 
-    async def _count(self, batch: list[ImportedTurn]) -> list[ImportedTurn]:
+    async def _new(self, batch: list[ImportedTurn]) -> list[ImportedTurn]:
         if self._log is not None:
             self._counted |= await self._log.imported_among([turn.key for turn in batch])
         new = []
@@ -167,102 +193,28 @@ class _Taking:
         return new
 
 
-class _Reading:
-    """Reads sessions as streams of turns and reports what is wrong with them."""
+async def _propose(settings: Settings, report: Report, log: TranscriptDB | None, write: Write | None) -> None:
+    """Puts the notes before the person as changes of the memory files; for a dry run only says which."""
+    if isinstance(write, _Sending):
+        for note in report.notes:
+            report.tally.refuse(Path(note.origin), "a sprite runs here, and holds its memory files; stop it first")
+        return
+    before = await log.curations.proposed() if log else set[str]()
+    new = [note for note in report.notes if digest(note) not in before]
+    report.notes_known = len(report.notes) - len(new)
+    for note in new[MOST_NOTES:]:
+        report.tally.refuse(Path(note.origin), f"{MOST_NOTES} notes are enough for once; name it by itself")
+    new = new[:MOST_NOTES]
 
-    def __init__(self, settings: Settings, own: set[str], report: Report, on_bytes: Callable[[int], object]) -> None:
-        self._own_folder = settings.cli_state.resolve()
-        self._own = own
-        self._report = report
-        self._on_bytes = on_bytes
-        self._now = time.time()
+    def change(files: dict[str, str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+        report.proposed = propose(new, files)
+        return report.proposed.contents, report.proposed.digests
 
-    def turns(self, session: SessionFiles) -> Iterator[ImportedTurn]:
-        """Yields the turns of a session that have ended, oldest first."""
-        if session.session_id in self._own or self._is_own(session):
-            self._report.own.add(session.session_id)
-            for log in (*session.main, *session.agents):
-                self._on_bytes(log.size)
-            return
-        agents = self._agents(session)
-        cutters = {session.session_id: SessionTurns(session.session_id, agents)}
-        for log in session.main:
-            for entry in self._entries(log):
-                if entry is None:
-                    for cutter in cutters.values():
-                        cutter.skip()
-                    continue
-                # The log of a session that was resumed under a new id can begin with entries of the old one.
-                cutter = cutters.get(entry.session_id) or SessionTurns(entry.session_id, SubagentLogs())
-                cutters[entry.session_id] = cutter
-                turn = cutter.feed(entry)
-                if turn is not None:
-                    yield turn
-        for cutter in cutters.values():
-            yield from cutter.end(self._now)
-            self._report.open += cutter.open
-
-    def _is_own(self, session: SessionFiles) -> bool:
-        logs = session.main or session.agents
-        return all(log.path.resolve().is_relative_to(self._own_folder) for log in logs)
-
-    def _agents(self, session: SessionFiles) -> SubagentLogs:
-        agents = SubagentLogs()
-        for log in session.agents:
-            agent_id = log.agent_id or log.path.stem
-            call = started_by(log)
-            if call is not None:
-                agents.started(agent_id, call)
-            for entry in self._entries(log):
-                if entry is not None:
-                    agents.feed(agent_id, entry)
-        return agents
-
-    def _entries(self, log: LogFile) -> Iterator[Any]:
-        try:
-            yield from entries(log, self._on_bytes, lambda line, problem: self._report.damage(log.path, line, problem))
-        except OSError as error:
-            self._report.refusals.append(Refusal(log.path, f"cannot be read to its end: {error.strerror}"))
-
-
-# --- output ---
-
-
-def _facts(report: Report, waiting: int) -> dict[str, Any]:
-    return {
-        "files": report.files,
-        "sessions": len(report.sessions),
-        "turns": report.turns,
-        "already_imported": report.known,
-        "still_open": report.open,
-        "own_sessions": sorted(report.own),
-        "damaged_lines": report.damaged,
-        "damaged": [{"file": str(path), "line": line, "problem": problem} for path, line, problem in report.named],
-        "refused": [{"path": str(refusal.path), "reason": refusal.reason} for refusal in report.refusals],
-        "waiting": waiting,
-    }
-
-
-def _print(report: Report, settings: Settings, waiting: int, *, dry_run: bool) -> None:
-    for refusal in report.refusals:
-        warn(f"refused: {one_line(refusal.path)}: {refusal.reason}")
-    for path, line, problem in report.named:
-        warn(f"skipped: {one_line(path)}:{line}: {problem}")
-    if report.damaged > len(report.named):
-        warn(f"skipped: and {report.damaged - len(report.named)} more damaged line(s)")
-    done = "Would import" if dry_run else "Imported"
-    say(
-        f"{done} {report.turns} turn(s) of {len(report.sessions)} session(s) from {report.files} file(s); "
-        f"{report.known} were in the log already."
-    )
-    if report.own:
-        say(f"{len(report.own)} session(s) are this sprite's own conversations, which it recorded itself.")
-    if report.open:
-        say(f"{report.open} turn(s) are still under way and left for the next import.")
-    if waiting and not dry_run:
-        calls = math.ceil(waiting / settings.batch_turns)
-        when = "when it runs" if waiting >= settings.least_turns else f"once {settings.least_turns} wait"
-        say(
-            f"{waiting} turn(s) wait to be curated; the sprite does so {when}, in about {calls} call(s) to "
-            f"{settings.curator_model}."
-        )
+    if write is None or log is None:
+        files = MemoryFiles(settings.memory)
+        drift = await log.curations.open_drift() if log else {}
+        change({name: drift[name].content if name in drift else files.read(name) for name in CURATED})
+        return
+    async with AsyncExitStack() as stack:
+        memory = await stack.enter_async_context(open_own_memory(settings.memory_db, log))
+        await Projection(log, memory, MemoryFiles(settings.memory)).propose(change)

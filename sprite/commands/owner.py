@@ -11,10 +11,11 @@ from typing import Literal, TypeVar
 from sprite.archive.moving_in import refuse_cut_off
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
-from sprite.database.memory import MemoryDB
+from sprite.database.memory import MemoryDB, open_memory
 from sprite.database.transcript import TranscriptDB, open_transcript
 from sprite.database.workspace import WorkspaceDB, open_workspace
 from sprite.errors import OperatorError, PeerError, WorkspaceLockedError
+from sprite.folders import make_folders
 from sprite.memory.files import MemoryFiles
 from sprite.memory.opening import open_own_memory
 from sprite.memory.projection.projection import Projection
@@ -29,13 +30,14 @@ from sprite.protocol.messages import (
     Status,
     System,
 )
+from sprite.protocol.observing import Observe, Observed
 
 #: A forget waits for the running mission to end, then rewrites whole databases.
 ANSWER_SECONDS = 600.0
 CONNECT_SECONDS = 10.0
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _Answer = TypeVar("_Answer", bound=MemoryResult)
-_Reply = TypeVar("_Reply", bound=MemoryResult | Status)
+_Reply = TypeVar("_Reply", bound=MemoryResult | Status | Observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,29 @@ async def owned(settings: Settings) -> AsyncIterator[Owned]:
         yield Owned(transcript, memory, workspace, Projection(transcript, memory, MemoryFiles(settings.memory)))
 
 
+@asynccontextmanager
+async def open_log(settings: Settings) -> AsyncIterator[TranscriptDB]:
+    """Takes the workspace to add to its log, and makes what a new one lacks; WorkspaceLockedError if a sprite owns it.
+
+    Memory is left as it is: the sprite's next start brings it up to the log.
+    """
+    make_folders(settings)
+    with workspace_lock(settings.lock, settings.memory):
+        # What moves in at last would replace what is written before.
+        refuse_cut_off(settings)
+        async with open_transcript(settings.transcript_db) as transcript:
+            if not settings.memory_db.exists():
+                # `status` and `memory search` work before a sprite has ever run here.
+                async with open_memory(settings.memory_db):
+                    MemoryFiles(settings.memory).ensure()
+            yield transcript
+
+
+async def say_observed(settings: Settings, message: Observe) -> Observed:
+    """Hands turns to the running sprite; OSError or ValueError where there is none, and as `ask_running` else."""
+    return await _ask(settings, message, Observed)
+
+
 async def ask_running(settings: Settings, request: AnyMemoryRequest, answer: type[_Answer]) -> _Answer:
     """Sends the request to the running sprite and returns its answer.
 
@@ -83,7 +108,7 @@ async def running_status(settings: Settings, action: Literal["status", "check_mo
         return None
 
 
-async def _ask(settings: Settings, request: AnyMemoryRequest | System, answer: type[_Reply]) -> _Reply:
+async def _ask(settings: Settings, request: AnyMemoryRequest | System | Observe, answer: type[_Reply]) -> _Reply:
     """OSError (a timeout, too) or ValueError where there is nobody to ask."""
     host, _, port = settings.address_file.read_text().strip().rpartition(":")
     token = settings.token or settings.token_file.read_text().strip()

@@ -252,6 +252,10 @@ class TranscriptDB:
         )
         return {row[0] for row in rows}
 
+    async def session_ids(self) -> set[str]:
+        """The ids of all sessions, as Claude Code has them where they are from its logs."""
+        return {row[0] for row in await self._db.fetch_all("SELECT id FROM sessions")}
+
     # --- reading observations ---
 
     async def observation(self, observation_id: int) -> Observation | None:

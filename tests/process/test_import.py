@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from bridge.offline.model import OfflineModel
+from sprite.config import Settings
+from tests.elsewhere import CODEX
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
 from tests.inspection import curations, eventually, learnings
 from tests.session_logs import Recorded, write_many
@@ -73,6 +75,8 @@ def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Record
     assert len(turns) == found["waiting"] == 27
     assert {turn["processed"] for turn in turns} == {0}
     assert {turn["mission_id"] for turn in turns} == {None}
+    assert {turn["source"] for turn in turns} == {"claude-code"}
+    assert {Path(turn["project"]).name for turn in turns} == {"project"}
     kept = {session["id"]: session for session in sessions(workspace)}
     assert set(kept) == set(logs.ids.values())
     for identity, session in kept.items():
@@ -191,10 +195,32 @@ async def test_what_the_sprite_had_itself_is_not_imported_again(model: OfflineMo
     assert observations(workspace) == before
 
 
-async def test_a_workspace_with_a_sprite_on_it_is_left_alone_and_the_sprite_is_named(
-    model: OfflineModel, logs: Recorded, workspace: Path
+async def test_where_a_sprite_runs_it_takes_the_turns_itself_each_once_and_its_files_are_left_alone(
+    model: OfflineModel, logs: Recorded, workspace: Path, tmp_path: Path
 ) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/AGENTS.md").write_text("Use tabs.\n")
+    async with running_sprite(workspace, model.url):
+        done = run(workspace, logs.log("everyday"), CODEX, "--json")
+        assert done.returncode == 0, done.stderr
+        assert facts(done)["kinds"] == {
+            "codex": {"turns": 5, "already_imported": 0},
+            "claude-code": {"turns": 8, "already_imported": 0},
+        }
+        again = run(workspace, logs.log("everyday"), CODEX, tmp_path / "notes", "--json")
+        assert (again.returncode, facts(again)["turns"], facts(again)["already_imported"]) == (1, 0, 13)
+        assert "stop it first" in facts(again)["refused"][0]["reason"]
+    # Without the sprite it is the same import.
+    assert facts(run(workspace, logs.log("everyday"), CODEX, "--json"))["turns"] == 0
+    at_once = workspace.with_name("at-once")
+    assert run(at_once, logs.log("everyday"), CODEX).returncode == 0
+    kept = [{**turn, "processed": 0} for turn in observations(workspace)]
+    assert kept == observations(at_once)
+
+
+async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
     async with running_sprite(workspace, model.url) as sprite:
+        Settings(workspace).address_file.unlink()
         done = run(workspace, logs.log("everyday"))
         assert done.returncode == 2
         assert f"process {sprite.process.pid}" in done.stderr
@@ -296,7 +322,7 @@ def test_what_is_no_session_log_is_refused_by_name_and_the_others_go_on(
     assert all(refusal["reason"] for refusal in refused)
     assert (facts(done)["files"], facts(done)["turns"]) == (2, 8)
     words = run(workspace, odd).stderr
-    assert f"refused: {odd / 'prose.jsonl'}: is no session log of Claude Code's" in words
+    assert f"refused: {odd / 'prose.jsonl'}: is nothing that import knows: no session log" in words
     assert f"refused: {odd / 'pipe.jsonl'}: is no file" in words
     assert f"refused: {odd / 'circle.jsonl'}: cannot be read: Too many levels of symbolic links" in words
 

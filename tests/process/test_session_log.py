@@ -58,7 +58,7 @@ def cut(
     lines: Iterable[Line | str], agents: SubagentLogs | None = None, after: float = LATER
 ) -> tuple[list[ImportedTurn], int]:
     """The turns of a log as it is read so many seconds after now, and how many are left open."""
-    cutter = SessionTurns("a-session", agents or SubagentLogs())
+    cutter = SessionTurns("a-session", agents or SubagentLogs(), lambda folder: folder)
     turns: list[ImportedTurn | None] = []
     for line in lines:
         try:

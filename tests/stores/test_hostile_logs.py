@@ -139,3 +139,22 @@ async def test_a_files_name_can_neither_break_the_report_nor_steer_a_terminal(
     _, _, err = await imported(workspace, logs, capsys=capsys, as_json=False)
     assert err.count("\n") == err.count("refused: ") == 3
     assert not {"\x1b", "\x9b"} & set(err)
+
+
+async def test_a_turn_is_of_the_project_that_its_session_was_in_when_it_began(
+    logs: Path, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / ".git").mkdir(parents=True)
+        (tmp_path / name / ".git/HEAD").write_text("ref: refs/heads/main")
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    (logs / "a.jsonl").write_bytes(
+        entry(uuid="first", cwd=f"{one}/src")
+        + entry(uuid="answer", type="assistant", cwd=two, message={"role": "assistant", "content": "Gone there."})
+        + entry(uuid="second", cwd=two)
+        + entry(uuid="third", cwd=str(workspace))
+        + entry(uuid="fourth", cwd="../..")
+        + entry(uuid="fifth", cwd={"a": 1})
+    )
+    await imported(workspace, logs, capsys=capsys)
+    assert [turn["project"] for turn in observations(workspace)] == [one, two, None, None, None]

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from sprite.database.transcript import ImportedTurn, NewObservation
 from sprite.errors import PeerError
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.memory.claude_code.entries import EARLIEST
+from sprite.memory.unkept import read_all
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
 from sprite.protocol.observing import MAX_EXTERNAL_ID_CHARS, MAX_SOURCE_CHARS, ObservedTool, ObservedTurn
@@ -72,7 +74,10 @@ def logged(source: str, project: str | None, turn: ObservedTurn, confidences: Co
         buffer.add_notice(turn.notice)
     if not user and buffer.empty:
         raise PeerError("There is nothing in it: nobody said anything, and nothing was done.")
-    observation = replace(buffer.observation(turn.outcome), project=project, source=source)
+    observation = buffer.observation(turn.outcome)
+    # What was cut away before it came here is as unknown as what is cut away now.
+    unkept = {**_said_unkept(turn), **observation.unkept}
+    observation = replace(observation, unkept=unkept, project=project, source=source)
     _check_size(observation)
     return ImportedTurn(import_key(source, turn.external_id), _started_at(turn), turn.at, observation)
 
@@ -106,6 +111,11 @@ def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
         buffer.start_tool(key, call.name, call.input, agent)
         if call.result is not None:
             buffer.tool_answered(key, call.result, is_error=call.is_error)
+
+
+def _said_unkept(turn: ObservedTurn) -> dict[str, Any]:
+    calls = {call.tool_use_id for call in turn.tools if call.tool_use_id}
+    return {name: kept.to_json() for name, kept in read_all(turn.unkept).items() if name in calls}
 
 
 def _check_size(turn: NewObservation) -> None:

@@ -82,6 +82,7 @@ class Entry(msgspec.Struct, rename="camel"):
     is_api_error_message: bool | None = None
     is_aborted_mid_stream: bool | None = None
     agent_id: str | None = None
+    cwd: Any = None
     prompt_source: str | None = None
     turn_origin: str | None = None
     origin: Any = None

@@ -125,7 +125,8 @@ class LogFinder:
             if not stat.S_ISREG(about.st_mode):
                 self.refusals.append(Refusal(path, "is no file"))
                 return
-            log = _probe(path, about.st_size)
+            with path.open("rb") as stream:
+                log = probe(stream, path, about.st_size)
         except OSError as error:
             self._refuse(path, error)
             return
@@ -140,29 +141,28 @@ class LogFinder:
                 self._take(companion)
 
 
-def _probe(path: Path, size: int) -> LogFile | None:
+def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
     """Returns the log that a file is, by its first entry; None if it is no session log.
 
     An empty file is a session without turns.
     """
     genuine = size == 0
     opened_at: float | None = None
-    with path.open("rb") as stream:
-        for line in _lines(stream):
-            try:
-                entry = read_line(line)
-            except LogLineError:
-                entry = None
-            if entry is not None:
-                is_agent = path.name.startswith(AGENT_PREFIX) and entry.is_sidechain
-                agent_id = (entry.agent_id or path.stem.removeprefix(AGENT_PREFIX)) if is_agent else None
-                return LogFile(path, size, entry.session_id, agent_id, entry.at, opened_at or entry.at)
-            head = read_head(line)
-            if head is not None:
-                genuine = True
-                opened_at = opened_at or head.at
-            if stream.tell() > PROBE_BYTES:
-                break
+    for line in _lines(stream):
+        try:
+            entry = read_line(line)
+        except LogLineError:
+            entry = None
+        if entry is not None:
+            is_agent = path.name.startswith(AGENT_PREFIX) and entry.is_sidechain
+            agent_id = (entry.agent_id or path.stem.removeprefix(AGENT_PREFIX)) if is_agent else None
+            return LogFile(path, size, entry.session_id, agent_id, entry.at, opened_at or entry.at)
+        head = read_head(line)
+        if head is not None:
+            genuine = True
+            opened_at = opened_at or head.at
+        if stream.tell() > PROBE_BYTES:
+            break
     return LogFile(path, size, path.stem, None, 0.0, 0.0) if genuine else None
 
 
@@ -179,9 +179,9 @@ def _companions(log: LogFile) -> Iterable[Path]:
         yield folder / f"{log.session_id}.jsonl"
 
 
-def started_by(log: LogFile) -> str | None:
+def started_by(log: Path) -> str | None:
     """Returns the id of the tool call that started a subagent; the CLI notes it beside the subagent's log."""
-    note = log.path.with_suffix(".meta.json")
+    note = log.with_suffix(".meta.json")
     try:
         # A pipe would be waited for, and a device has no end.
         if not note.is_file() or note.stat().st_size > MAX_NOTE_BYTES:

@@ -32,6 +32,8 @@ class AgentCall:
     tool_use_id: str
     name: str
     input: Any
+    #: Where the agent worked, as its log has it.
+    folder: Any = None
     result: str | None = None
     is_error: bool = False
 
@@ -110,6 +112,11 @@ class SubagentLogs:
             return []
         return self.take(agent_id, until=float("inf"))
 
+    @property
+    def has_rest(self) -> bool:
+        """Returns whether there is something that no turn took."""
+        return any(agent.calls for agent in self._agents.values())
+
     def take_rest(self) -> Iterable[list[AgentCall]]:
         """Yields what no turn took, by agent; nested agents are with the agent that started them."""
         made = [call for agent in self._agents.values() for call in agent.calls]
@@ -121,4 +128,6 @@ class SubagentLogs:
 
 
 def _call(entry: Entry, agent_id: str, block: Block, tool_use_id: str) -> AgentCall:
-    return AgentCall(entry.uuid, entry.at, agent_id, tool_use_id, cut(block.name or ""), cut_value(block.input))
+    return AgentCall(
+        entry.uuid, entry.at, agent_id, tool_use_id, cut(block.name or ""), cut_value(block.input), entry.cwd
+    )

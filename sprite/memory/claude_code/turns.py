@@ -6,9 +6,11 @@ log may still be running: it is left for a later import unless nothing has been 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
-from sprite.database.transcript import ImportedTurn, Outcome, Trigger
+from sprite.database.transcript import ImportedTurn, NewObservation, Outcome, Trigger
 from sprite.memory.capture.subagents import reported_agents
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.memory.claude_code.entries import (
@@ -32,29 +34,36 @@ from sprite.privacy.cutting import clean
 #: After this long without a new entry a session has ended, whatever was running in it.
 OVER_AFTER_SECONDS = 3600.0
 #: The blocks of one message are written milliseconds apart.
-SETTLED_AFTER_SECONDS = 2.0
+SETTLED_AFTER_SECONDS = 1.0
 #: Stop reasons after which the agent goes on; logs of older versions have None.
 _GOES_ON = frozenset({None, "tool_use", "pause_turn"})
 #: The "model" of messages that the CLI writes itself.
 _SYNTHETIC = "<synthetic>"
+WENT_ON = "the agent went on by itself after this session's turn before"
 PROMPT_MISSING = "the log does not hold the prompt of this turn"
 NEVER_REPORTED = "a background agent of this session never reported back"
+#: What these turns are said to be from.
+SOURCE = "claude-code"
 
 
 class SessionTurns:
     """Cuts one session into turns: `feed` takes every entry in order, `end` returns what is left.
 
-    An entry that was fed before is skipped: a resumed session can repeat entries.
+    An entry that was fed before is skipped: a resumed session can repeat entries. `settled` returns what has ended of a
+    log that is still written to. `project_of` is asked once a turn, for the project of the folder that it began in.
     """
 
-    def __init__(self, session_id: str, agents: SubagentLogs) -> None:
+    def __init__(self, session_id: str, agents: SubagentLogs, project_of: Callable[[Any], str | None]) -> None:
         self._session_id = session_id
         self._agents = agents
+        self._project_of = project_of
         self._confidences = Confidences()
         self._seen: set[str] = set()
         self._turn: _Turn | None = None
         self._last_at = 0.0
         self._gap = False
+        #: Whether the last turn was taken for over: what still comes of it is a turn of its own.
+        self._was_settled = False
         #: How many turns are left for a later import.
         self.open = 0
 
@@ -78,18 +87,42 @@ class SessionTurns:
         """Notes a damaged line, which may have begun a turn."""
         self._gap = True
 
+    @property
+    def open_key(self) -> str | None:
+        """Returns the key of the turn that goes on, or None."""
+        return None if self._turn is None else self._turn.key
+
+    def cut(self) -> ImportedTurn | None:
+        """Ends the turn that goes on, whatever it says; what still comes of it is a turn of its own."""
+        turn, self._turn = self._turn, None
+        self._was_settled = self._was_settled or turn is not None
+        return None if turn is None else self._finished(turn)
+
+    @property
+    def is_open(self) -> bool:
+        """Returns whether a turn goes on, or an agent in the background may still report."""
+        return self._turn is not None or self._agents.has_rest
+
+    def settled(self, quiet: float, silence: float) -> Iterator[ImportedTurn]:
+        """Yields what has ended by now: the last turn if it says so, and after a long silence all that is left.
+
+        Both are in seconds since the log grew. After `quiet` what the last message says of the end holds.
+        """
+        turn = self._turn
+        is_over = silence >= OVER_AFTER_SECONDS
+        if turn is not None and (is_over or (turn.has_ended and quiet >= SETTLED_AFTER_SECONDS)):
+            yield from _one(self.cut())
+        if is_over:
+            yield from self._unreported()
+
     def end(self, now: float) -> Iterator[ImportedTurn]:
         """Yields what is left at the end of the log: the last turn if it has ended, and what agents never reported."""
         # The log may come from a machine whose clock is ahead; the difference counts either way.
         quiet = abs(now - max(self._last_at, self._agents.last_at))
+        yield from self.settled(quiet, quiet)
         turn, self._turn = self._turn, None
-        if turn is not None:
-            if quiet >= OVER_AFTER_SECONDS or (turn.has_ended and quiet >= SETTLED_AFTER_SECONDS):
-                yield from _one(self._finished(turn))
-            elif not turn.is_command or turn.answered:
-                self.open += 1
-        if quiet >= OVER_AFTER_SECONDS:
-            yield from self._unreported()
+        if turn is not None and (not turn.is_command or turn.answered):
+            self.open += 1
 
     # --- entries ---
 
@@ -126,7 +159,7 @@ class SessionTurns:
         else:
             turn.notice(text, entry.at)
         before, self._turn = self._turn, turn
-        self._gap = False
+        self._gap = self._was_settled = False
         return (None if before is None else self._finished(before)), turn
 
     def _assistant(self, entry: Entry) -> ImportedTurn | None:
@@ -136,7 +169,9 @@ class SessionTurns:
         before, turn = None, self._turn
         if turn is None or (self._gap and turn.has_ended):
             # The line with the prompt is damaged. What was done is worth keeping, as a turn without a person's words.
-            before, turn = self._begin(entry, "task", PROMPT_MISSING)
+            before, turn = self._begin(
+                entry, "task", WENT_ON if self._was_settled and not self._gap else PROMPT_MISSING
+            )
         turn.touch(entry)
         if entry.is_api_error_message:
             turn.ending = "error"
@@ -148,16 +183,20 @@ class SessionTurns:
         return before
 
     def _attachment(self, entry: Entry, attachment: Attachment) -> None:
+        is_persons_word = attachment.command_mode == "prompt" and is_persons(attachment.origin)
+        text = words(attachment.prompt)
         turn = self._turn
         if turn is None:
+            if attachment.type == "queued_command" and self._was_settled:
+                # Sent while the agent worked, and noted once the turn seemed to be over.
+                self._begin(entry, "user" if is_persons_word else "task", text)
             return
         turn.touch(entry)
         if attachment.type == "max_turns_reached":
             turn.ending = "max_turns"
             return
         # Sent while the agent worked, and so a part of this turn.
-        text = words(attachment.prompt)
-        if attachment.command_mode == "prompt" and is_persons(attachment.origin):
+        if is_persons_word:
             self._confidences.hear(text)
             turn.said.append(clean(text))
         else:
@@ -185,16 +224,24 @@ class SessionTurns:
             turn.adopt(self._agents.take(agent_id, until=at))
         for tool_use_id in turn.calls:
             turn.adopt(self._agents.take_foreground(tool_use_id))
-        return ImportedTurn(turn.key, turn.started_at, turn.ended_at, turn.buffer.observation(turn.outcome))
+        return self._imported(
+            turn.key, turn.started_at, turn.ended_at, turn.buffer.observation(turn.outcome), turn.folder
+        )
+
+    def _imported(
+        self, key: str, started_at: float, ended_at: float, observation: NewObservation, folder: Any
+    ) -> ImportedTurn:
+        found = replace(observation, project=self._project_of(folder), source=SOURCE)
+        return ImportedTurn(key, started_at, ended_at, found)
 
     def _unreported(self) -> Iterator[ImportedTurn]:
         for calls in self._agents.take_rest():
             buffer = TurnBuffer(self._session_id, "task", confidences=self._confidences)
             buffer.add_notice(NEVER_REPORTED)
             _adopt(buffer, calls)
-            yield ImportedTurn(
-                calls[0].key, calls[0].at, max(call.at for call in calls), buffer.observation("interrupted")
-            )
+            ended_at = max(call.at for call in calls)
+            observation = buffer.observation("interrupted")
+            yield self._imported(calls[0].key, calls[0].at, ended_at, observation, calls[0].folder)
 
 
 class _Turn:
@@ -202,6 +249,8 @@ class _Turn:
 
     def __init__(self, entry: Entry, buffer: TurnBuffer, *, is_command: bool) -> None:
         self.key = entry.uuid
+        #: Where it began, as the log has it.
+        self.folder = entry.cwd
         self.buffer = buffer
         self.is_command = is_command
         self.started_at = self.ended_at = entry.at

@@ -7,7 +7,7 @@ says which of the two it is to be. An edit while drift waits is drift, too: it m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sprite.database.curations import Drift
@@ -48,6 +48,24 @@ class HandChanges:
         if drift is None:
             raise PeerError(f"No change of {name[:80]!r} waits for a decision.", code="not_found")
         return drift
+
+    async def propose(self, contents: Mapping[str, str], digests: Mapping[str, Sequence[str]]) -> None:
+        """Puts contents into curated files as drift; `digests` are of what each was made of.
+
+        Killed in the middle, what is on disk is drift all the same: the agent's note stands for who wrote it.
+        """
+        is_alone = self._files.before_work() is None
+        if is_alone:
+            self._files.note_work({name: self._files.read(name) for name in DEPLOYED})
+        for name, content in contents.items():
+            self._files.write(name, content)
+            before = self.drift.get(name)
+            # What the agent may have written is part of it from now on, and is to be looked at as such.
+            said = {"name": name, "source": "import" if before is None else before.source}
+            await self._curations.append_drift({**said, "content": content, "proposed": list(digests.get(name, ()))})
+            await self._memory.mark_written(name, sha256(content))
+        if is_alone:
+            self._files.note_rest()
 
     async def accept(self, drift: Drift) -> None:
         """Logs that what stands on disk is the person's word."""

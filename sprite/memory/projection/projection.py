@@ -8,7 +8,7 @@ repaired by the next `settle`. What hands change on disk is looked after in `han
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from sprite.database.connection import LARGEST_ROW_ID
@@ -75,9 +75,7 @@ class Projection:
             # What a hand has written meanwhile comes first, or it would pass for newer than this edit.
             changes = await self._settle()
             if name in self._hands.drift:
-                raise PeerError(
-                    f"{name} changed on disk while the agent was at work: accept or reject that first.", code="drift"
-                )
+                raise PeerError(f"{self._hands.drift[name].happened}: accept or reject that first.", code="drift")
             if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
                 raise PeerError(f"Not saved: {reason}. Shorten one of them first.", code="over_limit")
             latest = await self._memory.latest_version(name)
@@ -99,6 +97,24 @@ class Projection:
     async def reject(self, name: str, seen: int | None = None) -> list[Change]:
         """A person's word that a file is to be as memory has it: logged, and written to disk."""
         return await self._decide(name, seen, self._hands.reject)
+
+    async def propose(
+        self, change: Callable[[dict[str, str]], tuple[Mapping[str, str], Mapping[str, Sequence[str]]]]
+    ) -> list[Change]:
+        """Puts changes of the curated files before the person, who accepts or rejects each file's.
+
+        `change` gets all four as they are, or as they wait for the person's word, and returns the new contents and, by
+        file, the digests of what these were made of.
+        """
+        async with self._lock:
+            changes = await self._settle()
+            waiting = {name: drift.content for name, drift in self._hands.drift.items() if drift.was is None}
+            now = {name: waiting.get(name) or await in_memory(self._memory, name) for name in CURATED}
+            contents, digests = change(now)
+            if contents:
+                await self._hands.propose(contents, digests)
+                changes += await self._settle()
+            return changes
 
     async def _decide(self, name: str, seen: int | None, decide: Callable[[Drift], Awaitable[None]]) -> list[Change]:
         async with self._lock:

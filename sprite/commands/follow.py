@@ -1,0 +1,144 @@
+"""`follow`: takes each turn of Claude Code's sessions as it ends, from their logs alone.
+
+A signal cancels it: what was not handed over yet is still in the logs, and known by its key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from sprite.commands.output import one_line, say, say_json, warn
+from sprite.config import Settings, claude_code_logs
+from sprite.errors import OperatorError
+from sprite.folders import make_folders
+from sprite.follow.follower import Follower, Tally
+from sprite.follow.local import LocalDelivery
+from sprite.follow.marks import Marks
+
+EXIT_SOME_REFUSED = 1
+EXIT_NOTHING_READ = 2
+
+
+async def follow(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Follows until a signal ends it, which is no error; with `--once` catches up and says what was taken."""
+    if arguments.json and not arguments.once:
+        raise OperatorError("--json is for --once: it says what was taken when all of it was.")
+    # Made whole without following links: what a link leads to is shown by the name that was given.
+    roots = [Path(os.path.abspath(path)) for path in arguments.paths] or [claude_code_logs()]  # noqa: PTH100
+    make_folders(settings)
+    settings.follow.mkdir(mode=0o700, exist_ok=True)
+    with _only_one(settings.follow / "lock"):
+        follower = Follower(settings, roots, LocalDelivery(settings), Marks(settings.follow / "marks.json"), _told)
+        _end_on_signals()
+        try:
+            return await (_once(follower, roots, as_json=arguments.json) if arguments.once else _on(follower, roots))
+        except asyncio.CancelledError:
+            return 0
+
+
+async def _on(follower: Follower, roots: list[Path]) -> int:
+    sessions, waiting = await follower.look()
+    below = ", ".join(one_line(root) for root in roots)
+    _told(f"following {sessions} session{'' if sessions == 1 else 's'} below {below}")
+    with _progress(follower, waiting):
+        await follower.catch_up()
+    await follower.run()
+    return 0
+
+
+async def _once(follower: Follower, roots: list[Path], *, as_json: bool) -> int:
+    for root in roots:
+        if not root.exists():
+            raise OperatorError(
+                f"There is nothing at {one_line(root)}: say where Claude Code keeps its sessions' logs."
+            )
+    sessions, waiting = await follower.look()
+    with _progress(follower, waiting):
+        await follower.catch_up()
+    tally = follower.tally
+    if as_json:
+        say_json(_facts(follower, sessions))
+    else:
+        _print(follower, sessions)
+    if tally.refused and not sessions:
+        return EXIT_NOTHING_READ
+    return EXIT_SOME_REFUSED if tally.refused or tally.delivered.refused else 0
+
+
+@contextmanager
+def _progress(follower: Follower, waiting: int) -> Iterator[None]:
+    with tqdm(total=waiting, unit="B", unit_scale=True, desc="catching up", disable=None, leave=False) as bar:
+        follower.on_bytes = bar.update
+        yield
+    follower.on_bytes = lambda _count: None
+
+
+def _told(line: str) -> None:
+    say(line)
+    sys.stdout.flush()
+
+
+def _end_on_signals() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """Holds the lock of followers; the kernel drops it with the process. OperatorError where another one has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "r+") as file:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = file.read(32).strip() or "unknown"
+            raise OperatorError(
+                f"Another follower (process {owner}) already takes Claude Code's turns for {path.parent}. "
+                "One is enough: it sees every session. Stop it first to run this one."
+            ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+# --- output ---
+
+
+def _facts(follower: Follower, sessions: int) -> dict[str, Any]:
+    tally = follower.tally
+    return {
+        "followed": sessions,
+        "sessions": len(tally.sessions),
+        "turns": tally.delivered.stored,
+        "already_known": tally.delivered.known,
+        "still_open": follower.open_turns,
+        "damaged_lines": tally.damaged,
+        "refused_turns": [{"external_id": key, "why": why} for key, why in tally.delivered.refused],
+        "refused": [{"path": str(path), "reason": reason} for path, reason in tally.refused.items()],
+    }
+
+
+def _print(follower: Follower, sessions: int) -> None:
+    tally: Tally = follower.tally
+    say(
+        f"Took {tally.delivered.stored} turn(s) of {len(tally.sessions)} session(s); {tally.delivered.known} were in "
+        f"the log already. {sessions} session(s) are there."
+    )
+    if tally.damaged:
+        warn(f"{tally.damaged} damaged line(s) were skipped")
+    if follower.open_turns:
+        say(f"{follower.open_turns} turn(s) still go on and are left for the next time.")

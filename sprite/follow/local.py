@@ -1,0 +1,81 @@
+"""Hands turns to the sprite of a workspace on this machine: to the process that owns it, else straight into its log.
+
+The workspace is held only while a batch is written: a sprite may start at any moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from sprite.commands.owner import open_log, say_observed
+from sprite.config import Settings
+from sprite.database.transcript import ImportedTurn
+from sprite.errors import OperatorError, PeerError, StorageError, WorkspaceLockedError
+from sprite.follow.delivery import MOST_TURN_BYTES, Delivered, messages
+from sprite.protocol.observing import Observe, RefusedTurn
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+class LocalDelivery:
+    """See Delivery. It waits for a sprite that does not answer for as long as that takes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._trouble = ""
+
+    async def deliver(self, turns: Sequence[ImportedTurn]) -> Delivered:
+        """See Delivery."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                delivered = await self._try(turns)
+            except (OSError, ValueError, OperatorError, PeerError, StorageError) as error:
+                # Either is true for a moment while a sprite starts or ends; a command may hold the workspace as well.
+                self._say(str(error))
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                if self._trouble:
+                    log.info("turns are handed over again")
+                self._trouble = ""
+                return delivered
+
+    async def work(self) -> Delivered:
+        """See Delivery: what was delivered is in the log."""
+        return Delivered()
+
+    async def _try(self, turns: Sequence[ImportedTurn]) -> Delivered:
+        try:
+            return await self._write(turns)
+        except WorkspaceLockedError:
+            delivered = Delivered()
+            for message in messages(turns, MOST_TURN_BYTES):
+                delivered.add(await self._send(message))
+            return delivered
+
+    async def _write(self, turns: Sequence[ImportedTurn]) -> Delivered:
+        async with open_log(self._settings) as transcript:
+            own = await transcript.cli_sessions()
+            others = [turn for turn in turns if turn.observation.session_id not in own]
+            new = await transcript.add_imported(others)
+            return Delivered(len(new), len(turns) - len(new))
+
+    async def _send(self, message: Observe) -> Delivered:
+        answer = await say_observed(self._settings, message)
+        return Delivered(answer.stored, answer.known, [_named(refused) for refused in answer.refused])
+
+    def _say(self, trouble: str) -> None:
+        """Says what is wrong once, not at each attempt."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.warning("turns cannot be handed over yet, and are kept: %s", trouble)
+
+
+def _named(refused: RefusedTurn) -> tuple[str, str]:
+    return refused.external_id, refused.why

@@ -1,0 +1,187 @@
+"""claude-mem's database: what a person asked, and what its model noted of what was done.
+
+Its notes are a model's words about tools' words. They come as what a tool showed, so that nobody takes them for the
+person's, nor for the agent's own.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sprite.database.claude_mem import MAGIC, ClaudeMemDB, NotClaudeMemError, open_claude_mem
+from sprite.database.transcript import ImportedTurn
+from sprite.memory.claude_code.entries import Body, Entry
+from sprite.memory.claude_code.turns import OVER_AFTER_SECONDS
+from sprite.memory.claude_code.voices import Voice, heard
+from sprite.memory.importing.documents import UnreadableError, decode, moment, word
+from sprite.memory.importing.reader import Surroundings, Tally
+from sprite.memory.importing.talk import Conversation, Turn
+
+SOURCE = "claude-mem"
+NO_PROMPT = "claude-mem kept no prompt of this."
+#: What of a note is told, in this order.
+_OF_OBSERVATION = ("title", "subtitle", "narrative", "text", "facts", "files_read", "files_modified")
+_OF_SUMMARY = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+
+
+class ClaudeMemReader:
+    """Reads the database; each session of the agent that it watched is a session."""
+
+    kind = SOURCE
+    name = "claude-mem database"
+
+    def recognises(self, path: Path, opening: bytes) -> bool:
+        """Returns whether this is a database with claude-mem's tables."""
+        if not opening.startswith(MAGIC):
+            return False
+        try:
+            with open_claude_mem(path):
+                return True
+        except (NotClaudeMemError, sqlite3.Error, OSError):
+            return False
+
+    def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
+        """Yields the turns of each session, one for each prompt, and those that have no prompt."""
+        for path in paths:
+            try:
+                with open_claude_mem(path) as database:
+                    tally.files += 1
+                    yield from _all(database, path, around, tally)
+            except NotClaudeMemError as error:
+                tally.refuse(path, str(error))
+            except sqlite3.Error as error:
+                tally.refuse(path, f"cannot be read to its end: {error}")
+            except OSError as error:
+                tally.refuse(path, error)
+
+
+def _all(database: ClaudeMemDB, path: Path, around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
+    noted = 0
+    for session in database.rows("sdk_sessions"):
+        name = word(session["content_session_id"]) or word(session["claude_session_id"])
+        told = _Session(database, session, name)
+        noted += told.noted
+        if name in around.own_sessions or around.has_session(name):
+            tally.passed_over("claude-mem prompts of sessions that the log has whole", len(told.prompts))
+            continue
+        conversation = Conversation(SOURCE, name, path, around.now, tally)
+        for turn in told.turns(around, path, tally):
+            if abs(around.now - turn.ended_at) < OVER_AFTER_SECONDS:
+                # Its notes come later: a model makes them.
+                tally.open += 1
+            elif (finished := conversation.finished(turn)) is not None:
+                yield finished
+    if (lost := database.count("observations") + database.count("session_summaries") - noted) > 0:
+        tally.passed_over("claude-mem notes of no session", lost)
+    around.on_bytes(path.stat().st_size)
+
+
+class _Session:
+    """What the database has of one session."""
+
+    def __init__(self, database: ClaudeMemDB, session: Mapping[str, Any], name: str) -> None:
+        self._called = word(session["project"])
+        self._name = name
+        self.prompts = list(database.rows("user_prompts", content_session_id=name)) or list(
+            database.rows("user_prompts", claude_session_id=name)
+        )
+        self._tools = _by_prompt(database.rows("tool_uses", content_session_id=name))
+        memory = [("memory_session_id", session["memory_session_id"]), ("sdk_session_id", session["sdk_session_id"])]
+        ids = [(column, value) for column, value in memory if isinstance(value, str) and value]
+        self._notes = _by_prompt(row for column, id_ in ids for row in database.rows("observations", **{column: id_}))
+        self._summaries = _by_prompt(
+            row for column, id_ in ids for row in database.rows("session_summaries", **{column: id_})
+        )
+        cwds = (row["cwd"] for rows in self._tools.values() for row in rows if row["cwd"])
+        self._folder = next(cwds, None)
+        self.noted = sum(map(len, [*self._notes.values(), *self._summaries.values()]))
+
+    def turns(self, around: Surroundings, path: Path, tally: Tally) -> Iterator[Turn]:
+        """Yields one turn for each prompt, with what belongs to it, and then what belongs to none."""
+        for prompt in self.prompts:
+            at, number = moment(prompt["created_at_epoch"]), prompt["prompt_number"]
+            place = prompt["id"] if isinstance(prompt["id"], int) else 0
+            if at is None or not isinstance(number, int):
+                tally.damage(path, place, "a prompt without its number or its time")
+                continue
+            turn = Turn(f"{self._name}.{number}.{int(at * 1000)}", place, at, at)
+            voice, text = _voice(word(prompt["prompt_text"]))
+            (turn.said if voice in {Voice.PERSON, Voice.COMMAND} else turn.notices).append(text)
+            yield self._filled(turn, number, around)
+        for number in sorted({*self._notes, *self._summaries, *self._tools}, key=repr):
+            rows = [*self._notes[number], *self._summaries[number], *self._tools[number]]
+            times = [at for row in rows if (at := moment(row["created_at_epoch"])) is not None]
+            if times:
+                key = f"{self._name}.{number}.{int(min(times) * 1000)}"
+                yield self._filled(Turn(key, 0, min(times), min(times), notices=[NO_PROMPT]), number, around)
+            elif rows:
+                tally.damage(path, 0, f"{len(rows)} note(s) without a time")
+
+    def _filled(self, turn: Turn, number: Any, around: Surroundings) -> Turn:
+        """The turn with what belongs to a prompt, which belongs to no other then."""
+        folder = None
+        for used in self._tools.pop(number, []):
+            key = word(used["tool_use_id"]) or f"tool-{used['id']}"
+            turn.calls(key, word(used["tool_name"]), _value(used["tool_input"]))
+            turn.answers(key, _value(used["tool_response"]), is_error=False)
+            turn.touch(moment(used["created_at_epoch"]))
+            folder = folder or used["cwd"]
+        for name, rows, fields in (
+            ("claude-mem observation", self._notes.pop(number, []), _OF_OBSERVATION),
+            ("claude-mem summary", self._summaries.pop(number, []), _OF_SUMMARY),
+        ):
+            for row in rows:
+                key = f"{name} {row['id']}".replace(" ", "-")
+                turn.calls(key, name, None)
+                turn.answers(key, _told(row, fields), is_error=False)
+                turn.touch(moment(row["created_at_epoch"]))
+        turn.project = around.project_of(folder or self._folder)
+        if turn.project is None and self._called:
+            # Only the name of a folder: which one it is, is not known.
+            turn.notices.append(f"claude-mem calls the project {self._called[:200]!r}.")
+        turn.outcome = "complete"
+        return turn
+
+
+def _by_prompt(rows: Iterator[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]]:
+    found: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[row["prompt_number"]].append(row)
+    return found
+
+
+def _voice(text: str) -> tuple[Voice, str]:
+    """Whose words a prompt is: hooks are also told of what Claude Code says to its agent by itself."""
+    voice, own = heard(Entry("user", "prompt", datetime.fromtimestamp(0, UTC), "session", Body(text)))
+    return voice, own or text
+
+
+def _told(row: Mapping[str, Any], fields: tuple[str, ...]) -> str:
+    """A note as text: a line for each part that it has."""
+    parts = []
+    for field in fields:
+        value = _value(row[field])
+        if isinstance(value, list):
+            value = "; ".join(str(item) for item in value)
+        if value:
+            shown = value if isinstance(value, str) else json.dumps(value, default=str)
+            parts.append(shown if field in {"title", "narrative", "text"} else f"{field.replace('_', ' ')}: {shown}")
+    return "\n".join(parts)
+
+
+def _value(value: Any) -> Any:
+    """What a column holds, out of its JSON where it is some."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", errors="replace")
+    if isinstance(value, str) and value[:1] in {"{", "[", '"'}:
+        try:
+            return decode(value.encode(errors="replace"))
+        except UnreadableError:
+            return value
+    return value

@@ -1,0 +1,132 @@
+"""What people write down for agents: AGENTS.md, CLAUDE.md, MEMORY.md and their like, and OpenClaw's workspace.
+
+Anybody may have written such a file, and it is full of orders. It is data: redacted, and proposed to the person as a
+part of a memory file, where they accept it or put it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sprite.memory.claude_code.entries import LogLineError, read_line
+from sprite.memory.files import LARGEST_FILE_BYTES
+from sprite.memory.importing.documents import plain_text
+from sprite.memory.importing.reader import Note, Surroundings, Tally
+from sprite.privacy.confidences import Confidences
+
+KIND = "notes"
+#: Beside these a file is of OpenClaw's workspace.
+_OPENCLAW = ("SOUL.md", "IDENTITY.md")
+_OF_PROJECTS = frozenset({"AGENTS.md", "AGENTS.override.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md"})
+#: Where programs keep what is the person's own and of no project.
+_HOMES = frozenset({".claude", ".codex", ".gemini"})
+_NOT_TAKEN = {
+    "SOUL.md": "OpenClaw's SOUL.md: what the agent is like is said in this sprite's own soul.md",
+    "IDENTITY.md": "OpenClaw's IDENTITY.md: this sprite has its own name",
+    "HEARTBEAT.md": "OpenClaw's HEARTBEAT.md: what is to be done at times is an action, see `actions add`",
+    "BOOTSTRAP.md": "OpenClaw's BOOTSTRAP.md: how its agent begins is of no use here",
+    "BOOT.md": "OpenClaw's BOOT.md: how its agent begins is of no use here",
+}
+#: What of the logs beside a note is read to learn in which folder their sessions were.
+_MOST_LOGS, _MOST_LINES, _MOST_BYTES = 20, 50, 1024 * 1024
+_MOST_ORIGIN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a note belongs: the memory file, and in which folder it was written (None: the person's own)."""
+
+    name: str
+    folder: str | None = None
+
+
+class NotesReader:
+    """Reads notes, each to be proposed as a part of one memory file."""
+
+    kind = KIND
+    name = "notes for an agent"
+
+    def recognises(self, path: Path, opening: bytes) -> bool:
+        """Returns whether the file's name and place say that it is one; any text may stand in it."""
+        return path.suffix == ".md" and b"\0\0\0" not in opening and (_place(path) is not None or _is_left(path))
+
+    def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[Note]:
+        """Yields what stands in them; what is not taken is told to the tally."""
+        for path in paths:
+            if _is_left(path):
+                tally.passed_over(_NOT_TAKEN[path.name])
+                continue
+            try:
+                with path.open("rb") as stream:
+                    data = stream.read(LARGEST_FILE_BYTES + 1)
+            except OSError as error:
+                tally.refuse(path, error)
+                continue
+            tally.files += 1
+            around.on_bytes(len(data))
+            if len(data) > LARGEST_FILE_BYTES:
+                tally.refuse(path, f"is longer than {LARGEST_FILE_BYTES // 1024} KiB, and a memory file far shorter")
+                continue
+            text = Confidences().person(plain_text(data)).strip()
+            if not text:
+                tally.passed_over("notes without a word in them")
+                continue
+            place = _place(path) or _Place("context.md", str(path.parent))
+            origin = "".join(sign if sign.isprintable() else "?" for sign in str(path))[-_MOST_ORIGIN:]
+            yield Note(origin, place.name, around.project_of(place.folder), text)
+
+
+def _is_left(path: Path) -> bool:
+    return path.name in _NOT_TAKEN and _is_openclaw(path.parent)
+
+
+def _place(path: Path) -> _Place | None:
+    """Where a file's text belongs, by its name and what stands around it; None if nothing says so."""
+    folder = path.parent
+    in_memory = folder.name == "memory"
+    if in_memory and folder.parent.parent.name == "projects":
+        return _Place("context.md", _folder_of_logs(folder.parent))
+    if _is_openclaw(folder.parent if in_memory else folder):
+        known = {"USER.md": "user.md", "TOOLS.md": "tools.md", "MEMORY.md": "context.md", "AGENTS.md": "context.md"}
+        name = "context.md" if in_memory else known.get(path.name)
+        return None if name is None else _Place(name)
+    if path.name in _OF_PROJECTS:
+        return _Place("user.md") if folder.name in _HOMES and not _is_of_project(folder) else _of(folder)
+    if path.name == "USER.md":
+        return _Place("user.md")
+    return _of(folder) if path.name == "MEMORY.md" else None
+
+
+def _of(folder: Path) -> _Place:
+    return _Place("context.md", str(folder.absolute()))
+
+
+def _is_openclaw(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _OPENCLAW)
+
+
+def _is_of_project(folder: Path) -> bool:
+    """Whether a program's folder stands in a repository, and so has what is said of that."""
+    return any((parent / ".git").exists() for parent in folder.absolute().parents)
+
+
+def _folder_of_logs(folder: Path) -> str | None:
+    """In which folder the sessions were whose logs stand here: the folder's name does not tell it apart from others."""
+    for log in sorted(folder.glob("*.jsonl"))[:_MOST_LOGS]:
+        try:
+            if not log.is_file():
+                continue
+            with log.open("rb") as stream:
+                start = stream.read(_MOST_BYTES)
+        except OSError:
+            continue
+        for line in start.split(b"\n")[:_MOST_LINES]:
+            try:
+                entry = read_line(line)
+            except LogLineError:
+                continue
+            if entry is not None and isinstance(entry.cwd, str):
+                return entry.cwd
+    return None

@@ -1,0 +1,62 @@
+"""Other programs' tool calls under the names that memory knows them by (pure).
+
+Whose words a call's result has is judged by the tool's name and input: a command is a command, whichever program ran
+it. What has no such name keeps its own, and what it showed counts as anybody's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: By their names in Codex and Gemini CLI, and what each calls its main argument.
+_SHELLS = {
+    "exec_command": "cmd",
+    "shell": "command",
+    "shell_command": "command",
+    "local_shell": "command",
+    "container.exec": "command",
+    "run_shell_command": "command",
+}
+_FILES = {
+    "read_file": "Read",
+    "write_file": "Write",
+    "replace": "Edit",
+    "edit": "Edit",
+    "glob": "Glob",
+    "list_directory": "LS",
+    "search_file_content": "Grep",
+    "grep_search": "Grep",
+    "read_many_files": "Read",
+    "apply_patch": "Edit",
+    "google_web_search": "WebSearch",
+    "web_search": "WebSearch",
+    "web_fetch": "WebFetch",
+}
+#: What these tools call a file's path.
+_PATHS = ("absolute_path", "filePath", "path")
+
+
+def as_known(name: str, given: Any) -> tuple[str, Any]:
+    """Returns the name and the input of a tool call as memory knows the like of it."""
+    if (argument := _SHELLS.get(name)) is not None and isinstance(given, Mapping):
+        rest = {key: value for key, value in given.items() if key != argument}
+        return "Bash", {"command": _command(given.get(argument)), **rest}
+    known = _FILES.get(name)
+    if known is None:
+        return name, given
+    if isinstance(given, str):
+        return known, {"patch": given} if name == "apply_patch" else {"input": given}
+    if isinstance(given, Mapping) and "file_path" not in given:
+        path = next((given[key] for key in _PATHS if isinstance(given.get(key), str)), None)
+        if path is not None:
+            return known, {**given, "file_path": path}
+    return known, given
+
+
+def _command(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    parts = [part for part in value if isinstance(part, str)] if isinstance(value, list) else []
+    # A shell is only how a command is run.
+    return parts[-1] if parts[1:-1] in (["-lc"], ["-c"]) else " ".join(parts)

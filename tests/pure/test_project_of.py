@@ -1,0 +1,147 @@
+"""Of which project a folder is, by the files of its repository alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sprite.memory.projects import Projects, project_of
+
+
+def repository(root: Path) -> Path:
+    """What tells git that a folder is one."""
+    (root / ".git").mkdir(parents=True)
+    (root / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    return root
+
+
+def worktree(root: Path, at: Path, *, relative: bool = False) -> Path:
+    """What `git worktree add` writes, on both sides."""
+    about = (root / ".git" if (root / ".git").is_dir() else root) / "worktrees" / at.name
+    about.mkdir(parents=True)
+    at.mkdir(parents=True)
+    to, back = (os.path.relpath(about, at), os.path.relpath(at / ".git", about)) if relative else (about, at / ".git")
+    (at / ".git").write_text(f"gitdir: {to}\n")
+    (about / "gitdir").write_text(f"{back}\n")
+    (about / "commondir").write_text("../..\n")
+    (about / "HEAD").write_text("ref: refs/heads/other\n")
+    return at
+
+
+def below(folder: Path) -> Path:
+    deep = folder / "src/deep"
+    deep.mkdir(parents=True)
+    return deep
+
+
+def test_a_folder_of_a_repository_is_of_the_repositorys_root(tmp_path: Path) -> None:
+    root = repository(tmp_path / "code")
+    assert project_of(root) == project_of(below(root)) == str(root)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_all_worktrees_are_of_the_main_one(tmp_path: Path, relative: bool) -> None:
+    root = repository(tmp_path / "code")
+    one = worktree(root, tmp_path / "elsewhere/one", relative=relative)
+    assert project_of(one) == project_of(below(one)) == project_of(root) == str(root)
+
+
+def test_worktrees_of_a_bare_repository_are_of_it(tmp_path: Path) -> None:
+    bare = tmp_path / "code.git"
+    bare.mkdir()
+    (bare / "HEAD").write_text("ref: refs/heads/main\n")
+    one, two = (worktree(bare, tmp_path / name) for name in ("one", "two"))
+    assert project_of(one) == project_of(two) == str(bare)
+
+
+def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
+    root = repository(tmp_path / "code")
+    kept = root / ".git/modules/part"
+    kept.mkdir(parents=True)
+    (kept / "HEAD").write_text("ref: refs/heads/main\n")
+    part = root / "part"
+    part.mkdir()
+    (part / ".git").write_text("gitdir: ../.git/modules/part\n")
+    assert project_of(below(part)) == str(part)
+
+
+def test_a_folder_without_a_repository_is_its_own_project(tmp_path: Path) -> None:
+    plain = below(tmp_path)
+    assert project_of(plain) == str(plain)
+    (tmp_path / ".git").mkdir()
+    assert project_of(plain) == str(plain), "an empty .git is no repository"
+
+
+def test_a_folder_that_is_not_here_is_taken_as_it_is_named() -> None:
+    assert project_of(Path("/home/ada/gone/code")) == "/home/ada/gone/code"
+    assert project_of(Path("/home/ada/\0")) == "/home/ada/\0"
+
+
+def test_a_folder_is_of_its_true_place_whatever_link_leads_there(tmp_path: Path) -> None:
+    root = repository(tmp_path / "code")
+    (tmp_path / "link").symlink_to(root)
+    assert project_of(tmp_path / "link") == str(root)
+
+
+def test_a_git_file_that_claims_anothers_repository_is_not_believed(tmp_path: Path) -> None:
+    others = repository(tmp_path / "others")
+    worktree(others, tmp_path / "theirs")
+    foreign = tmp_path / "downloaded"
+    foreign.mkdir()
+    (foreign / ".git").write_text(f"gitdir: {others}/.git/worktrees/theirs\n")
+    assert project_of(foreign) == str(foreign)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [b"gitdir: /nowhere\n", b"gitdir:", b"", b"gitdir: " + b"../" * 3000, b"\xff\xfe\x00", b"gitdir: a\0b\n", b"hello"],
+    ids=["nowhere", "no path", "empty", "huge", "binary", "nul", "other words"],
+)
+def test_a_git_file_that_says_nothing_of_use_counts_for_nothing(tmp_path: Path, written: bytes) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/.git").write_bytes(written)
+    assert project_of(tmp_path / "code") == str(tmp_path / "code")
+
+
+def test_links_in_circles_and_pipes_are_neither_followed_nor_waited_for(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / ".git").symlink_to(code / ".git")
+    assert project_of(code) == str(code)
+    (code / ".git").unlink()
+    os.mkfifo(code / ".git")
+    assert project_of(code) == str(code)
+    (code / ".git").unlink()
+    one = worktree(repository(tmp_path / "main"), tmp_path / "one")
+    about = tmp_path / "main/.git/worktrees/one"
+    (about / "commondir").unlink()
+    os.mkfifo(about / "commondir")
+    assert project_of(one) == str(one), "the file says that it is a worktree of something that cannot be read"
+
+
+# --- as a session's log names folders ---
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["../..", "code", "", "..", "/a\nb", "/a\0b", "/a\u2028b", "/\ud800", "/" + "a" * 1000, 7, None, ["/a"], {"a": 1}],
+)
+def test_what_names_no_place_is_of_no_project(folder: object, tmp_path: Path) -> None:
+    assert Projects(tmp_path).of(folder) is None
+
+
+def test_folders_of_other_machines_are_shown_as_given(tmp_path: Path) -> None:
+    assert Projects(tmp_path).of("C:\\Users\\Ada\\code") == "C:\\Users\\Ada\\code"
+    assert Projects(tmp_path).of("/Users/ada/\u00fcbung eins") == "/Users/ada/\u00fcbung eins"
+
+
+def test_the_sprites_own_workspace_is_the_persons_own_wherever_it_stands(tmp_path: Path) -> None:
+    root = repository(tmp_path / "code")
+    workspace = below(root)
+    projects = Projects(workspace)
+    assert projects.of(str(workspace)) is projects.of(str(below(workspace / "documents"))) is None
+    assert projects.of(str(root)) == str(root), "what stands around it is no part of it"
+    cloned = repository(workspace / "cloned")
+    assert projects.of(str(cloned)) == str(cloned)
