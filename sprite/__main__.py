@@ -216,10 +216,10 @@ def _parser() -> argparse.ArgumentParser:
     imports = commands.add_parser(
         "import",
         parents=[here, printed],
-        help="take what other programs kept of conversations into the log, once each",
+        help="take what other programs kept of conversations into the log, once each; or an archive of `export`",
         description="Reads session logs of Claude Code, Codex and Gemini CLI, an export of claude.ai and claude-mem's "
         "database; AGENTS.md, CLAUDE.md, MEMORY.md and OpenClaw's files are proposed for memory files. What each file "
-        "is, is seen by what stands in it. An archive that `export` wrote goes into an empty workspace.",
+        "is, is seen by what stands in it. An archive that `export` wrote makes an empty workspace what another was.",
     )
     imports.add_argument(
         "paths",
@@ -238,8 +238,6 @@ def _parser() -> argparse.ArgumentParser:
     imports.add_argument("--dry-run", action="store_true", help="only say what would be imported")
     imports.set_defaults(command=_import)
 
-    _add_follow(commands, here, printed)
-
     export = commands.add_parser(
         "export",
         parents=[here, printed],
@@ -250,6 +248,8 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--without-files", action="store_true", help="leave out the person's files")
     export.add_argument("--force", action="store_true", help="replace FILE if it is there")
     export.set_defaults(command=_export)
+
+    _add_follow(commands, here, printed)
 
     mcp = commands.add_parser("mcp", parents=[here], help="offer memory to other agents: MCP on stdio, read-only")
     mcp.add_argument(
@@ -362,8 +362,10 @@ def _add_memory_commands(
     diff.add_argument("a", type=_number)
     diff.add_argument("b", type=_number)
 
-    commands.add_parser("drift", parents=parents, help="what changed on disk while the agent worked, and waits for you")
-    accept = commands.add_parser("accept", parents=[here], help="take over what changed on disk while the agent worked")
+    commands.add_parser(
+        "drift", parents=parents, help="what changed while the agent worked, or by an import, and waits for you"
+    )
+    accept = commands.add_parser("accept", parents=[here], help="take over a change that waits for you")
     accept.add_argument("name")
     reject = commands.add_parser("reject", parents=[here], help="put such a change away: the file is as memory has it")
     reject.add_argument("name")

@@ -143,9 +143,7 @@ def remembered(update: MemoryUpdate) -> Text:
 def drifted(names: list[str]) -> Text:
     """Draws that files wait for the person's word."""
     who = ", ".join(one_line(name) for name in names)
-    return line(
-        ("! ", "bold yellow"), (f"{who} changed while the agent worked: /drift shows it, and takes your word", "")
-    )
+    return line(("! ", "bold yellow"), (f"{who} changed without your word: /drift shows it, and takes your word", ""))
 
 
 def history(chat: list[ChatMessage]) -> Group | None:

@@ -66,7 +66,7 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
         drawn.add_row(
             Text(when(row.created_at)),
             Text(one_line(row.type)),
-            Text(one_line(row.content), style=gone),
+            Text.assemble((one_line(row.content), gone), _of_project(row.project)),
         )
     return drawn
 
@@ -117,9 +117,14 @@ def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> 
         drawn.add_row(
             Text(when(hit.at)),
             Text(one_line(kind)),
-            Text(short, style="strike dim" if hit.superseded_by else ""),
+            Text.assemble((short, "strike dim" if hit.superseded_by else ""), _of_project(hit.project)),
         )
     return Group(drawn, *after)
+
+
+def _of_project(project: str | None) -> tuple[str, str]:
+    """What follows something that was said elsewhere, about a project."""
+    return ("", "") if project is None else (f"  project {one_line(project)}", "dim")
 
 
 def forgetting(what: Forgotten) -> RenderableType:
@@ -171,7 +176,7 @@ def status(state: Status, *, link: str) -> Table:
             ("set aside", f"turn {turn.turn_id}: {one_line(turn.reason)} (/retry {turn.turn_id} tries again)")
             for turn in memory.quarantined
         ),
-        *(("drift", f"{name} changed while the agent worked (/drift shows it)") for name in memory.drift),
+        *(("drift", f"{name} changed without your word (/drift shows it)") for name in memory.drift),
         *(
             ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
             for work in session.background

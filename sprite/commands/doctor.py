@@ -186,11 +186,11 @@ def _token(settings: Settings) -> Finding:
 async def _drift(settings: Settings) -> Finding:
     try:
         async with read_transcript(settings.transcript_db) as transcript:
-            names = list(await transcript.curations.open_drift())
+            waiting = (await transcript.curations.open_drift()).values()
     except (SpriteError, sqlite3.DatabaseError):
         return Finding("memory files", ok=True, words="not looked into yet")
-    if names:
-        words = f"{', '.join(names)} changed while the agent was at work; `memory drift` shows how, and what to do"
+    if waiting:
+        words = f"{', '.join(drift.happened for drift in waiting)}; `memory drift` shows how, and what to do"
         # Nothing is broken, and an update of the sprite does not have to wait for it.
         return Finding("memory files", ok=True, words=words)
     return Finding("memory files", ok=True, words="as memory has them, or as edited by you")

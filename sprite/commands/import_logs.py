@@ -48,12 +48,15 @@ Write = Callable[[Sequence[ImportedTurn]], Awaitable[list[ImportedTurn]]]
 async def import_logs(
     settings: Settings, paths: list[Path], *, dry_run: bool, as_json: bool, kind: str | None = None
 ) -> int:
-    """Imports an archive, or whatever is known among the paths (`kind`: as that kind); with `dry_run` only says what."""
-    archives = [path for path in paths if is_archive(path)]
-    if archives:
+    """Imports whatever is known among the paths (`kind`: as that kind of file); with `dry_run` only says what.
+
+    An archive is a whole workspace, and comes alone.
+    """
+    if archives := [path for path in paths if is_archive(path)]:
         if len(paths) > 1:
             raise OperatorError("An archive is a whole workspace: import it alone, into an empty one.")
         return await restore_archive(settings, archives[0], dry_run=dry_run, as_json=as_json)
+    refuse_cut_off(settings)
     tally = Tally()
     finder = Finder(tally, kind, left=[settings.memory])
     for path in paths:
@@ -80,7 +83,6 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[Tran
 
     Where a sprite owns it, the log is read beside it, and the sprite writes.
     """
-    refuse_cut_off(settings)
     path = settings.transcript_db
     async with AsyncExitStack() as stack:
         if dry_run:

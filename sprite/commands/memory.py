@@ -130,7 +130,7 @@ def _difference(before: str, after: str, titles: tuple[str, str]) -> list[str]:
 
 
 async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints what changed on disk while the agent worked and waits for a person's word, as a difference to memory."""
+    """Prints what changed while the agent worked, or by an import, and waits for a person's word, as a difference."""
     async with open_stores(settings) as stores:
         waiting = await stores.view.drift()
         changes = {
@@ -141,7 +141,7 @@ async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
         say_json([{"name": name, "at": waiting[name].found_at, "diff": lines} for name, lines in changes.items()])
         return 0
     for name, lines in changes.items():
-        say(f"{name} changed while the agent was at work, found {day_and_time(waiting[name].found_at)}:")
+        say(f"{waiting[name].happened}, found {day_and_time(waiting[name].found_at)}:")
         say("\n".join(lines))
         say(f"Take it over with `memory accept {name}`, or put it away with `memory reject {name}`.")
     if not changes:

@@ -72,6 +72,8 @@ async def open_log(settings: Settings) -> AsyncIterator[TranscriptDB]:
     """
     make_folders(settings)
     with workspace_lock(settings.lock, settings.memory):
+        # What moves in at last would replace what is written before.
+        refuse_cut_off(settings)
         async with open_transcript(settings.transcript_db) as transcript:
             if not settings.memory_db.exists():
                 # `status` and `memory search` work before a sprite has ever run here.

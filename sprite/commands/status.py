@@ -7,6 +7,7 @@ import msgspec
 from sprite.commands.output import day_and_time, dollars, say, say_json
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
+from sprite.database.curations import what_happened
 from sprite.memory.last_error import last_error
 from sprite.memory.set_aside import set_aside
 from sprite.protocol.rows import Health
@@ -59,7 +60,7 @@ def _print(health: Health) -> None:
         say(f"  unverified  {health.unverified} learning(s) whose evidence is not in the turn they name")
     for drifted in health.drift:
         found = day_and_time(drifted.at)
-        say(f"  drift       {drifted.name} changed while the agent was at work ({found}): see `memory drift`")
+        say(f"  drift       {what_happened(drifted.name, drifted.source)} ({found}): see `memory drift`")
     for refusal in health.refusals:
         kind = _KINDS.get(refusal.kind, "refused")
         say(f"  {kind:<11} curation {refusal.curation_id}: {'; '.join(refusal.detail.splitlines())}")

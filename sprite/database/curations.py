@@ -66,7 +66,8 @@ class Curation:
 class Drift:
     """A memory file's content on disk that appeared while the agent worked and waits for the person's word.
 
-    `was` is what stood there before, for a file that no curation makes.
+    `was` is what stood there before, for a file that no curation makes. `source` is `import` where it appeared because
+    the person imported notes.
     """
 
     curation_id: int
@@ -74,6 +75,17 @@ class Drift:
     found_at: float
     content: str
     was: str | None
+    source: Literal["disk", "import"] = "disk"
+
+    @property
+    def happened(self) -> str:
+        """How it came to be, in words."""
+        return what_happened(self.name, self.source)
+
+
+def what_happened(name: str, source: str) -> str:
+    """How a change came to be that waits for the person's word, in words."""
+    return f"{name} {'would be added to by an import' if source == 'import' else 'changed while the agent was at work'}"
 
 
 class Curations:
@@ -142,7 +154,13 @@ class Curations:
             "AND json_extract(e.response, '$.drift') = c.id) ORDER BY id"
         )
         found = [(row["id"], row["created_at"], json.loads(row["response"])) for row in rows]
-        return {said["name"]: Drift(id_, said["name"], at, said["content"], said.get("was")) for id_, at, said in found}
+        return {
+            said["name"]: Drift(
+                *(id_, said["name"], at, said["content"], said.get("was")),
+                source="import" if said.get("source") == "import" else "disk",
+            )
+            for id_, at, said in found
+        }
 
     async def proposed(self) -> set[str]:
         """The digests of all that was put before the person as a change of a file, whatever they said to it."""

@@ -221,11 +221,15 @@ class Refusal(Struct):
 
 
 class Drifted(Struct):
-    """A memory file that changed on disk while the agent worked, and when that was found; by which curation."""
+    """A memory file's change that waits for the person's word, and since when; by which curation.
+
+    `source` is `disk` for what changed while the agent worked, `import` for what notes from elsewhere would add.
+    """
 
     name: str
     at: float
     curation_id: int
+    source: Literal["disk", "import"] = "disk"
 
 
 class Health(Struct):

@@ -25,6 +25,8 @@ pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
 #: More turns than two pages of the timeline have.
 SMALL_TALK = 110
 USER_MD = "# User\n\n## Preferences\n- Prefers tea to coffee.\n\n## Facts\n- Lives in Porto.\n"
+#: Of which one turn is, said to another program.
+PROJECT = "/home/ada/code/lighthouse"
 MARKED = "() => [...(CSS.highlights.get('evidence') ?? [])].map(r => r.toString())"
 
 
@@ -62,10 +64,14 @@ async def _live(memory: Path) -> None:
                 "My locker word is Quibblewort.",
                 "FACT [t]: The locker word is Quibblewort.",
             ),
+            ("make ship ships it", "With make ship ships it.", "FACT [t]: Shipping is by make ship."),
         ]
         for number, (quote, said, answer) in enumerate(taught):
             update = f"\nUSER_MD_UPDATE:\n{USER_MD}" if number == 2 else ""
-            await stores.learn(f'{answer} | "{quote}"{update}', said, "Noted.", at=began + 86_400 + 60 * number)
+            elsewhere = {"project": PROJECT, "source": "claude-code"} if "ships" in quote else {}
+            await stores.learn(
+                f'{answer} | "{quote}"{update}', said, "Noted.", at=began + 86_400 + 60 * number, **elsewhere
+            )
 
 
 async def memory(page: Page, tab: str = "Files") -> Locator:
@@ -158,6 +164,25 @@ async def test_search_as_one_types_ranks_like_the_agent_and_opens_the_turn(stack
         await page.keyboard.press("Escape")
         await panel.get_by_role("searchbox").fill("zzyzx")
         await expect(panel).to_contain_text("Neither a learning nor a turn fits “zzyzx”")
+
+
+async def test_what_was_said_elsewhere_says_where_and_is_found_by_its_project(stack: PageStack) -> None:
+    async with stack.page() as page:
+        told = f"in Claude Code · project {PROJECT}"
+        panel = await memory(page, "Timeline")
+        line = panel.locator(".timeline .turn").filter(has_text="With make ship")
+        await expect(line).to_contain_text(told)
+        await line.get_by_role("button").click()
+        await expect(page.get_by_role("dialog")).to_contain_text(told)
+        await page.keyboard.press("Escape")
+        await shoot(page, "memory-elsewhere")
+        await panel.get_by_role("tab", name="Learned").click()
+        await expect(panel.get_by_role("article").filter(has_text="Shipping")).to_contain_text(f"project {PROJECT}")
+        await expect(panel.get_by_role("article").filter(has_text="Quibblewort")).not_to_contain_text("project")
+        await panel.get_by_role("searchbox").fill("project:lighthouse")
+        await expect(panel.locator(".hit").first).to_contain_text(f"project {PROJECT}")
+        await expect(panel.locator(".hit").filter(has_text="Station")).to_have_count(0)
+        await shoot(page, "memory-project-search")
 
 
 async def test_a_late_answer_to_earlier_words_is_not_shown(stack: PageStack) -> None:

@@ -284,7 +284,7 @@ def memory(*drift: str) -> MemoryState:
 async def test_drift_is_announced_shown_as_a_difference_and_decided() -> None:
     status = Status("status", state_sync().session, memory("user.md"), None, "ask", None)
     async with in_a_pipe(state_sync(memory=memory("user.md"))) as chat:
-        await chat.until_seen("user.md changed while the agent worked")
+        await chat.until_seen("user.md changed without your word")
         chat.type("/status\n")
         used, _ = await asked(chat, "system")
         await chat.visitor.send(status, reply_to=used)
@@ -305,7 +305,7 @@ async def test_drift_is_announced_shown_as_a_difference_and_decided() -> None:
         chat.type("/drift accept\n")
         await chat.until_seen("Which file, and what about it?")
         await chat.visitor.send(MemoryUpdate([], [], 7, drift=["user.md", "context.md"]), seq=9)
-        await chat.until_seen("context.md changed while the agent worked")
+        await chat.until_seen("context.md changed without your word")
         # As an action's change comes: with nothing that memory would have learned.
         await chat.visitor.send(MemoryUpdate([], [], 8, drift=["user.md", "context.md"]), seq=10)
         await chat.visitor.send(MemoryUpdate(["tools.md"], [], 9, drift=["user.md", "context.md"]), seq=11)

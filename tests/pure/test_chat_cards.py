@@ -219,5 +219,7 @@ def test_hits_name_their_kind_and_how_much_is_not_looked_through() -> None:
     assert "turn 7" in drawn
     assert "2 turns not looked through" in drawn
     assert "Nothing found." in text_of(memory_views.hits([], waiting=0))
+    elsewhere = [SearchHit("turn", 8, "TURN", 0.0, "s1", 8, "With make ship.", project="/home/ada/web")]
+    assert "With make ship.  project /home/ada/web" in text_of(memory_views.hits(elsewhere, waiting=0), width=100)
     noted = text_of(memory_views.hits(found, waiting=0, notes=["also: invoice"]), width=100)
     assert "also: invoice" in noted

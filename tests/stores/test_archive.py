@@ -28,6 +28,7 @@ from sprite.archive.reading import is_archive
 from sprite.archive.snapshot import SCHEMAS, snapshot
 from sprite.commands import export as export_command
 from sprite.commands.import_logs import import_logs
+from sprite.commands.owner import open_log
 from sprite.commands.stores import open_stores as open_to_read
 from sprite.config import Settings
 from sprite.database.connection import empty_database
@@ -610,6 +611,9 @@ async def test_an_import_that_was_cut_off_in_its_last_step_is_finished(
         settings = await cut_off(archive, tmp_path / f"new-{again}", *moved)
         with pytest.raises(OperatorError, match="cut off in its last step"):
             async with open_to_read(settings):
+                pass
+        with pytest.raises(OperatorError, match="cut off in its last step"):
+            async with open_log(settings):
                 pass
         if again:
             await imported(archive, settings.workspace)

@@ -8,6 +8,8 @@ import { diffElement, diffOf } from './diff.js';
 
 /** @import { Drifted, FileResult, MemoryClient, MemoryFile, Page } from '../types/page.js' */
 
+const AT_WORK = 'The agent may have written this, or a program that it ran.';
+
 /** @typedef {FileResult & { drift: string, drifted: Drifted }} DriftedFile */
 
 export class DriftNotice {
@@ -105,15 +107,17 @@ export class DriftNotice {
 
   #draw() {
     const { name, drifted } = this.#file;
+    const imported = drifted.source === 'import';
     render(
       html`
         <div class="grow">
           <p>
-            <strong>${name} changed on disk while the agent was at work</strong>, found
-            <time datetime=${iso(drifted.at)}>${ago(drifted.at)}</time>.
+            <strong>${name} ${imported ? 'is to be added to' : 'changed on disk while the agent was at work'}</strong>,
+            found <time datetime=${iso(drifted.at)}>${ago(drifted.at)}</time>.
           </p>
           <p>
-            The agent may have written this, or a program that it ran. It is no part of memory until you say so:
+            ${imported ? 'It comes from notes that you imported.' : AT_WORK}
+            It is no part of memory until you say so:
             <em>Accept</em> makes it an edit of yours, <em>Discard</em> puts the file back as it was.
           </p>
         </div>

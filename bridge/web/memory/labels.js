@@ -62,6 +62,26 @@ export const byItself = (tools) =>
         words: 'The agent went on by itself, since something it waited for was done.',
       };
 
+/**
+ * The programs that other turns were said to.
+ * @type {Record<string, string>}
+ */
+const PROGRAMS = {
+  'claude-code': 'Claude Code',
+  codex: 'Codex',
+  'gemini-cli': 'Gemini CLI',
+  'claude.ai': 'claude.ai',
+  'claude-mem': 'claude-mem',
+  openclaw: 'OpenClaw',
+};
+
+/**
+ * Where something was said, to another program or about a project: ` · in Claude Code · project /home/ada/web`.
+ * @param {{ source?: string | null, project?: string | null }} row
+ */
+export const where = ({ source, project }) =>
+  `${source ? ` · in ${PROGRAMS[source] ?? source}` : ''}${project ? ` · project ${project}` : ''}`;
+
 /** @type {Record<string, string | null>} */
 export const OUTCOMES = {
   complete: null,

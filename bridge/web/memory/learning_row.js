@@ -3,7 +3,7 @@
 import { iso, number, when } from '../format.js';
 import { icon } from '../icons.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { ORIGINS, TYPES } from './labels.js';
+import { ORIGINS, TYPES, where } from './labels.js';
 
 /** @import { LearningRow, MemoryActs } from '../types/page.js' */
 
@@ -41,7 +41,7 @@ export function learningRow(row, acts, { fresh = false } = {}) {
     <p class="learning-text">${row.content}</p>
     ${evidence(row, acts)}
     <p class="learning-foot small-text muted">
-      ${ORIGINS[row.origin] ?? row.origin}${
+      ${ORIGINS[row.origin] ?? row.origin}${where(row)}${
         row.seen > 1 ? html` · heard ${number(row.seen)} times, last ${when(row.last_seen)}` : nothing
       }
       ${

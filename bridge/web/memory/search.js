@@ -2,7 +2,7 @@
 
 import { iso, plural, when } from '../format.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
-import { TYPES } from './labels.js';
+import { TYPES, where } from './labels.js';
 import { nothingYet, View } from './view.js';
 
 /** @import { MemoryActs, MemoryClient, Page, SearchHit, SearchResult } from '../types/page.js' */
@@ -82,7 +82,7 @@ export class Search extends View {
       ${this.#waiting(found)}
       <p class="memory-note">
         Narrow it inside the query: <code>type:correction</code> <code>since:2026-11-01</code>
-        <code>before:2026-12-01</code> <code>around:12</code>
+        <code>before:2026-12-01</code> <code>project:web</code> <code>around:12</code>
       </p>
     `;
   }
@@ -101,7 +101,11 @@ export class Search extends View {
           <span class="badge ${learning ? 'info' : ''}">${learning ? (TYPES[hit.type] ?? hit.type) : 'Turn'}</span>
           ${gone ? html`<span class="badge warn">No longer holds</span>` : nothing}
           <time class="small-text muted" datetime=${iso(hit.at)}>${when(hit.at)}</time>
-          ${hit.turn_id === null ? nothing : html`<span class="small-text muted">turn ${hit.turn_id}</span>`}
+          ${
+            hit.turn_id === null
+              ? nothing
+              : html`<span class="small-text muted">turn ${hit.turn_id}${where(hit)}</span>`
+          }
         </span>
         <span class="hit-text ${gone ? 'gone' : ''}">${hit.text}</span>
       </button>

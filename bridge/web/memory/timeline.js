@@ -5,7 +5,7 @@ import { icon } from '../icons.js';
 import { repeat } from '../vendor/lit-html/directives/repeat.js';
 import { html, nothing } from '../vendor/lit-html/lit-html.js';
 import { PAGE } from './client.js';
-import { byItself, OUTCOMES, SEEN, toolName, touched, turnRange } from './labels.js';
+import { byItself, OUTCOMES, SEEN, toolName, touched, turnRange, where } from './labels.js';
 import { byDay, merged, wanting } from './merged.js';
 import { Rows } from './rows.js';
 import { nothingYet, View } from './view.js';
@@ -164,7 +164,7 @@ export class Timeline extends View {
                 : row.off_record
                   ? html` · off the record`
                   : html` · waits to be looked through`
-          }</span
+          }${where(row)}</span
         >
       </span>
     </button>`;
@@ -284,7 +284,10 @@ export function headline({ id, kind, learnings, files, first_turn: first, last_t
     return `Turn ${first} ${detail.retry ? 'waits to be learned from again' : 'was set aside'}`;
   if (kind === 'drift') {
     if (detail.accepted !== undefined) return `You accepted what changed in ${detail.name}`;
-    if (detail.rejected === undefined) return `${detail.name} changed on disk while the agent was at work`;
+    if (detail.rejected === undefined)
+      return detail.source === 'import'
+        ? `Notes were imported for ${detail.name}`
+        : `${detail.name} changed on disk while the agent was at work`;
     return detail.source === 'disk'
       ? `${detail.name} is on disk again as memory has it`
       : `You discarded what changed in ${detail.name}`;

@@ -7,7 +7,7 @@ import { evenOutline } from '../outline.js';
 import { wordsOf } from '../problem.js';
 import { elementOf } from '../template.js';
 import { html, nothing, render } from '../vendor/lit-html/lit-html.js';
-import { byItself, OUTCOMES, SEEN, toolName } from './labels.js';
+import { byItself, OUTCOMES, SEEN, toolName, where } from './labels.js';
 
 /** @import { LoggedTurn, MemoryClient, Page } from '../types/page.js' */
 /** @import { TemplateResult } from 'lit-html' */
@@ -90,7 +90,7 @@ function content(turn) {
             : turn.off_record
               ? 'off the record, as you asked: kept here, and remembered nowhere'
               : 'not looked through for learnings yet'
-      }
+      }${where(turn)}
     </p>
     ${
       turn.trigger === 'task'

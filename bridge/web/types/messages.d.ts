@@ -917,12 +917,15 @@ export interface FileResult {
   drifted?: Drifted | null;
 }
 /**
- * A memory file that changed on disk while the agent worked, and when that was found; by which curation.
+ * A memory file's change that waits for the person's word, and since when; by which curation.
+ *
+ *     `source` is `disk` for what changed while the agent worked, `import` for what notes from elsewhere would add.
  */
 export interface Drifted {
   name: string;
   at: number;
   curation_id: number;
+  source?: "disk" | "import";
 }
 /**
  * A file's versions, oldest first.

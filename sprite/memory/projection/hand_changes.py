@@ -59,7 +59,9 @@ class HandChanges:
             self._files.note_work({name: self._files.read(name) for name in DEPLOYED})
         for name, content in contents.items():
             self._files.write(name, content)
-            said = {"name": name, "source": "import"}
+            before = self.drift.get(name)
+            # What the agent may have written is part of it from now on, and is to be looked at as such.
+            said = {"name": name, "source": "import" if before is None else before.source}
             await self._curations.append_drift({**said, "content": content, "proposed": list(digests.get(name, ()))})
             await self._memory.mark_written(name, sha256(content))
         if is_alone:

@@ -75,9 +75,7 @@ class Projection:
             # What a hand has written meanwhile comes first, or it would pass for newer than this edit.
             changes = await self._settle()
             if name in self._hands.drift:
-                raise PeerError(
-                    f"{name} changed on disk while the agent was at work: accept or reject that first.", code="drift"
-                )
+                raise PeerError(f"{self._hands.drift[name].happened}: accept or reject that first.", code="drift")
             if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
                 raise PeerError(f"Not saved: {reason}. Shorten one of them first.", code="over_limit")
             latest = await self._memory.latest_version(name)

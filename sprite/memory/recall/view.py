@@ -280,7 +280,7 @@ def action_row(action: Action) -> ActionRow:
 
 def drifted(drift: Drift) -> Drifted:
     """A file's drift as it travels, without its content."""
-    return Drifted(drift.name, drift.found_at, drift.curation_id)
+    return Drifted(drift.name, drift.found_at, drift.curation_id, drift.source)
 
 
 def known_file(name: str) -> str:
