@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from bridge import data_folder
-from bridge.config import Settings
+from bridge.config import LOCAL_PERSON, Settings
 from bridge.database import Database, open_database
 from bridge.door.admission import Admission
 from bridge.door.edge import Edge
@@ -30,6 +30,7 @@ from bridge.door.visitors import Visitors
 from bridge.doors.doors import Doors
 from bridge.errors import OperatorError
 from bridge.hosts.archive import Archive
+from bridge.hosts.following import Following
 from bridge.hosts.host import (
     Access,
     Host,
@@ -105,11 +106,7 @@ async def running(
         database = await stack.enter_async_context(open_database(settings.database))
         people = People(database)
         await people.prepare()
-        if not settings.is_loopback and not await people.any_added():
-            raise OperatorError(
-                f"On {settings.host} others could connect, and nobody was added who may come in. "
-                "Add yourself first: python -m bridge users add NAME"
-            )
+        await _refuse_what_nobody_may(settings, people)
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
@@ -165,6 +162,10 @@ async def running(
         await stack.enter_async_context(relay)
         await stack.enter_async_context(doors)
         await stack.enter_async_context(waker)
+        if settings.follow is not None:
+            await stack.enter_async_context(
+                Following(settings.workspaces / LOCAL_PERSON, settings.follow, settings.environment)
+            )
         control_socket = stack.enter_context(control.listening_socket(settings.run))
         await stack.enter_async_context(served(api.application(), control_socket, on_death))
         stack.push_async_callback(visitors.end_all)
@@ -211,6 +212,21 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
             _host(settings, tokens, settings.port) as host,
         ):
             yield host
+
+
+async def _refuse_what_nobody_may(settings: Settings, people: People) -> None:
+    """OperatorError where settings and the people who were added do not go together."""
+    are_added = await people.any_added()
+    if not settings.is_loopback and not are_added:
+        raise OperatorError(
+            f"On {settings.host} others could connect, and nobody was added who may come in. "
+            "Add yourself first: python -m bridge users add NAME"
+        )
+    if settings.follow is not None and are_added:
+        raise OperatorError(
+            "--follow makes one person's sessions the local person's memory, and people were added here. Each of them "
+            "can have theirs followed: python -m sprite follow --to THIS_BRIDGE --token-file FILE"
+        )
 
 
 def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef]) -> web.Application:

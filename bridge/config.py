@@ -76,6 +76,8 @@ class Settings:
     #: The operator's webhook for notifications, and the key that signs what it is sent (None: the bridge makes one).
     notify_url: str | None = field(default=None, repr=False)
     notify_key: bytes | None = field(default=None, repr=False)
+    #: The session logs of Claude Code that become the local person's memory, or None.
+    follow: Path | None = None
     #: What processes on this machine inherit: the environment without keys and tokens.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -120,6 +122,7 @@ def from_environment(
     daily_usd: float | None = None,
     monthly_usd: float | None = None,
     model_exits: str | None = None,
+    follow: Path | None = None,
 ) -> Settings:
     """Settings from the environment, flags first; OperatorError names the variable that is not as it must be."""
     return Settings(
@@ -146,6 +149,7 @@ def from_environment(
         push_inside=_yes("BRIDGE_PUSH_INSIDE"),
         operator_token=_text("BRIDGE_OPERATOR_TOKEN"),
         notify_url=_address("SPRITE_NOTIFY_URL", may_have_query=True),
+        follow=follow,
         notify_key=_notify_key(),
         environment=_for_processes(),
     )
@@ -180,6 +184,12 @@ def is_loopback(host: str) -> bool:
 
 def _for_processes() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_FROM_SPRITES)}
+
+
+def claude_code_logs() -> Path:
+    """Where Claude Code keeps its sessions' logs on this machine."""
+    chosen = _text("CLAUDE_CONFIG_DIR")
+    return (Path(chosen) if chosen else Path.home() / ".claude") / "projects"
 
 
 def _text(name: str) -> str | None:

@@ -75,7 +75,7 @@ class LocalHost:
     ) -> None:
         self._workspaces = workspaces.resolve()
         self._access = access
-        self._environment = _clean(environment)
+        self._environment = passed_on(environment)
         self._permissions = permissions
         self._residents: dict[str, _Resident] = {}
 
@@ -277,8 +277,11 @@ async def _is_taken(workspace: Path) -> bool:
     return False
 
 
-def _clean(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a sprite may know of our environment. The bridge is on this machine, so no proxy stands between."""
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a sprite, or what works for one, may know of our environment.
+
+    The bridge is on this machine, so no proxy stands between.
+    """
     kept = {
         name: value
         for name, value in environment.items()
