@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from bridge.door.visitors import Visitors
 from bridge.doors.doors import Doors
 from bridge.errors import OperatorError
 from bridge.hosts.archive import Archive
+from bridge.hosts.following import Following
 from bridge.hosts.host import (
     Access,
     Host,
@@ -108,11 +109,7 @@ async def running(
         database = await stack.enter_async_context(open_database(settings.database))
         people = People(database)
         await people.prepare()
-        if not settings.is_loopback and not await people.any_added():
-            raise OperatorError(
-                f"On {settings.host} others could connect, and nobody was added who may come in. "
-                "Add yourself first: python -m bridge users add NAME"
-            )
+        await _refuse_what_nobody_may(settings, people)
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
@@ -173,6 +170,7 @@ async def running(
         await stack.enter_async_context(doors)
         await stack.enter_async_context(mcp)
         await stack.enter_async_context(waker)
+        await stack.enter_async_context(_following(settings))
         await stack.enter_async_context(
             served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
         )
@@ -220,6 +218,21 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
             _host(settings, tokens, settings.port) as host,
         ):
             yield host
+
+
+async def _refuse_what_nobody_may(settings: Settings, people: People) -> None:
+    """OperatorError where settings and the people who were added do not go together."""
+    are_added = await people.any_added()
+    if not settings.is_loopback and not are_added:
+        raise OperatorError(
+            f"On {settings.host} others could connect, and nobody was added who may come in. "
+            "Add yourself first: python -m bridge users add NAME"
+        )
+    if settings.follow is not None and are_added:
+        raise OperatorError(
+            "--follow makes one person's sessions the local person's memory, and people were added here. Each of them "
+            "can have theirs followed: python -m sprite follow --to THIS_BRIDGE --token-file FILE"
+        )
 
 
 def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef]) -> web.Application:
@@ -352,6 +365,13 @@ async def _for_local_person(settings: Settings, people: People, host: Host) -> s
         workspace = host.workspace(LOCAL_PERSON)
         memory_note.leave(settings.memory_note, workspace, _ROOT, takes_over=settings.data == default_data())
     return await people.local_link()
+
+
+def _following(settings: Settings) -> AbstractAsyncContextManager[object]:
+    """What follows Claude Code's sessions for the local person, if it is to."""
+    if settings.follow is None:
+        return nullcontext()
+    return Following(settings.workspaces / LOCAL_PERSON, settings.follow, settings.environment)
 
 
 def _access(tokens: SpriteTokens, base_url: str) -> Access:

@@ -78,6 +78,8 @@ class Settings:
     notify_key: bytes | None = field(default=None, repr=False)
     #: Where the Claude Code plugin looks for this machine's memory; None where nobody is told.
     memory_note: Path | None = None
+    #: The session logs of Claude Code that become the local person's memory, or None.
+    follow: Path | None = None
     #: What processes on this machine inherit: the environment without keys and tokens.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -122,6 +124,7 @@ def from_environment(
     daily_usd: float | None = None,
     monthly_usd: float | None = None,
     model_exits: str | None = None,
+    follow: Path | None = None,
 ) -> Settings:
     """Settings from the environment, flags first; OperatorError names the variable that is not as it must be."""
     return Settings(
@@ -148,6 +151,7 @@ def from_environment(
         push_inside=_yes("BRIDGE_PUSH_INSIDE"),
         operator_token=_text("BRIDGE_OPERATOR_TOKEN"),
         notify_url=_address("SPRITE_NOTIFY_URL", may_have_query=True),
+        follow=follow,
         notify_key=_notify_key(),
         memory_note=_memory_note(),
         environment=_for_processes(),
@@ -189,6 +193,12 @@ def _memory_note() -> Path | None:
 
 def _for_processes() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_FROM_SPRITES)}
+
+
+def claude_code_logs() -> Path:
+    """Where Claude Code keeps its sessions' logs on this machine."""
+    chosen = _text("CLAUDE_CONFIG_DIR")
+    return (Path(chosen) if chosen else Path.home() / ".claude") / "projects"
 
 
 def _text(name: str) -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bridge import data_folder
 from bridge.app import Bridge, running
-from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, dollars, from_environment
+from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, claude_code_logs, dollars, from_environment
 from bridge.errors import BAD_USAGE, FAULT, OperatorError
 from bridge.llm.exit_names import MODEL_EXITS
 from bridge.observing import logs
@@ -45,6 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"what the model's API may reach for an agent: `none`, or some of {', '.join(MODEL_EXITS)} "
         "(default: BRIDGE_MODEL_EXITS, else web_search)",
     )
+    parser.add_argument(
+        "--follow",
+        nargs="?",
+        const="",
+        metavar="PATH",
+        help="remember what you do in Claude Code on this machine, too: its session logs, by default those in "
+        "~/.claude/projects (or CLAUDE_CONFIG_DIR's)",
+    )
     parser.epilog = "Keys and all other settings are read from the environment; docs/deployment.md lists them."
 
 
@@ -60,7 +68,19 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         daily_usd=None if daily is None else dollars(daily, "--daily-usd"),
         monthly_usd=None if monthly is None else dollars(monthly, "--monthly-usd"),
         model_exits=arguments.model_exits,
+        follow=_followed(arguments),
     )
+
+
+def _followed(arguments: argparse.Namespace) -> Path | None:
+    if arguments.follow is None:
+        return None
+    if arguments.provider != "local":
+        raise OperatorError(
+            "--follow is for a sprite on this machine. Where sprites live elsewhere, follow from the machine that "
+            "Claude Code runs on: python -m sprite follow --to THIS_BRIDGE --token-file FILE"
+        )
+    return Path(arguments.follow).absolute() if arguments.follow else claude_code_logs()
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -131,6 +151,8 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
     lines = [f"bridge listening on {bridge.address}", f"Agents and their memory are kept in {settings.data}."]
     if settings.uses_offline_model:
         lines.append("The model is the built-in offline stand-in, not Claude. Set ANTHROPIC_API_KEY for Claude.")
+    if settings.follow is not None:
+        lines.append(f"Claude Code's sessions below {settings.follow} are followed, and become memory, too.")
     if bridge.login_token is not None:
         lines.append("Open that address in your browser: it logs you in, once. Ctrl-C stops the bridge.")
     if sys.stderr.isatty():

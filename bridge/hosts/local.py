@@ -47,6 +47,8 @@ _DEATHS_TO_GIVE_UP = 8
 #: A sprite that is just starting elsewhere writes its address soon.
 _ADDRESS_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+#: A batch of turns is written in less.
+_BRIEF_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 16
 #: A token, or an address.
 _LONGEST_WORD = 4096
@@ -74,7 +76,7 @@ class LocalHost:
     ) -> None:
         self._workspaces = workspaces.resolve()
         self._access = access
-        self._environment = _clean(environment)
+        self._environment = passed_on(environment)
         self._permissions = permissions
         self._residents: dict[str, _Resident] = {}
 
@@ -153,7 +155,7 @@ class LocalHost:
         except OSError as error:
             message = f"The workspace {workspace} cannot be made ({error.strerror})."
             raise HostError(message, retryable=False) from error
-        if is_held(workspace / SYSTEM / LOCK):
+        if await _is_taken(workspace):
             # Asking for a new token would end the one that the running sprite has.
             raise WorkspaceTakenError("It runs already.")
         access = await self._access(sprite)
@@ -272,8 +274,23 @@ class _Resident:
         self._news.set()
 
 
-def _clean(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a sprite may know of our environment. The bridge is on this machine, so no proxy stands between."""
+async def _is_taken(workspace: Path) -> bool:
+    """Whether a sprite has the workspace; who adds turns to its log has it for a moment, and says so."""
+    until = time.monotonic() + _BRIEF_SECONDS
+    while is_held(workspace / SYSTEM / LOCK):
+        with suppress(OSError, ValueError, NoSuchFileError):
+            if _told_by(workspace, LOCK).endswith(" briefly") and time.monotonic() < until:
+                await asyncio.sleep(_POLL_SECONDS)
+                continue
+        return True
+    return False
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a sprite, or what works for one, may know of our environment.
+
+    The bridge is on this machine, so no proxy stands between.
+    """
     kept = {
         name: value
         for name, value in environment.items()

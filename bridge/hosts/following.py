@@ -1,0 +1,94 @@
+"""The follower of Claude Code's session logs, as a process beside the local person's sprite.
+
+Started with the bridge, started again when it dies, stopped with the bridge. It needs nothing of ours: what it reads
+goes to the sprite of its workspace, or straight into that one's log. Everything it misses it catches up on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bridge.hosts.local import passed_on
+from bridge.hosts.output import printable
+from bridge.tasks import TaskSet
+
+log = logging.getLogger(__name__)
+
+#: Where `python -m sprite` finds the package: beside this one.
+_ROOT = Path(__file__).resolve().parents[2]
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 60.0
+#: One that lived so long was well: its death counts as the first.
+_WELL_SECONDS = 60.0
+#: It ends within a second by itself.
+_STOP_SECONDS = 5.0
+
+
+class Following:
+    """`async with Following(workspace, logs, environment):` keeps one running."""
+
+    def __init__(self, workspace: Path, logs: Path, environment: Mapping[str, str]) -> None:
+        self._command = [sys.executable, "-m", "sprite", "follow", str(logs), "--workspace", str(workspace)]
+        self._environment = passed_on(environment)
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks = TaskSet()
+
+    async def __aenter__(self) -> Self:
+        self._tasks.start(self._keep(), "follower")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.close()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    async def _keep(self) -> None:
+        deaths = 0
+        while True:
+            began = time.monotonic()
+            try:
+                code = await self._run()
+            except OSError as error:
+                log.warning("the follower of session logs cannot be started (%s)", error.strerror)
+            else:
+                how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+                log.warning("the follower of session logs %s, and is started again; it misses nothing", how)
+            deaths = 1 if time.monotonic() - began > _WELL_SECONDS else deaths + 1
+            await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(deaths - 1, 10)))
+
+    async def _run(self) -> int:
+        # Where it exists, setpriv ends the follower with us even when we are killed.
+        lifeline = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv")) else []
+        self._process = await asyncio.create_subprocess_exec(
+            *lifeline,
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=self._environment,
+            cwd=_ROOT,
+            start_new_session=True,
+        )
+        said = self._process.stdout
+        while said is not None and (line := await said.readline()):
+            log.info("follower: %s", printable(line.decode(errors="replace").rstrip()))
+        return await self._process.wait()
