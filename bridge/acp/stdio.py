@@ -39,6 +39,7 @@ class StdioTransport:
         self._source = source
         self._reader = reader
         self._writer = writer
+        self._is_closed = False
         self._buffer = bytearray()
         #: How much of the buffer has no end of a line.
         self._scanned = 0
@@ -76,6 +77,9 @@ class StdioTransport:
 
     async def close(self) -> None:
         """Ends both ways; what the editor has not read by then is dropped."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._source.close()
         self._writer.close()
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from acp.schema import McpServerStdio, ToolCallStart
 from bridge.offline.model import OfflineModel
 from tests.acp_editor import Editor, editor
 from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
-from tests.harness import PATIENCE, observations
+from tests.harness import PATIENCE, ROOT, observations
 from tests.inspection import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -277,8 +279,14 @@ async def test_a_bridge_that_was_killed_is_waited_for(tmp_path: Path) -> None:
             assert client.shown(session).count("Hello!") == 1
 
 
-async def test_where_there_is_no_bridge_the_editor_is_told_and_the_program_ends(tmp_path: Path) -> None:
-    async with editor("--data", str(tmp_path)) as client:
+async def test_an_editor_with_the_settings_of_the_page_is_told_where_there_is_no_bridge(tmp_path: Path) -> None:
+    page = (ROOT / "docs/editors.md").read_text().replace("/home/ada/sprite", str(ROOT))
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    zed, jetbrains = (block["agent_servers"]["Sprite"] for block in blocks if isinstance(block, dict))
+    assert {**zed, "type": ""} == {**jetbrains, "type": ""}
+    # Editors start it in the folder of a project.
+    command = (zed["command"], *zed["args"], "--data", str(tmp_path))
+    async with editor(command=command, folder=tmp_path, **zed["env"]) as client:
         with pytest.raises(RequestError, match="python -m bridge serve"):
             await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
         async with asyncio.timeout(PATIENCE):
