@@ -93,6 +93,7 @@ class Conversation:
         self._stack = AsyncExitStack()
         self._tasks = TaskSet()
         self._changed = asyncio.Condition()
+        self._is_open = False
         #: Whether the bridge has said anything, and the sprite how things stand.
         self._is_reached = False
         self._is_synced = False
@@ -117,7 +118,8 @@ class Conversation:
 
     async def open(self) -> None:
         """Connects, and returns when the bridge answers. RequestError in its words where it cannot be reached."""
-        if not self._is_reached and self.failure is None:
+        if not self._is_open:
+            self._is_open = True
             await self._stack.enter_async_context(self.link)
             await self._stack.enter_async_context(self.questions)
             await self._stack.enter_async_context(

@@ -303,6 +303,14 @@ async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, 
     async with editor(*elsewhere) as client:
         session = await client.start()
         assert await client.say(session, "hello") == "end_turn"
+        # Revoked in the middle of a message, it ends here, too.
+        asked = asyncio.create_task(client.say(session, "run `sleep 600`"))
+        await client.until(lambda: client.questions)
+        await home.bridge.run("users", "revoke", "grace")
+        with pytest.raises(RequestError, match="you may not come in"):
+            await asked
+        async with asyncio.timeout(PATIENCE):
+            assert await client.process.wait() == 1
     token.write_text("wrong")
     async with editor(*elsewhere) as client:
         with pytest.raises(RequestError, match="does not know this token"):

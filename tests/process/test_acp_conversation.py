@@ -246,6 +246,35 @@ async def test_a_question_stays_open_where_the_editor_gives_no_answer_and_a_late
         assert await asked == "end_turn"
 
 
+async def test_two_sessions_of_an_editor_have_each_their_own_questions_and_see_what_the_other_one_asked() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        opening = asyncio.create_task(stage.editor.new_session())
+        await stage.tell_status()
+        other = await opening
+        asked = stage.say("from the first")
+        mission = await stage.taken("from the first")
+        await stage.send(ChatSaid(mission, "user", "from the first", 1.0))
+        await stage.event("started", mission)
+        await stage.event("tool_use", mission, tool_use_id="t1", name="Bash", input={"command": "ls"})
+        stage.editor.answer = "deny"
+        # One of elsewhere is asked where the person was last, one about a message where that was sent.
+        await stage.send(PermissionRequest("r1", "m9", "Bash", {"command": "pwd"}))
+        assert (await stage.visitor.receive("permission"))["payload"]["request_id"] == "r1"
+        await stage.send(PermissionRequest("r2", mission, "Bash", {"command": "ls"}))
+        assert (await stage.visitor.receive("permission"))["payload"] == {"request_id": "r2", "decision": "deny"}
+        assert [(session, call.tool_call_id) for session, call, _ in stage.editor.questions] == [
+            (stage.session, "question-r1"),
+            (stage.session, "t1"),
+        ]
+        await stage.event("tool_result", mission, tool_use_id="t1", is_error=True, summary="denied")
+        await stage.event("text", mission, text="Then not.")
+        await stage.event("complete", mission, text="Then not.")
+        assert await asked == "end_turn"
+        assert stage.shown == "Then not."
+        assert stage.editor.shown(other) == "<from the first>Then not."
+
+
 async def test_a_message_that_was_acked_twice_ends_once() -> None:
     async with acp_stage() as stage:
         await stage.begin()
