@@ -93,6 +93,7 @@ class Conversation:
         self._stack = AsyncExitStack()
         self._tasks = TaskSet()
         self._changed = asyncio.Condition()
+        self._is_open = False
         #: Whether the bridge has said anything, and the sprite how things stand.
         self._is_reached = False
         self._is_synced = False
@@ -117,7 +118,8 @@ class Conversation:
 
     async def open(self) -> None:
         """Connects, and returns when the bridge answers. RequestError in its words where it cannot be reached."""
-        if not self._is_reached and self.failure is None:
+        if not self._is_open:
+            self._is_open = True
             await self._stack.enter_async_context(self.link)
             await self._stack.enter_async_context(self.questions)
             await self._stack.enter_async_context(
@@ -314,15 +316,19 @@ class Conversation:
 
     async def _settle(self, sync: StateSync, going_on: set[str]) -> None:
         """After a gap: shows what was missed, and ends what has ended meanwhile."""
-        missed = [message for message in sync.chat if message.mission_id not in self._ended]
+        missed = [message for message in sync.chat if message.mission_id not in self._ended | going_on]
         for session in self._all():
             async with session.busy:
                 if (running := sync.running) is not None and running.mission_id is not None:
                     await session.catch_up(running.mission_id, running.events, running.partial)
+                # What was asked there ends first: until then nothing else is shown.
                 for message in missed:
-                    if message.mission_id not in going_on:
+                    if message.mission_id in session.missions:
                         await session.missed(message)
                 self._end_prompts(session, sync.chat, going_on)
+                for message in missed:
+                    if message.mission_id not in session.missions:
+                        await session.missed(message)
 
     @staticmethod
     def _end_prompts(session: Session, chat: Iterable[ChatMessage], going_on: set[str]) -> None:

@@ -69,7 +69,8 @@ class Questions:
         """Believes a snapshot: these are open, and no others."""
         requests = {request.request_id: request for request in asked if not request.redacted}
         for gone in self._open.keys() - requests.keys():
-            await self._close(gone, None)
+            # How it was decided is not known; a call that runs will say how it ended.
+            await self._close(gone, None, is_decided=False)
         for request in requests.values():
             self.ask(request)
 
@@ -87,7 +88,7 @@ class Questions:
 
     async def resolved(self, news: PermissionResolved) -> None:
         """One is not open any more."""
-        await self._close(news.request_id, news.decision)
+        await self._close(news.request_id, news.decision, is_decided=True)
 
     def _go_on(self, question: _Question) -> None:
         session = question.session or self._session_for(question.request.mission_id)
@@ -132,13 +133,15 @@ class Questions:
         question.is_answered = True
         self._link.post(Permission(question.request.request_id, decision))
 
-    async def _close(self, request_id: str, decision: Decision | None) -> None:
+    async def _close(self, request_id: str, decision: Decision | None, *, is_decided: bool) -> None:
         question = self._open.pop(request_id, None)
         if question is None or question.session is None or not question.call_id:
             return
         if question.asking is not None and not question.asking.done():
             await self._editor.withdraw(question.call_id)
             question.asking.cancel()
+        if not is_decided and not question.is_own_call:
+            return
         is_allowed = decision in {"allow", "always"}
         # A call that runs says itself how it ended; one that was shown for the question alone ends with it.
         status: Literal["completed", "in_progress", "failed"] = "failed"
