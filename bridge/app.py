@@ -20,12 +20,14 @@ from aiohttp import web
 from bridge import data_folder
 from bridge.config import Settings
 from bridge.database import Database, open_database
+from bridge.door.admission import Admission
 from bridge.door.edge import Edge
 from bridge.door.lobby import Lobby
 from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.door.routes import Readiness, Routes
 from bridge.door.visitors import Visitors
+from bridge.doors.doors import Doors
 from bridge.errors import OperatorError
 from bridge.hosts.archive import Archive
 from bridge.hosts.host import (
@@ -113,8 +115,7 @@ async def running(
         url = f"http://{in_url(settings.host)}:{port}"
         tokens = await stack.enter_async_context(SpriteTokens(database))
         notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
-        limits = Limits(settings.daily_usd, settings.monthly_usd)
-        budgets = Budgets(limits, on_used_up=notices.tidings.budget_ended)
+        budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd), on_used_up=notices.tidings.budget_ended)
         ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
         proxy = await stack.enter_async_context(_model_proxy(settings, tokens, budgets, ledger))
         host = _host(settings, tokens, port)
@@ -123,6 +124,7 @@ async def running(
         waker = Waker(relay, due, people.may_come, on_death)
         visitors = Visitors()
         readiness = Readiness(lambda: not ledger.is_behind)
+        admission = Admission(people.tokens, lambda: readiness.is_ready)
         metrics = _measured(visitors, relay, proxy, budgets, waker, notices)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
@@ -134,6 +136,7 @@ async def running(
         api = OperatorApi(
             people,
             visitors,
+            admission,
             host,
             routes,
             Overview(people, host, relay.snapshot, ledger.spend, partial(stored, database), waker.trouble),
@@ -143,17 +146,24 @@ async def running(
             give_way,
         )
         edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
-        lobby = Lobby()
-        application = web.Application(
-            middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES
+        lobby, doors = Lobby(), Doors(admission, relay)
+        application = _application(
+            lobby,
+            edge,
+            [
+                *doors.routes(proxy.list_models),
+                *proxy.routes(),
+                *notices.routes(doorkeeper, relay),
+                # The catch-all for the page's files comes last.
+                *routes.table(),
+            ],
         )
-        application.on_response_prepare.extend((lobby.note, edge.add_headers))
-        application.add_routes([*proxy.routes(), *notices.routes(doorkeeper, relay), *routes.table()])
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
         await stack.enter_async_context(host)
         await stack.enter_async_context(relay)
+        await stack.enter_async_context(doors)
         await stack.enter_async_context(waker)
         control_socket = stack.enter_context(control.listening_socket(settings.run))
         await stack.enter_async_context(served(api.application(), control_socket, on_death))
@@ -201,6 +211,13 @@ async def host_alone(settings: Settings) -> AsyncIterator[Host]:
             _host(settings, tokens, settings.port) as host,
         ):
             yield host
+
+
+def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef]) -> web.Application:
+    application = web.Application(middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES)
+    application.on_response_prepare.extend((lobby.note, edge.add_headers))
+    application.add_routes(routes)
+    return application
 
 
 def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:

@@ -152,8 +152,16 @@ CREATE TABLE webhook_outbox (
 ) STRICT;
 """
 
+#: `scopes` are names with spaces between; null: the token is full (see bridge/door/tokens.py).
+_SCOPES = """
+ALTER TABLE person_tokens ADD COLUMN label TEXT NOT NULL DEFAULT 'full';
+ALTER TABLE person_tokens ADD COLUMN scopes TEXT;
+ALTER TABLE person_tokens ADD COLUMN used_at REAL;
+CREATE UNIQUE INDEX person_tokens_label ON person_tokens(person, label);
+"""
+
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
-MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH, _NOTICES)
+MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH, _NOTICES, _SCOPES)
 
 
 class Database:

@@ -6,16 +6,15 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 
 import aiohttp
 import msgspec
 
 from bridge import app, data_folder
+from bridge.commands import tokens
+from bridge.commands.reach import add_data, bridge_or_people, day, running_bridge, say
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
 from bridge.door.people import Person
 from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
@@ -26,9 +25,6 @@ from bridge.operating.control import ControlError, NoBridgeError
 from bridge.operating.status import Row
 
 _FAILED = 1
-#: A bridge that owns the folder but does not answer is just starting, or just stopping.
-_STARTING_SECONDS = 10.0
-_POLL_SECONDS = 0.2
 #: A first deploy creates a machine and installs packages there.
 _DEPLOY_SECONDS = 1800.0
 
@@ -55,7 +51,7 @@ class _Status(msgspec.Struct):
 
 def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `users`."""
-    commands = parser.add_subparsers(required=True, metavar="add|list|link|revoke|restore")
+    commands = parser.add_subparsers(required=True, metavar="add|list|link|revoke|restore|token|tokens|revoke-token")
     every: list[tuple[str, str, Work]] = [
         ("add", "a new person: prints a login link and a token for programs, once", _add),
         ("link", "a new login link for somebody who is there", _link),
@@ -65,30 +61,31 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     for name, summary, work in every:
         command = commands.add_parser(name, help=summary)
         command.add_argument("name", metavar="NAME", help="up to 39 of a-z, 0-9 and -, beginning with a letter")
-        _add_data(command)
+        add_data(command)
         command.set_defaults(work=work)
     listing = commands.add_parser("list", help="everybody")
     listing.add_argument("--json", action="store_true", help="for programs")
-    _add_data(listing)
+    add_data(listing)
     listing.set_defaults(work=_list)
+    tokens.add_commands(commands)
 
 
 def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `notify`."""
     commands = parser.add_subparsers(required=True, metavar="key|test")
     key = commands.add_parser("key", help="the key with which a receiver checks what SPRITE_NOTIFY_URL is sent")
-    _add_data(key)
+    add_data(key)
     key.set_defaults(work=_notify_key)
     test = commands.add_parser("test", help="sends a person a notification, by every way that there is to them")
     test.add_argument("name", metavar="NAME", help="the person")
-    _add_data(test)
+    add_data(test)
     test.set_defaults(work=_notify_test)
 
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `status`."""
     parser.add_argument("--json", action="store_true", help="for programs")
-    _add_data(parser)
+    add_data(parser)
     parser.set_defaults(work=_status)
 
 
@@ -98,12 +95,8 @@ def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
     )
-    _add_data(parser)
+    add_data(parser)
     parser.set_defaults(work=_deploy)
-
-
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -131,14 +124,14 @@ async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _let_in(settings: Settings, name: str, how: str) -> int:
-    async with _bridge_or_people(settings) as (session, people):
+    async with bridge_or_people(settings) as (session, people):
         if session is not None:
             answer = await control.ask(session, "POST", f"/users/{name}" + ("/restore" if how == "restore" else ""))
             link, token = answer["link"], answer["token"]
         else:
             secret, token = await (people.add(name) if how == "add" else people.restore(name))
             link = _link_of(settings, secret)
-    _say(
+    say(
         f"{name} may come in. Neither of these is shown again:",
         f"  login link   {link}   (once, within a day)",
         f"  token        {token}   (for programs: Authorization: Bearer ...)",
@@ -147,86 +140,86 @@ async def _let_in(settings: Settings, name: str, how: str) -> int:
 
 
 async def _link(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with _bridge_or_people(settings) as (session, people):
+    async with bridge_or_people(settings) as (session, people):
         if session is not None:
             link = (await control.ask(session, "POST", f"/users/{arguments.name}/link"))["link"]
         else:
             link = _link_of(settings, await people.link(arguments.name))
-    _say(link)
+    say(link)
     return 0
 
 
 async def _revoke(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with _bridge_or_people(settings) as (session, people):
+    async with bridge_or_people(settings) as (session, people):
         if session is not None:
             await control.ask(session, "DELETE", f"/users/{arguments.name}")
         else:
             await people.revoke(arguments.name)
-    _say(f"{arguments.name} is out. The agent and its memory are still there.")
+    say(f"{arguments.name} is out. The agent and its memory are still there.")
     return 0
 
 
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with _bridge_or_people(settings) as (session, people):
+    async with bridge_or_people(settings) as (session, people):
         if session is not None:
             everyone = msgspec.convert(await control.ask(session, "GET", "/users"), _Users).users
         else:
             everyone = await people.everyone()
     if arguments.json:
-        _say(msgspec.json.encode(everyone).decode())
+        say(msgspec.json.encode(everyone).decode())
         return 0
     for person in everyone:
         state = "revoked" if person.revoked_at is not None else f"{person.sessions} browsers"
-        _say(f"{person.name:<20} since {_day(person.created_at)}  {state}")
+        say(f"{person.name:<20} since {day(person.created_at)}  {state}")
     if not everyone:
-        _say("Nobody yet. `python -m bridge users add NAME` adds a person.")
+        say("Nobody yet. `python -m bridge users add NAME` adds a person.")
     return 0
 
 
 async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
     async with AsyncExitStack() as stack:
         try:
-            session = await stack.enter_async_context(_bridge(settings))
+            session = await stack.enter_async_context(running_bridge(settings))
             found = msgspec.convert(await control.ask(session, "GET", "/status"), _Status)
         except NoBridgeError:
             found = _Status(await (await stack.enter_async_context(app.looked_into(settings))).rows())
     if arguments.json:
-        _say(msgspec.json.encode(found.sprites).decode())
+        say(msgspec.json.encode(found.sprites).decode())
     else:
-        _say(status.drawn(found.sprites, time.time()), *([found.trouble] if found.trouble else []))
+        say(status.drawn(found.sprites, time.time()), *([found.trouble] if found.trouble else []))
     return 0
 
 
 async def _notify_key(settings: Settings, _arguments: argparse.Namespace) -> int:
     async with AsyncExitStack() as stack:
         try:
-            session = await stack.enter_async_context(_bridge(settings))
+            session = await stack.enter_async_context(running_bridge(settings))
             key: str = (await control.ask(session, "GET", "/notify/key"))["key"]
         except NoBridgeError:
             key = await stack.enter_async_context(app.webhook_key_alone(settings))
-    _say(key)
+    say(key)
     return 0
 
 
 async def _notify_test(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with _bridge(settings) as session:
+    async with running_bridge(settings) as session:
         ways: list[str] = (await control.ask(session, "POST", f"/notify/test/{arguments.name}"))["ways"]
     if not ways:
         raise ControlError(
             f"Nothing was sent: there is no way to {arguments.name} yet. Set SPRITE_NOTIFY_URL for the bridge, or turn "
             "notifications on in a browser (on the page: Memory, To do, Notifications)."
         )
-    _say(f"A test is on its way to {arguments.name}, by {' and '.join(ways)}. `status` says what the webhook refuses.")
+    say(f"A test is on its way to {arguments.name}, by {' and '.join(ways)}. `status` says what the webhook refuses.")
     return 0
 
 
 async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
     try:
-        async with _bridge(settings) as session:
+        async with running_bridge(settings) as session:
             return await _follow_deploy(session, arguments.name)
     except NoBridgeError:
         if settings.provider == "local":
-            _say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is wanted.")
+            say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is wanted.")
             return 0
     with Steps() as show:
         try:
@@ -254,46 +247,6 @@ async def _follow_deploy(session: aiohttp.ClientSession, name: str) -> int:
     return 0 if last.phase == "done" else _FAILED
 
 
-# --- the bridge, or what it leaves behind ---
-
-
-@asynccontextmanager
-async def _bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """The running bridge; NoBridgeError when no bridge owns the data folder. One that is starting is waited for."""
-    deadline = time.monotonic() + _STARTING_SECONDS
-    async with AsyncExitStack() as stack:
-        while True:
-            try:
-                session = await stack.enter_async_context(control.control_session(settings.run))
-                break
-            except NoBridgeError:
-                if not data_folder.is_taken(settings) or time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(_POLL_SECONDS)
-        yield session
-
-
-@asynccontextmanager
-async def _bridge_or_people(settings: Settings) -> AsyncIterator[tuple[aiohttp.ClientSession | None, Any]]:
-    """The running bridge and None, or None and the people in the data folder, which is ours meanwhile."""
-    async with AsyncExitStack() as stack:
-        session = people = None
-        try:
-            session = await stack.enter_async_context(_bridge(settings))
-        except NoBridgeError:
-            people = await stack.enter_async_context(app.people_alone(settings))
-        yield session, people
-
-
 def _link_of(settings: Settings, token: str) -> str:
     url = settings.public_url or data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
     return app.login_link(url, token)
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
-
-
-def _say(*lines: str) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()

@@ -35,6 +35,8 @@ _BODY_SECONDS = 120.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 #: Asked every few seconds by machines: counted, not logged.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
+#: The doors for other programs below /v1/; everything else there is the model proxy's, which has bounds of its own.
+_DOORS = frozenset({"/v1/observations", "/v1/memory/boot", "/v1/chat/completions"})
 #: Probes know an address, not a name.
 _ANY_HOST = frozenset({"/healthz", "/readyz"})
 #: Anybody can ask for anything as often as they like: all of it is counted, so much of it is logged.
@@ -158,8 +160,8 @@ def _route(request: web.Request) -> str:
 
 
 def _is_models(request: web.Request) -> bool:
-    """Whether it is the model proxy's, which has bounds of its own."""
-    return request.path.startswith("/v1/")
+    """Whether it is the model proxy's."""
+    return request.path.startswith("/v1/") and request.path not in _DOORS
 
 
 def _give_up(request: web.Request) -> None:

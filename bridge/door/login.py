@@ -12,6 +12,7 @@ import ipaddress
 import shlex
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -22,6 +23,8 @@ from bridge.door.messages import page
 from bridge.door.people import SESSION_SECONDS, Link, LinkProblem, People, Session
 from bridge.door.wrong_links import WrongLinks
 
+#: The request came with a token that is good for other doors.
+_SCOPED: Final = web.RequestKey("scoped", bool)
 _REMEMBERED_HOSTS = 64
 _MAX_TOKEN_CHARS = 200
 
@@ -45,10 +48,16 @@ _PROBLEMS: dict[LinkProblem, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a request comes from; `session` is the browser's, None for a program with a Bearer token."""
+    """Who a request comes from, and by what: a browser's `session`, or a program's Bearer token (by its key)."""
 
     person: str
     session: str | None
+    token: str | None = None
+
+    @property
+    def way_in(self) -> str | None:
+        """What has to be good for as long as they stay."""
+        return self.session or self.token
 
 
 class Doorkeeper:
@@ -80,13 +89,18 @@ class Doorkeeper:
         """Who a request comes from, by Bearer token or cookie; None if it is from no one.
 
         Where there is a token, right or wrong, the cookie does not count: who sends one is a program, which is not
-        asked for its Origin.
+        asked for its Origin. A token with scopes is for other doors (see admission.py), and comes from no one here.
         """
-        token = _bearer(request)
+        token = bearer(request)
         if token is None:
             return await self.browser(request)
-        person = await self._people.of_bearer(token)
-        return None if person is None else Caller(person, None)
+        holder = await self._people.tokens.holder(token)
+        if holder is not None and holder.scopes is not None:
+            request[_SCOPED] = True
+            return None
+        if holder is not None:
+            await self._people.tokens.used(holder)
+        return None if holder is None else Caller(holder.person, None, holder.key.hex())
 
     async def browser(self, request: web.Request) -> Caller | None:
         """Who is logged in in the browser that sends it, by its cookie alone."""
@@ -98,7 +112,7 @@ class Doorkeeper:
 
     def is_forged(self, request: web.Request) -> bool:
         """Whether a page that is not ours may have sent it. A page cannot have a browser send a Bearer token."""
-        return _bearer(request) is None and not self.is_same_origin(request)
+        return bearer(request) is None and not self.is_same_origin(request)
 
     def _session_of(self, request: web.Request) -> str | None:
         cookie = request.cookies.get(self._cookie)
@@ -222,6 +236,14 @@ class Doorkeeper:
 
     def logged_out(self, request: web.Request) -> web.Response:
         """What somebody gets who is not logged in."""
+        if _SCOPED in request:
+            return page(
+                request,
+                403,
+                "This token is not for this door",
+                "It has scopes, and opens only what they name. The page, the WebSocket and files take a full token.",
+                code="missing_scope",
+            )
         return page(
             request,
             401,
@@ -268,7 +290,7 @@ def foreign_host(request: web.Request) -> web.Response:
     )
 
 
-def _bearer(request: web.Request) -> str | None:
+def bearer(request: web.Request) -> str | None:
     """The Bearer token that a request carries, "" where it is missing; None where it carries none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None

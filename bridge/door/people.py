@@ -1,4 +1,4 @@
-"""Who may come in: people, their login links, browser sessions and Bearer tokens, all in bridge.db.
+"""Who may come in: people, their login links and browser sessions, all in bridge.db; `tokens` are for programs.
 
 Owns the rules (a link works once and not for ever, a revoked person is out at once) and their SQL; knows no HTTP.
 What is handed out is random and stored as SHA-256 only, so the file opens no door.
@@ -15,6 +15,7 @@ from typing import Literal
 
 from bridge.config import LOCAL_PERSON
 from bridge.database import Database, token_sha256
+from bridge.door.tokens import FULL_LABEL, PersonTokens, new_token
 from bridge.errors import BridgeError
 from bridge.hosts.host import NAME
 
@@ -25,8 +26,6 @@ SESSION_SECONDS = 30 * 24 * 3600.0
 #: A session is given its full time again when it is used, once a day at most.
 _RENEWAL_SECONDS = 24 * 3600.0
 _TOKEN_BYTES = 32
-#: Makes a token known to scanners of leaked secrets, and to people who find one.
-_BEARER_PREFIX = "bridge-person-"
 
 LinkProblem = Literal["unknown", "used", "expired"]
 
@@ -66,6 +65,7 @@ class People:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.tokens = PersonTokens(database)
 
     async def prepare(self) -> None:
         """Drops what has expired, and adds the local person; called once at the start."""
@@ -100,9 +100,8 @@ class People:
             raise PeopleError(f"{name!r} is no name here: up to 39 of a-z, 0-9 and -, beginning with a letter.")
         if name == LOCAL_PERSON:
             raise PeopleError(f"{name!r} is whoever starts the bridge on this machine. Choose another name.")
-        bearer = _BEARER_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
 
-        def insert(tx: sqlite3.Connection) -> str:
+        def insert(tx: sqlite3.Connection) -> tuple[str, str]:
             row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
             if row is not None:
                 raise PeopleError(
@@ -112,23 +111,20 @@ class People:
                     f"let the same person in again with `users restore {name}`."
                 )
             tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, time.time()))
-            tx.execute("INSERT INTO person_tokens VALUES (?, ?, ?)", (token_sha256(bearer), name, time.time()))
-            return _new_link(tx, name)
+            return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
 
-        return await self._database.write(insert), bearer
+        return await self._database.write(insert)
 
     async def restore(self, name: str) -> tuple[str, str]:
         """Lets a revoked person in again; returns a new login link's token and a new Bearer token."""
-        bearer = _BEARER_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
 
-        def update(tx: sqlite3.Connection) -> str:
+        def update(tx: sqlite3.Connection) -> tuple[str, str]:
             found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
             if not found.rowcount:
                 raise PeopleError(f"Nobody called {name!r} was revoked.")
-            tx.execute("INSERT INTO person_tokens VALUES (?, ?, ?)", (token_sha256(bearer), name, time.time()))
-            return _new_link(tx, name)
+            return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
 
-        return await self._database.write(update), bearer
+        return await self._database.write(update)
 
     async def link(self, name: str) -> str:
         """Returns a new login link's token."""
@@ -234,10 +230,6 @@ class People:
             return found.rowcount > 0
 
         return await self._database.write(update)
-
-    async def of_bearer(self, token: str) -> str | None:
-        """Whose Bearer token it is."""
-        return await self._name("SELECT person FROM person_tokens WHERE token_sha256 = ?", token_sha256(token))
 
     async def end_session(self, session_id: str) -> None:
         """Logs a browser out."""

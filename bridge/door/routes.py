@@ -78,8 +78,8 @@ class Routes:
             web.get("/{name:.+}", self._pages.asset),
         ]
 
-    async def serve_socket(self, request: web.Request, person: str, session: str | None = None) -> web.StreamResponse:
-        """A WebSocket of a person who is known by now; it ends with the browser's `session`, if it is a page's."""
+    async def serve_socket(self, request: web.Request, person: str, way_in: str | None = None) -> web.StreamResponse:
+        """A WebSocket of a person who is known by now; it ends with their `way_in`: a session or a token, if any."""
         request[PERSON] = person
         if not self._readiness.is_ready:
             return messages.page(request, 503, "The bridge is stopping", code="stopping", headers={"Retry-After": "2"})
@@ -100,7 +100,7 @@ class Routes:
                 code="websocket_only",
                 headers={"Upgrade": "websocket"},
             )
-        with self._visitors.inside(person, session, websocket) as visitor:
+        with self._visitors.inside(person, way_in, websocket) as visitor:
             await websocket.prepare(request)
             await self._people.seen(person)
             try:
@@ -126,14 +126,14 @@ class Routes:
         response = await self._doorkeeper.change_person(request)
         if left is not None and left.session is not None and _goes_on(response):
             await self._people.end_session(left.session)
-            await self._visitors.end_session(left.person, left.session)
+            await self._visitors.end_way_in(left.person, left.session)
         return response
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
         left = await self._doorkeeper.browser(request)
         response = await self._doorkeeper.logout(request)
         if left is not None and left.session is not None and _goes_on(response):
-            await self._visitors.end_session(left.person, left.session)
+            await self._visitors.end_way_in(left.person, left.session)
         return response
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
@@ -142,7 +142,7 @@ class Routes:
         caller = await self._doorkeeper.caller(request)
         if caller is None:
             return self._doorkeeper.logged_out(request)
-        return await self.serve_socket(request, caller.person, caller.session)
+        return await self.serve_socket(request, caller.person, caller.way_in)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         caller = await self._doorkeeper.caller(request)

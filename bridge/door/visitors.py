@@ -23,7 +23,7 @@ class Visitor:
     """An open WebSocket, or one that is about to be."""
 
     person: str
-    session: str | None
+    way_in: str | None
     socket: web.WebSocketResponse
     #: It was to be closed, perhaps before it was open.
     is_ended: bool = False
@@ -44,12 +44,12 @@ class Visitors:
         return len(self._of[person]) < MAX_SOCKETS_PER_PERSON
 
     @contextmanager
-    def inside(self, person: str, session: str | None, socket: web.WebSocketResponse) -> Iterator[Visitor]:
-        """Counts a WebSocket while the block runs; `session` is the browser's, None for a Bearer token.
+    def inside(self, person: str, way_in: str | None, socket: web.WebSocketResponse) -> Iterator[Visitor]:
+        """Counts a WebSocket while the block runs; `way_in` is a browser's session or the key of a token, if any.
 
         From before its handshake on, or any number could be let in at once.
         """
-        visitor = Visitor(person, session, socket)
+        visitor = Visitor(person, way_in, socket)
         self._of[person].add(visitor)
         try:
             yield visitor
@@ -60,9 +60,9 @@ class Visitors:
         """Closes what a person has open, who may no longer come in."""
         await _close(self._of[person], WSCloseCode.POLICY_VIOLATION, b"revoked")
 
-    async def end_session(self, person: str, session: str) -> None:
-        """Closes what one browser has open, which has logged out."""
-        gone = {visitor for visitor in self._of[person] if visitor.session == session}
+    async def end_way_in(self, person: str, way_in: str) -> None:
+        """Closes what one browser has open, which has logged out, or what a token opened, which was revoked."""
+        gone = {visitor for visitor in self._of[person] if visitor.way_in == way_in}
         await _close(gone, WSCloseCode.POLICY_VIOLATION, b"logged out")
 
     async def end_all(self) -> None:

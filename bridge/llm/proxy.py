@@ -93,7 +93,7 @@ class LlmProxy:
             web.head("/", _hello),
             web.post("/v1/messages", self._messages),
             web.post("/v1/messages/count_tokens", self._count_tokens),
-            web.get("/v1/models", self._list_models, allow_head=False),
+            web.get("/v1/models", self.list_models, allow_head=False),
             web.route("*", "/v1/{rest:.*}", _nothing_here),
         ]
 
@@ -111,7 +111,8 @@ class LlmProxy:
     async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
         return await self._call(request, "/v1/messages/count_tokens")
 
-    async def _list_models(self, request: web.Request) -> web.StreamResponse:
+    async def list_models(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/models: the models that sprites may use."""
         try:
             self._sprite_of(request)
         except RefusedError as refused:

@@ -9,6 +9,9 @@ token, and none has to be on disk. It speaks HTTP:
     POST   /users/NAME          {"link", "token"}: adds a person        /users/NAME/restore: the same, after a revoke
     POST   /users/NAME/link     {"link"}
     DELETE /users/NAME          {}
+    GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}
+    POST   /users/NAME/tokens   {"label", "scopes"} -> {"token", "secret"}
+    DELETE /users/NAME/tokens/LABEL   {}
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
     POST   /give-way            {}: a chat's own bridge ends soon; one that serves refuses
 
@@ -97,10 +100,12 @@ async def control_session(run: Path) -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def ask(session: aiohttp.ClientSession, method: str, path: str, *, seconds: float = 30.0) -> Any:
+async def ask(
+    session: aiohttp.ClientSession, method: str, path: str, body: object = None, *, seconds: float = 30.0
+) -> Any:
     """One request and its JSON answer; ControlError with the bridge's words when it refuses."""
     try:
-        async with asyncio.timeout(seconds), session.request(method, path) as response:
+        async with asyncio.timeout(seconds), session.request(method, path, json=body) as response:
             answer = await response.json()
             if not response.ok:
                 raise ControlError(answer["error"]["message"])

@@ -12,9 +12,11 @@ from aiohttp import web
 
 from bridge.config import LOCAL_PERSON
 from bridge.door import files, messages
+from bridge.door.admission import Admission
 from bridge.door.edge import Handler
 from bridge.door.people import People
 from bridge.door.routes import Routes
+from bridge.door.tokens import Token
 from bridge.door.visitors import Visitors
 from bridge.errors import BridgeError, OperatorError
 from bridge.hosts.host import (
@@ -42,6 +44,20 @@ class Notices(Protocol):
         ...
 
 
+class AskedToken(msgspec.Struct):
+    """A token that is to be made: its name (null: one is found for it), its scopes (null: a full one)."""
+
+    label: str | None
+    scopes: list[str] | None
+
+
+class MadeToken(msgspec.Struct):
+    """A token that was made; `secret` is not shown again."""
+
+    token: Token
+    secret: str
+
+
 class OperatorApi:
     """Handlers of the control socket; access to the socket is access to everything here."""
 
@@ -49,6 +65,7 @@ class OperatorApi:
         self,
         people: People,
         visitors: Visitors,
+        admission: Admission,
         host: Host,
         routes: Routes,
         overview: Overview,
@@ -59,6 +76,7 @@ class OperatorApi:
     ) -> None:
         self._people = people
         self._visitors = visitors
+        self._admission = admission
         self._host = host
         self._routes = routes
         self._overview = overview
@@ -82,6 +100,9 @@ class OperatorApi:
                 web.post("/users/{name}/restore", self._restore),
                 web.post("/users/{name}/link", self._link),
                 web.delete("/users/{name}", self._revoke),
+                web.get("/users/{name}/tokens", self._tokens),
+                web.post("/users/{name}/tokens", self._make_token),
+                web.delete("/users/{name}/tokens/{label}", self._revoke_token),
                 web.post("/deploy/{name}", self._deploy),
                 web.post("/give-way", self._make_room),
             ]
@@ -134,9 +155,28 @@ class OperatorApi:
     async def _revoke(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         await self._people.revoke(name)
+        self._admission.end_person(name)
         await self._visitors.end_person(name)
         await self._revoke_sprite(name)
         log.info("a person was revoked", extra={"person": name})
+        return _json({})
+
+    async def _tokens(self, request: web.Request) -> web.Response:
+        return _json({"tokens": await self._people.tokens.of(request.match_info["name"])})
+
+    async def _make_token(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        asked = msgspec.json.decode(await request.read(), type=AskedToken)
+        secret, token = await self._people.tokens.make(name, asked.label, asked.scopes)
+        log.info("a token was made", extra={"person": name})
+        return _json(MadeToken(token, secret))
+
+    async def _revoke_token(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        key = await self._people.tokens.revoke(name, request.match_info["label"])
+        self._admission.revoked(key)
+        await self._visitors.end_way_in(name, key.hex())
+        log.info("a token was revoked", extra={"person": name})
         return _json({})
 
     async def _deploy(self, request: web.Request) -> web.StreamResponse:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from sprite.protocol.messages import ClientPayload, ServerPayload
 
 _LONGEST_ID = 200
-_FULL = "Too much waits for the sprite already; send this again when it is there."
 #: Another message of a page's may have the same id as that of its new card.
 _NEW_CARDS = uuid.UUID("0d1c6f0e-5a86-4a55-8a3b-6d2f6e1f8a35")
 #: The sprite works on 32 messages of one connection at once: some stay free for an interrupt and a person's word.
@@ -64,8 +63,8 @@ class PendingRequests:
         self._link = link
         self._requests: dict[str, _Request] = {}
         self._resends: ResendBuffer[Subscriber | None] = ResendBuffer()
-        #: Of the bridge's own messages, by their ids on the wire.
-        self._own: dict[str, asyncio.Future[ServerPayload]] = {}
+        #: Of the bridge's own messages, by their ids on the wire: whoever waits for the answer.
+        self._own: dict[str, list[asyncio.Future[ServerPayload]]] = {}
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
         self._tasks = TaskSet()
 
@@ -86,7 +85,7 @@ class PendingRequests:
     async def close(self) -> None:
         """Ends what still runs; who waits for an answer gets a LinkDownError."""
         await self._tasks.close()
-        for answer in self._own.values():
+        for answer in (answer for waiting in self._own.values() for answer in waiting):
             if not answer.done():
                 answer.set_exception(LinkDownError())
 
@@ -112,30 +111,35 @@ class PendingRequests:
         else:
             member.say(self._unavailable(), reply_to=message.id or None)
 
-    async def ask(self, payload: ClientPayload) -> ServerPayload:
+    async def ask(self, payload: ClientPayload, wire_id: str | None = None) -> ServerPayload:
         """Sends a message of the bridge's own, again after each cut, until its answer comes, which is returned.
 
-        Who stops waiting takes it back. LinkDownError where nobody will hear an answer any more.
+        The same `wire_id` again is the same message: all who ask get the answer. When the last of them stops waiting,
+        it is taken back. LinkDownError where nobody will hear an answer any more.
         """
-        wire_id = str(uuid.uuid4())
+        wire_id = wire_id or str(uuid.uuid4())
         frame = encode(payload, message_id=wire_id)
         if not self._resends.add(wire_id, PendingMessage(frame, None, wire_id)):
             return Error("queue_full", _FULL)
         answer: asyncio.Future[ServerPayload] = asyncio.get_running_loop().create_future()
-        self._own[wire_id] = answer
+        waiting = self._own.setdefault(wire_id, [])
+        waiting.append(answer)
         try:
             with suppress(LinkDownError):
                 await self._link.send(frame)
             return await answer
         finally:
-            del self._own[wire_id]
-            self._resends.answered(wire_id)
+            waiting.remove(answer)
+            if not waiting:
+                del self._own[wire_id]
+                self._resends.answered(wire_id)
 
     def answer(self, message: ServerMessage, wire_id: str, members: set[Subscriber]) -> None:
         """Sends an answer to the member that asked; drops it if that member is gone, or there is none."""
-        if (own := self._own.get(wire_id)) is not None:
-            if not own.done():
-                own.set_result(message.payload)
+        if (waiting := self._own.get(wire_id)) is not None:
+            for own in waiting:
+                if not own.done():
+                    own.set_result(message.payload)
             return
         request = self._requests.pop(wire_id, None)
         if request is not None:

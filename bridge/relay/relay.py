@@ -62,7 +62,7 @@ class Relay:
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._host = host
-        self._observers = observers
+        self._observers = list(observers)
         self._idle_seconds = idle_seconds
         self._linger_seconds = linger_seconds
         self._rooms: dict[str, Room] = {}
@@ -93,6 +93,15 @@ class Relay:
         room = self._room(sprite)
         with room.held():
             yield room
+
+    def add_observer(self, observer: Observer) -> None:
+        """Tells one more of what sprites say from here on."""
+        self._observers.append(observer)
+
+    def is_ready(self, sprite: str) -> bool:
+        """Whether there is a link to the sprite at this moment: what is asked now wakes nobody."""
+        room = self._rooms.get(sprite)
+        return room is not None and room.is_ready
 
     async def serve(self, websocket: web.WebSocketResponse, sprite: str) -> None:
         """Serves one WebSocket, prepared by the caller, until it is closed: by the client, or with the relay."""

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
@@ -88,6 +88,22 @@ IDLE_SECONDS = 300.0
 _LONGEST_WORK_SECONDS = 7200.0
 
 
+class Ear(Protocol):
+    """Hears a room for as long as it is open to a program inside the bridge; nothing here may block or raise."""
+
+    def heard(self, message: ServerMessage) -> None:
+        """The next message of the sprite's: each durable event once, in order; pieces of text while the link holds."""
+        ...
+
+    def changed(self, change: LinkChange) -> None:
+        """How the link is now; what is not durable was lost where it was not ready."""
+        ...
+
+    def ended(self) -> None:
+        """The room is closed for good."""
+        ...
+
+
 class Room:
     """`async with Room(host, sprite) as room:`; `enter`, `resumed`, `take` and `leave` for each member."""
 
@@ -116,6 +132,7 @@ class Room:
         self._mission_log = MissionLog(sprite)
         self._active_at = time.monotonic()
         self._holds = 0
+        self._ears: set[Ear] = set()
         #: Since when neither a member nor a hold is here.
         self._alone_since = time.monotonic()
         self._seen_at: float | None = None
@@ -134,6 +151,8 @@ class Room:
             log.critical("the room of %s ends with people in it", self._sprite, extra={"count": len(self._members)})
         for member in self._members:
             member.cut()
+        for ear in tuple(self._ears):
+            ear.ended()
         tasks = list(self._catching_up.values())
         for task in tasks:
             task.cancel()
@@ -197,10 +216,24 @@ class Room:
             self._holds -= 1
             self._alone_since = time.monotonic()
 
-    async def ask(self, payload: ClientPayload) -> ServerPayload:
-        """Sends a message, again after each cut, until it is answered. LinkDownError where it will not be."""
+    @contextmanager
+    def heard_by(self, ear: Ear) -> Iterator[None]:
+        """Tells what the sprite says, and how the link is, while the block runs."""
+        self._ears.add(ear)
+        try:
+            yield
+        finally:
+            self._ears.discard(ear)
+
+    async def ask(self, payload: ClientPayload, message_id: str | None = None) -> ServerPayload:
+        """Sends a message, again after each cut, until it is answered. LinkDownError where it will not be.
+
+        A mission has an id, by which the sprite knows it however often it comes.
+        """
         self._act()
-        return await self._requests.ask(payload)
+        if isinstance(payload, Mission) and message_id is not None:
+            self._mission_log.received(message_id)
+        return await self._requests.ask(payload, message_id)
 
     async def _reach(self, report: Report) -> Reached:
         """One at a time: however many wait, the sprite is woken once."""
@@ -271,6 +304,8 @@ class Room:
         frame = encode(_told(change))[:-1]
         for member in tuple(self._members):
             member.put(frame)
+        for ear in tuple(self._ears):
+            ear.changed(change)
         if change.state == "ready" and self._link.is_ready:
             self._requests.link_up(self._members)
             self._admit_waiting()
@@ -287,6 +322,8 @@ class Room:
         """Routes an answer to the member that asked, an event to all."""
         for observer in self._observers:
             observer.heard(self._sprite, message)
+        for ear in tuple(self._ears):
+            ear.heard(message)
         if message.reply_to is not None:
             self._requests.answer(message, message.reply_to, self._members)
         elif isinstance(message.payload, StateSync):

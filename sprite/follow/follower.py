@@ -23,6 +23,7 @@ from sprite.follow.session import FollowedLog
 from sprite.follow.tail import CHUNK_BYTES, NotOursError
 from sprite.follow.watch import Found, found_at, scan
 from sprite.memory.claude_code.log_files import PROBE_BYTES, LogFile
+from sprite.memory.claude_code.turns import SETTLED_AFTER_SECONDS
 from sprite.memory.projects import Projects
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,14 @@ class Follower:
             await self._hand_over()
         finally:
             self._marks.save()
+
+    async def catch_up_whole(self) -> None:
+        """The same, and waits for turns that have ended just now."""
+        await self.catch_up()
+        if any(known.log.is_settling for known in self._known.values()):
+            await asyncio.sleep(SETTLED_AFTER_SECONDS)
+            self._next_scan = 0.0
+            await self.catch_up()
 
     @property
     def open_turns(self) -> int:

@@ -50,6 +50,11 @@ class FollowedLog:
         return self._reading.is_open
 
     @property
+    def is_settling(self) -> bool:
+        """Whether its last turn says that it has ended, and a moment later will be taken to have."""
+        return self._reading is not None and self._reading.is_settling
+
+    @property
     def is_held(self) -> bool:
         """Whether it is held in memory."""
         return self._reading is not None
@@ -136,6 +141,10 @@ class _Reading:
     @property
     def is_open(self) -> bool:
         return any(cutter.is_open for cutter in self._cutters.values())
+
+    @property
+    def is_settling(self) -> bool:
+        return any(cutter.is_settling for cutter in self._cutters.values())
 
     @property
     def unchanged_for(self) -> float:

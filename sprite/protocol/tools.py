@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 #: The MCP server that the sprite gives its agent.
 TOOL_SERVER = "sprite"
 #: So begin the names of its tools as the agent calls them.
@@ -24,3 +26,20 @@ NOT_THE_AGENTS = frozenset({LOOK_CALL, DEEDS_CALL})
 LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL = (
     f"{OWN_TOOLS}{name}" for name in ("list_actions", "schedule", "complete_action")
 )
+
+#: What memory offers to other programs' agents.
+AROUND_CALL, READ_MEMORY_CALL = (f"{OWN_TOOLS}{name}" for name in ("around", "read_memory"))
+#: Of these names other servers have tools, too: ours is known by its own name, or by a plugin's.
+_OFFERED = re.compile(
+    r"\Amcp__(?:[\w.-]{1,100}?__(search_memory|read_memory)|[\w.-]{0,100}?(?:sprite|memory)[\w.-]{0,100}?__(around|list_actions))\Z",
+    re.IGNORECASE,
+)
+
+
+def as_own_call(name: str) -> str | None:
+    """Returns the name that a call of another program's agent to memory has as the sprite's own, or None.
+
+    There it is called after whatever the person named the server.
+    """
+    found = _OFFERED.match(name) if name.startswith("mcp__") else None
+    return None if found is None else f"{OWN_TOOLS}{(found[1] or found[2]).lower()}"

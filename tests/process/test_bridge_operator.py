@@ -108,6 +108,41 @@ async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
     assert '"name":"ada"' in out
 
 
+async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with running_bridge(data) as bridge:
+        status, out, _ = await bridge.run("users", "token", "local", "--name", "my phone", "--scope", "ask")
+        assert status == 0
+        assert "scopes: ask." in out
+        phone = out.splitlines()[-1]
+        assert phone.startswith("bridge-person-")
+        assert (await bridge.run("users", "token", "local", "--name", "my phone"))[0] == 2
+        async with bridge.http() as session:
+            # It is for doors with its scope alone.
+            headers = {"Authorization": f"Bearer {phone}"}
+            for path in ("/", "/ws", "/files/documents/a.txt", "/notify/settings"):
+                async with session.get(path, headers=headers) as response:
+                    assert response.status == 403
+                    assert (await response.json())["error"]["code"] == "missing_scope"
+        out = (await bridge.run("users", "tokens", "local"))[1]
+        assert "my phone" in out
+        assert phone not in bridge.log + out
+        full = (await bridge.run("users", "token", "local", "--full"))[1].splitlines()[-1]
+        async with bridge.page(token=full) as page:
+            await page.link("ready")
+            assert (await bridge.run("users", "revoke-token", "local", "token"))[0] == 0
+            assert await page.closed() == 1008
+    status, out, _ = await run_bridge("users", "token", "local", "--data", str(data))
+    assert "memory:read, observe, actions." in out
+    listed = (await run_bridge("users", "tokens", "local", "--json", "--data", str(data)))[1]
+    assert '"label":"my phone","scopes":["ask"]' in listed
+    assert (await run_bridge("users", "revoke-token", "local", "my phone", "--data", str(data)))[0] == 0
+    for wrong in (["token", "nobody"], ["tokens", "nobody"], ["revoke-token", "local", "my phone"]):
+        status, _, err = await run_bridge("users", *wrong, "--data", str(data))
+        assert status == 2
+        assert len(err.splitlines()) == 1
+
+
 async def test_status_tells_of_every_sprite_with_and_without_a_bridge(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with running_bridge(data) as bridge:

@@ -210,7 +210,8 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         ),
         (("bridge.write_behind",), ("bridge",), ("bridge.database", "bridge.tasks")),
         (("bridge.observing",), ("bridge",), ("bridge.observing", "bridge.token_bucket")),
-        (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app"), ()),
+        (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app", "bridge.doors"), ()),
+        (("bridge.doors",), ("bridge.operating", "bridge.commands", "bridge.app", "bridge.llm"), ()),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),
         (
             ("bridge.llm",),

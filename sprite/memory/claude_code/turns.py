@@ -19,6 +19,7 @@ from sprite.memory.claude_code.entries import (
     Entry,
 )
 from sprite.memory.claude_code.subagents import (
+    MEMORY_ANSWERED,
     AgentCall,
     SubagentLogs,
 )
@@ -30,6 +31,7 @@ from sprite.memory.claude_code.voices import (
 )
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
+from sprite.protocol.tools import as_own_call
 
 #: After this long without a new entry a session has ended, whatever was running in it.
 OVER_AFTER_SECONDS = 3600.0
@@ -91,6 +93,11 @@ class SessionTurns:
     def open_key(self) -> str | None:
         """Returns the key of the turn that goes on, or None."""
         return None if self._turn is None else self._turn.key
+
+    @property
+    def is_settling(self) -> bool:
+        """Returns whether the turn that goes on says that it has ended."""
+        return self._turn is not None and self._turn.has_ended
 
     def cut(self) -> ImportedTurn | None:
         """Ends the turn that goes on, whatever it says; what still comes of it is a turn of its own."""
@@ -261,6 +268,8 @@ class _Turn:
         #: Whether the agent's last message called a tool.
         self.calling = False
         self.calls: list[str] = []
+        #: The calls by which the agent asked memory.
+        self.echoes: set[str] = set()
         #: The person's messages: the one that began it, and those sent while the agent worked.
         self.said: list[str] = []
         #: The background agents that reported back in this turn, and when.
@@ -294,12 +303,16 @@ class _Turn:
 
     def start(self, block: Block, agent_id: str | None = None) -> None:
         if block.id is not None:
-            self.buffer.start_tool(block.id, block.name or "", block.input, agent_id)
+            own = as_own_call(block.name or "")
+            if own is not None:
+                self.echoes.add(block.id)
+            self.buffer.start_tool(block.id, own or block.name or "", block.input, agent_id)
             self.calls.append(block.id)
 
     def answer(self, block: Block) -> None:
         if block.tool_use_id is not None:
-            self.buffer.tool_answered(block.tool_use_id, block.content, is_error=bool(block.is_error))
+            said = MEMORY_ANSWERED if block.tool_use_id in self.echoes else block.content
+            self.buffer.tool_answered(block.tool_use_id, said, is_error=bool(block.is_error))
 
     def adopt(self, calls: Sequence[AgentCall]) -> None:
         _adopt(self.buffer, calls)

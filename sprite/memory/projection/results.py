@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from sprite.protocol.tools import (
+    AROUND_CALL,
     COMPLETE_CALL,
     LIST_CALL,
     OWN_TOOLS,
     READ_CANVAS_CALL,
+    READ_MEMORY_CALL,
     SCHEDULE_CALL,
     SEARCH_CALL,
     UPDATE_CARD_CALL,
@@ -28,7 +30,9 @@ WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
 #: What memory itself put into the conversation proves nothing: it would confirm itself for ever.
 #: So does the canvas: what stands there may once have come from a page, and a refused change says what stands there.
 #: And its own actions, read back: the words may be a page's that had the agent note them.
-ECHO_TOOLS = frozenset({SEARCH_CALL, READ_CANVAS_CALL, LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL})
+ECHO_TOOLS = frozenset(
+    {SEARCH_CALL, AROUND_CALL, READ_MEMORY_CALL, READ_CANVAS_CALL, LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL}
+)
 _WORKING = frozenset({"Bash", "BashOutput", "KillShell", "Glob", "LS", "Edit", "MultiEdit", "Write", "NotebookEdit"})
 _READING = frozenset({"Read", "NotebookRead", "Grep"})
 

@@ -1,0 +1,68 @@
+"""What operators' commands speak to: the bridge that runs on a data folder, or the folder itself where none runs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bridge import app, data_folder
+from bridge.config import Settings
+from bridge.operating import control
+from bridge.operating.control import NoBridgeError
+
+#: A bridge that owns the folder but does not answer is just starting, or just stopping.
+_STARTING_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+
+
+@asynccontextmanager
+async def running_bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
+    """The running bridge; NoBridgeError when no bridge owns the data folder. One that is starting is waited for."""
+    deadline = time.monotonic() + _STARTING_SECONDS
+    async with AsyncExitStack() as stack:
+        while True:
+            try:
+                session = await stack.enter_async_context(control.control_session(settings.run))
+                break
+            except NoBridgeError:
+                if not data_folder.is_taken(settings) or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(_POLL_SECONDS)
+        yield session
+
+
+@asynccontextmanager
+async def bridge_or_people(settings: Settings) -> AsyncIterator[tuple[aiohttp.ClientSession | None, Any]]:
+    """The running bridge and None, or None and the people in the data folder, which is ours meanwhile."""
+    async with AsyncExitStack() as stack:
+        session = people = None
+        try:
+            session = await stack.enter_async_context(running_bridge(settings))
+        except NoBridgeError:
+            people = await stack.enter_async_context(app.people_alone(settings))
+        yield session, people
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Adds `--data`."""
+    parser.add_argument("--data", type=Path, metavar="DIR", help="default: SPRITE_DATA, else data/ in the checkout")
+
+
+def day(at: float) -> str:
+    """A day, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+
+
+def say(*lines: str) -> None:
+    """Prints lines, at once."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()

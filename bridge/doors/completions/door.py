@@ -1,0 +1,158 @@
+"""The door: a chat completion is a mission of the person's, streamed or answered whole, with files that come along.
+
+A client that leaves before the end (its Stop button does that) stops the mission. With an `Idempotency-Key` the mission
+goes on, since the client can come again: the same key is the same mission, and gets its answer. Once the agent has a
+mission, no refusal asks a client to send it again by itself. A revoked token's missions are stopped in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from aiohttp import web
+
+from bridge.door.admission import DoorError, RevokedError
+from bridge.door.small_bodies import body_within
+from bridge.doors.asking import AskError, Heard, Quiet, Taken, mission_id_of
+from bridge.doors.completions.answers import Answer, Streamed, Whole, refusal
+from bridge.doors.completions.asked import MODEL, UnfitError, read, unknown_model
+from bridge.doors.completions.reply import Completion
+from bridge.doors.completions.uploads import uploaded
+from bridge.doors.turns import Turns
+from bridge.observing.request_keys import PERSON
+from bridge.relay.link import LinkDownError
+
+if TYPE_CHECKING:
+    from bridge.door.admission import Admission
+    from bridge.doors.asking import Asking
+    from bridge.doors.completions.asked import Asked
+    from bridge.relay.relay import Relay
+
+#: A message with a few photographs; one with more than a page of text waits until it is that person's turn.
+_MAX_BODY_BYTES, _SMALL_BODY_BYTES = 20 * 2**20, 256 * 1024
+_MAX_KEY_CHARS = 255
+#: So long the sprite has to take a mission, and the files that go along with it.
+_TAKING_SECONDS = 120.0
+#: A stream in which nothing happens says so that often, before anything between here and the client gives it up.
+_QUIET_SECONDS = 5.0
+_UNREACHED = "The sprite could not be reached in time. Send the message again in a while."
+_MISSION: Final = web.RequestKey("mission", str)
+_ANSWER: Final = web.RequestKey("answer", object)
+
+
+class Completions:
+    """The door's routes; `taking_seconds` is how long a sprite is waited for."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        relay: Relay,
+        asking: Asking,
+        *,
+        taking_seconds: float = _TAKING_SECONDS,
+        quiet_seconds: float = _QUIET_SECONDS,
+    ) -> None:
+        self._admission = admission
+        self._relay = relay
+        self._asking = asking
+        self._taking_seconds = taking_seconds
+        self._quiet_seconds = quiet_seconds
+        self._turns = Turns()
+
+    def table(self) -> list[web.RouteDef]:
+        """The routes, but for `GET /v1/models`, which is the model proxy's as well."""
+        return [
+            web.post("/v1/chat/completions", self._complete),
+            web.get("/v1/models/{model}", self.models, allow_head=False),
+        ]
+
+    async def models(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/models and /v1/models/NAME: the one that there is."""
+        asked = request.match_info.get("model")
+        model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "sprite"}
+        try:
+            async with self._admission.entered(request, "ask"):
+                if asked not in {None, MODEL}:
+                    raise unknown_model()
+        except DoorError as error:
+            return refusal(error)
+        whole = {"object": "list", "data": [model]} if asked is None else model
+        return web.Response(body=msgspec.json.encode(whole), content_type="application/json")
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        try:
+            async with self._admission.entered(request, "ask") as holder:
+                return await self._answered(request, holder.person)
+        except RevokedError as error:
+            return await self._cut(request, error)
+        except DoorError as error:
+            return refusal(error)
+
+    async def _cut(self, request: web.Request, error: RevokedError) -> web.StreamResponse:
+        if _MISSION in request:
+            self._asking.stop(request[PERSON], request[_MISSION])
+        answer = request.get(_ANSWER)
+        return await answer.cut(error) if isinstance(answer, Streamed | Whole) else refusal(error)
+
+    async def _answered(self, request: web.Request, person: str) -> web.StreamResponse:
+        key = request.headers.get("Idempotency-Key")
+        if key is not None and len(key) > _MAX_KEY_CHARS:
+            raise UnfitError(None, f"An Idempotency-Key has up to {_MAX_KEY_CHARS} characters.")
+        asked, text = await self._read(request, person)
+        mission_id = request[_MISSION] = mission_id_of(person, key)
+        answer = request[_ANSWER] = _answer(request, asked, mission_id)
+        try:
+            async with self._asking.asked(
+                person, text, mission_id, goes_on=key is not None, quiet_seconds=self._quiet_seconds
+            ) as events:
+                return await answer.told(self._taken_in_time(events))
+        except AskError as error:
+            return await answer.failed(error)
+
+    async def _read(self, request: web.Request, person: str) -> tuple[Asked, str]:
+        """What is asked for, and the mission that it is; its files are in documents/ by then."""
+        if (request.content_length or _MAX_BODY_BYTES) <= _SMALL_BODY_BYTES:
+            return await self._mission(request, person)
+        async with self._turns.of(person):
+            return await self._mission(request, person)
+
+    async def _mission(self, request: web.Request, person: str) -> tuple[Asked, str]:
+        body = await body_within(request, _MAX_BODY_BYTES)
+        if body is None:
+            words = f"A message may have up to {_MAX_BODY_BYTES >> 20} MiB, with everything that goes along with it."
+            raise UnfitError(None, words, status=413, code="request_too_large")
+        asked = read(body)
+        paths: list[str] = []
+        if asked.attachments:
+            try:
+                async with asyncio.timeout(self._taking_seconds):
+                    with self._relay.held(person) as room:
+                        paths = await uploaded(room, asked.attachments)
+            except (TimeoutError, LinkDownError) as error:
+                raise DoorError(503, "unavailable", _UNREACHED, retry_after=5) from error
+            asked.attachments.clear()
+        return asked, asked.mission(paths)
+
+    async def _taken_in_time(self, events: AsyncIterator[Heard]) -> AsyncIterator[Heard]:
+        """AskError where the sprite does not take the mission in time."""
+        until = time.monotonic() + self._taking_seconds
+        is_taken = False
+        async for heard in events:
+            is_taken = is_taken or isinstance(heard, Taken)
+            if isinstance(heard, Quiet) and not is_taken and time.monotonic() > until:
+                raise AskError("unavailable", _UNREACHED)
+            yield heard
+
+
+def _answer(request: web.Request, asked: Asked, mission_id: str) -> Answer:
+    headers = {"X-Sprite-Mission": mission_id}
+    if asked.ignored:
+        headers["X-Sprite-Ignored"] = ", ".join(asked.ignored)
+    completion = Completion(mission_id)
+    if asked.is_streamed:
+        return Streamed(request, completion, headers, with_usage=asked.with_usage)
+    return Whole(completion, headers)

@@ -1,0 +1,150 @@
+"""An agent's turn as a chat completion: the text as it grows, and the JSON around it (pure)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bridge.doors.asking import AskError, Cut, Heard, Taken
+from bridge.doors.completions.asked import MODEL
+from bridge.notify import wording
+from sprite.protocol.events import Complete, Failed, Interrupted, Started, TextDelta, ToolResult, ToolUse, WholeText
+from sprite.protocol.messages import PermissionRequest
+
+_BETWEEN = "\n\n"
+_INTERRUPTED = "(This was stopped before it was done.)"
+
+
+class GrowingText:
+    """Feed it what is heard; each call returns what is to be added to what was given before.
+
+    The agent says several texts in a turn, with tools between them: they stand in paragraphs of their own. What was
+    given cannot be taken back, so that after a hole nothing is given until the text comes whole. `tells_questions`:
+    where a question waits for the person, that is said in the text.
+    """
+
+    def __init__(self, *, tells_questions: bool) -> None:
+        self._tells_questions = tells_questions
+        self._is_begun = False
+        #: Of the text that is growing.
+        self._given = ""
+        self._has_hole = False
+
+    def add(self, heard: Heard) -> str:
+        """The next piece, often empty."""
+        match heard:
+            case TextDelta(_, text):
+                return "" if self._has_hole else self._grown(text)
+            case WholeText(_, text):
+                return self._whole(text)
+            case Complete(_, text) if not self._is_begun:
+                return self._whole(text)
+            case Interrupted():
+                return self._apart(_INTERRUPTED)
+            case PermissionRequest() if self._tells_questions:
+                title, body = wording.of_question(heard.tool, heard.input)
+                told = f" ({body})" if body else ""
+                return self._apart(f"[{title}{told} Answer on Sprite's page; this goes on then.]")
+            case Cut() | Taken(is_known=True):
+                self._has_hole = True
+            case Started() | ToolUse() | ToolResult():
+                # What was said before stands whole, and what comes now begins anew.
+                self._given, self._has_hole = "", False
+        return ""
+
+    def _grown(self, text: str) -> str:
+        between = _BETWEEN if self._is_begun and not self._given else ""
+        self._given += text
+        self._is_begun = self._is_begun or bool(text)
+        return between + text if text else ""
+
+    def _whole(self, text: str) -> str:
+        if text.startswith(self._given):
+            rest = self._grown(text[len(self._given) :])
+        else:
+            # What was given may have had more in it than what is kept of the text; all of it was given, if no hole was.
+            rest = _BETWEEN + text if self._has_hole else ""
+        self._given, self._has_hole = "", False
+        return rest
+
+    def _apart(self, words: str) -> str:
+        """Words of the bridge's, in a paragraph of their own."""
+        between = _BETWEEN if self._is_begun else ""
+        self._given, self._is_begun = "", True
+        return between + words
+
+
+class Completion:
+    """The JSON of one answer, streamed or whole."""
+
+    def __init__(self, mission_id: str) -> None:
+        self._head: dict[str, Any] = {"id": f"chatcmpl-{mission_id}", "created": int(time.time()), "model": MODEL}
+
+    def whole(self, text: str, usage: dict[str, Any] | None) -> dict[str, Any]:
+        """All of it at once."""
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        return {**self._head, "object": "chat.completion", "choices": [choice], **({"usage": usage} if usage else {})}
+
+    def first(self) -> dict[str, Any]:
+        """What a stream begins with."""
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def piece(self, text: str) -> dict[str, Any]:
+        """A piece of the text."""
+        return self._chunk({"content": text})
+
+    def last(self, usage: dict[str, Any] | None, *, with_usage: bool) -> Iterator[dict[str, Any]]:
+        """What a stream ends with."""
+        yield self._chunk({}, "stop")
+        if with_usage:
+            empty = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+            yield {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage or empty}
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
+
+
+def usage_of(complete: Complete) -> dict[str, Any] | None:
+    """What it took in tokens, as OpenAI's API counts them; None where that is not known."""
+    if complete.usage is None:
+        return None
+
+    def tokens(name: str) -> int:
+        value = (complete.usage or {}).get(name)
+        return value if type(value) is int and 0 <= value < 2**53 else 0
+
+    cached = tokens("cache_read_input_tokens")
+    prompt = tokens("input_tokens") + cached + tokens("cache_creation_input_tokens")
+    output = tokens("output_tokens")
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def problem_of(fault: Failed | AskError) -> tuple[int, str, str, str]:
+    """HTTP status, OpenAI's type, the code and the words of what went wrong."""
+    code, words = fault.code, fault.message if isinstance(fault, Failed) else str(fault)
+    status, kind = _PROBLEMS.get(code, (500, "server_error"))
+    return status, kind, code, words
+
+
+_PROBLEMS = {
+    "budget_used_up": (429, "insufficient_quota"),
+    "rate_limited": (429, "rate_limit_error"),
+    "overloaded": (503, "server_error"),
+    "bad_request": (400, "invalid_request_error"),
+    "bad_payload": (400, "invalid_request_error"),
+    "too_long": (400, "invalid_request_error"),
+    "not_found": (400, "invalid_request_error"),
+    "gone": (409, "invalid_request_error"),
+    "queue_full": (503, "server_error"),
+    "storage": (503, "server_error"),
+    "shortage": (503, "server_error"),
+    "stopping": (503, "server_error"),
+}

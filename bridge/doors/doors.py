@@ -1,0 +1,59 @@
+"""All the doors for other programs together: their routes, and what has to run for them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Self
+
+from aiohttp import web
+
+from bridge.door.login import bearer
+from bridge.door.tokens import is_persons
+from bridge.doors.asking import Asking
+from bridge.doors.boot import Boot
+from bridge.doors.completions.door import Completions
+from bridge.doors.observations import Observations
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.door.admission import Admission
+    from bridge.relay.relay import Relay
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Doors:
+    """`async with Doors(admission, relay) as doors:`, while the relay is open."""
+
+    def __init__(self, admission: Admission, relay: Relay) -> None:
+        self._asking = Asking(relay)
+        self._observations = Observations(admission, relay)
+        self._boot = Boot(admission, relay)
+        self._completions = Completions(admission, relay, self._asking)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._asking)
+        await self._stack.enter_async_context(self._boot)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def routes(self, models_of_sprites: Handler) -> list[web.RouteDef]:
+        """The routes; they come before the model proxy's, whose clients ask for `/v1/models`, too."""
+
+        async def models(request: web.Request) -> web.StreamResponse:
+            is_program = is_persons(bearer(request) or "")
+            return await (self._completions.models if is_program else models_of_sprites)(request)
+
+        return [
+            *self._observations.table(),
+            *self._boot.table(),
+            *self._completions.table(),
+            web.get("/v1/models", models, allow_head=False),
+        ]

@@ -1,0 +1,130 @@
+"""The body of `POST /v1/observations`, and the frames in which its turns go to a sprite (pure).
+
+What a turn may be is for the sprite to say, of each turn. Here is what would keep it from being said: what is no turn
+at all, and what no frame can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from bridge.door.admission import DoorError
+from sprite.protocol.frames import encode, well_formed
+from sprite.protocol.messages import MAX_FRAME_BYTES
+from sprite.protocol.observing import (
+    MAX_EXTERNAL_ID_CHARS,
+    MAX_OBSERVED_TURNS,
+    MAX_PROJECT_CHARS,
+    MAX_SOURCE_CHARS,
+    Observe,
+    ObservedTurn,
+    RefusedTurn,
+)
+
+#: For the envelope, the source and the project.
+_MAX_TURNS_BYTES = MAX_FRAME_BYTES - 32 * 1024
+#: Of a tool's string so much is handed on where a turn is too large for a frame: far more than a sprite keeps of one,
+#: and than it looks at, so that what it redacts and cuts is the same.
+_MAX_TOOL_STRING = 64 * 1024
+_MAX_DEPTH = 32
+_EXAMPLE = (
+    '{"source": "my-program", "project": null, "turns": [{"external_id": "1", "session": "a", "at": 1795000000, '
+    '"user": "Hello", "tools": [], "reply": "Hi.", "outcome": "complete"}]}'
+)
+
+
+class _Body(msgspec.Struct):
+    source: str
+    turns: list[msgspec.Raw]
+    project: str | None = None
+
+
+class Calls:
+    """A body as it goes to the sprite: its frames, and the turns that cannot go. DoorError where it makes no sense."""
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            asked = msgspec.json.decode(body, type=_Body)
+        except msgspec.ValidationError as error:
+            raise DoorError(422, "bad_request", f"{error}. Send JSON such as {_EXAMPLE}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DoorError(400, "bad_json", f"This is no JSON that can be read. Send such as {_EXAMPLE}") from error
+        if len(asked.turns) > MAX_OBSERVED_TURNS:
+            raise DoorError(
+                413, "too_many_turns", f"{len(asked.turns):,} turns are too many at once: send {MAX_OBSERVED_TURNS}."
+            )
+        for name, given, most in (
+            ("source", asked.source, MAX_SOURCE_CHARS),
+            ("project", asked.project or "", MAX_PROJECT_CHARS),
+        ):
+            if len(given) > most:
+                raise DoorError(422, "bad_request", f"The {name} has {len(given):,} characters, {most:,} are allowed.")
+        self._source, self._project = asked.source, asked.project
+        self.refused: list[RefusedTurn] = []
+        self._turns: list[tuple[ObservedTurn, int]] = []
+        for number, raw in enumerate(asked.turns):
+            self._take(number, raw)
+
+    def frames(self) -> Iterator[Observe]:
+        """Messages that fit a frame each, in the order of the turns."""
+        turns: list[ObservedTurn] = []
+        size = 0
+        for turn, bytes_ in self._turns:
+            if turns and size + bytes_ > _MAX_TURNS_BYTES:
+                yield self._message(turns)
+                turns, size = [], 0
+            turns.append(turn)
+            size += bytes_ + 1
+        if turns or not self.refused:
+            # Also where there is nothing to write: whether the source is one is the sprite's to say.
+            yield self._message(turns)
+
+    def _message(self, turns: list[ObservedTurn]) -> Observe:
+        return Observe(self._source, turns, self._project)
+
+    def _take(self, number: int, raw: msgspec.Raw) -> None:
+        try:
+            turn = msgspec.json.decode(raw, type=ObservedTurn)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:300]
+            self.refused.append(RefusedTurn(_id_of(raw, number), f"Turn {number + 1} cannot be read: {why}."))
+            return
+        size = _size(turn)
+        if size > _MAX_TURNS_BYTES:
+            turn.tools = [
+                msgspec.structs.replace(tool, input=_shortened(tool.input), result=_shortened(tool.result))
+                for tool in turn.tools
+            ]
+            size = _size(turn)
+        if size > _MAX_TURNS_BYTES:
+            words = f"It is too large: {size:,} bytes, also with its tools' results cut; {_MAX_TURNS_BYTES:,} fit."
+            self.refused.append(RefusedTurn(turn.external_id[:MAX_EXTERNAL_ID_CHARS], words))
+        else:
+            self._turns.append((turn, size))
+
+
+def _size(turn: ObservedTurn) -> int:
+    return len(encode(Observe("", [turn])))
+
+
+def _shortened(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return value[:_MAX_TOOL_STRING]
+    if depth >= _MAX_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {name[:_MAX_TOOL_STRING]: _shortened(item, depth + 1) for name, item in value.items()}
+    return [_shortened(item, depth + 1) for item in value] if isinstance(value, list) else value
+
+
+def _id_of(raw: msgspec.Raw, number: int) -> str:
+    """A refused turn's own id, where it has one that can be read."""
+    try:
+        given = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return f"turn {number + 1}"
+    found = given.get("external_id") if isinstance(given, dict) else None
+    return well_formed(found)[:MAX_EXTERNAL_ID_CHARS] if isinstance(found, str) else f"turn {number + 1}"

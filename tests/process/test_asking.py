@@ -1,0 +1,259 @@
+"""A program's mission over a bridge's link: heard once and in order until its end, whatever breaks meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from bridge.doors.asking import AskError, Asking, Cut, Heard, Quiet, Taken, mission_id_of
+from bridge.relay.relay import Relay
+from sprite.protocol.events import Complete, Failed, Interrupted, Started, TextDelta, WholeText
+from sprite.protocol.memory import ChatResult
+from sprite.protocol.messages import Ack, Error, Heartbeat, PermissionRequest, PermissionResolved
+from sprite.protocol.shapes import ChatMessage
+from tests.chat_stand_in import StandIn, Visitor, state_sync
+from tests.relay_stage import Street
+
+MISSION = "00000000-0000-4000-8000-000000000001"
+
+
+@dataclass
+class Stage:
+    sprite: StandIn
+    relay: Relay
+    asking: Asking
+
+    async def connected(self) -> Visitor:
+        """The bridge's link, with a first state."""
+        visitor = await self.sprite.visitor()
+        await visitor.welcome(sync=state_sync())
+        return visitor
+
+    async def taken(self, status: str = "accepted") -> Visitor:
+        """The link, over which the mission has come and was taken."""
+        visitor = await self.connected()
+        sent = await visitor.receive("mission")
+        assert sent["id"] == MISSION
+        await visitor.send(Ack(status), reply_to=MISSION)  # type: ignore[arg-type]
+        return visitor
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with StandIn() as sprite, Relay(Street(sprite.port), linger_seconds=0.01) as relay, Asking(relay) as asking:
+        yield Stage(sprite, relay, asking)
+
+
+@asynccontextmanager
+async def asked(stage: Stage, *, goes_on: bool = False) -> AsyncIterator[asyncio.Task[list[Heard]]]:
+    """Everything that is heard of a mission, from its taking on."""
+    async with stage.asking.asked("ada", "Hello", MISSION, goes_on=goes_on) as events:
+
+        async def everything() -> list[Heard]:
+            return [event async for event in events]
+
+        yield asyncio.create_task(everything())
+
+
+def done(text: str = "Done.") -> Complete:
+    return Complete(MISSION, text=text, usage=None, cost_usd=None, duration_ms=1)
+
+
+def line(role: str, text: str, status: str, mission_id: str = MISSION, number: int = 1) -> ChatMessage:
+    return ChatMessage(number, role, text, 1.0, mission_id, status=status)  # type: ignore[arg-type]
+
+
+def after_taking(heard: list[Heard]) -> list[Heard]:
+    """What came after the mission was taken, without how the link was before."""
+    return heard[next(place for place, event in enumerate(heard) if isinstance(event, Taken)) + 1 :]
+
+
+async def test_a_mission_is_heard_from_its_taking_to_its_end_and_no_other_is(stage: Stage) -> None:
+    async with asked(stage) as hearing:
+        visitor = await stage.taken()
+        await visitor.send(Started("another"), seq=1)
+        await visitor.send(Started(MISSION), seq=2)
+        await visitor.send(TextDelta("another", "not this"))
+        await visitor.send(TextDelta(MISSION, "Do"))
+        await visitor.send(TextDelta(MISSION, "ne."))
+        await visitor.send(PermissionRequest("q", "another", "Bash", {}), seq=3)
+        await visitor.send(PermissionRequest("r", MISSION, "Bash", {"command": "ls"}), seq=4)
+        await visitor.send(PermissionResolved("q", "allow"), seq=5)
+        await visitor.send(PermissionResolved("r", "allow"), seq=6)
+        await visitor.send(WholeText(MISSION, "Done."), seq=7)
+        await visitor.send(done(), seq=8)
+        heard = after_taking(await hearing)
+    texts = "".join(event.text for event in heard if isinstance(event, TextDelta))
+    assert texts == "Done."
+    assert [type(event) for event in heard if not isinstance(event, TextDelta)] == [
+        Started,
+        PermissionRequest,
+        PermissionResolved,
+        WholeText,
+        Complete,
+    ]
+
+
+async def test_after_a_cut_it_goes_on_where_it_was_and_nothing_comes_twice(stage: Stage) -> None:
+    async with asked(stage) as hearing:
+        visitor = await stage.taken()
+        await visitor.send(Started(MISSION), seq=1)
+        await visitor.send(WholeText(MISSION, "One."), seq=2)
+        await visitor.send(TextDelta(MISSION, "Tw"))
+        visitor.cut()
+        visitor = await stage.sprite.visitor()
+        resume = (await visitor.welcome(last_seq=4))["resume"]
+        assert resume == {"epoch": "e1", "last_seq": 2}
+        await visitor.send(WholeText(MISSION, "One."), seq=2)
+        await visitor.send(WholeText(MISSION, "Two."), seq=3)
+        await visitor.send(done("Two."), seq=4)
+        heard = after_taking(await hearing)
+    assert [type(event) for event in heard] == [Started, WholeText, TextDelta, Cut, WholeText, Complete]
+
+
+async def test_a_mission_whose_answer_was_cut_off_is_sent_again_under_its_id(stage: Stage) -> None:
+    async with asked(stage) as hearing:
+        visitor = await stage.connected()
+        await visitor.receive("mission")
+        visitor.cut()
+        visitor = await stage.sprite.visitor()
+        await visitor.welcome()
+        assert (await visitor.receive("mission"))["id"] == MISSION
+        await visitor.send(Ack("queued", position=2), reply_to=MISSION)
+        await visitor.send(done(), seq=1)
+        assert Taken(2) in await hearing
+
+
+@pytest.mark.parametrize(
+    ("lines", "ending"),
+    [
+        (
+            [line("user", "Hello", "complete"), line("assistant", "Hi.", "complete")],
+            Complete(MISSION, "Hi.", None, None, 0),
+        ),
+        ([line("user", "Hello", "complete")], Complete(MISSION, "", None, None, 0)),
+        ([line("user", "Hello", "interrupted"), line("assistant", "H", "interrupted")], Interrupted(MISSION)),
+        (
+            [line("user", "Hello", "error"), line("error", "No money.", "error")],
+            Failed(MISSION, "failed", "No money.", retryable=True),
+        ),
+    ],
+)
+async def test_a_mission_that_was_done_before_is_answered_from_the_chat(
+    stage: Stage, lines: list[ChatMessage], ending: Heard
+) -> None:
+    async with asked(stage) as hearing:
+        visitor = await stage.taken("duplicate")
+        # Further back than the newest lines.
+        first = await visitor.receive("memory")
+        await visitor.send(ChatResult([line("user", "x", "complete", "another", 400)]), reply_to=first["id"])
+        second = await visitor.receive("memory")
+        assert second["payload"]["before"] == 400
+        await visitor.send(ChatResult(lines), reply_to=second["id"])
+        assert after_taking(await hearing) == [ending]
+
+
+async def test_a_mission_that_is_known_but_gone_from_the_chat_is_not_waited_for(stage: Stage) -> None:
+    async with asked(stage) as hearing:
+        visitor = await stage.taken("duplicate")
+        await visitor.send(ChatResult([]), reply_to=(await visitor.receive("memory"))["id"])
+        with pytest.raises(AskError, match="not in the chat any more"):
+            await hearing
+
+
+async def test_an_end_that_a_state_stands_for_is_found(stage: Stage) -> None:
+    async with asked(stage) as hearing:
+        visitor = await stage.taken()
+        await visitor.send(Started(MISSION), seq=1)
+        visitor.cut()
+        visitor = await stage.sprite.visitor()
+        # Another sequence: what happened between was not kept.
+        await visitor.welcome(epoch="e2", last_seq=90, sync=state_sync())
+        asked_for = await visitor.receive("memory")
+        lines = [line("user", "Hello", "running")]
+        await visitor.send(ChatResult(lines), reply_to=asked_for["id"])
+        await visitor.send(state_sync())
+        asked_for = await visitor.receive("memory")
+        lines = [line("user", "Hello", "complete"), line("assistant", "Hi.", "complete")]
+        await visitor.send(ChatResult(lines), reply_to=asked_for["id"])
+        assert (await hearing)[-1] == Complete(MISSION, "Hi.", None, None, 0)
+
+
+async def test_a_mission_that_is_refused_says_why(stage: Stage) -> None:
+    async with asked(stage) as hearing:
+        visitor = await stage.connected()
+        await visitor.receive("mission")
+        await visitor.send(Error("too_long", "The message is too long."), reply_to=MISSION)
+        with pytest.raises(AskError, match="too long") as refused:
+            await hearing
+    assert refused.value.code == "too_long"
+
+
+async def test_whoever_leaves_before_the_end_stops_the_mission(stage: Stage) -> None:
+    async with asked(stage) as hearing:
+        visitor = await stage.taken()
+        await visitor.send(Started(MISSION), seq=1)
+        hearing.cancel()
+    assert (await visitor.receive("interrupt"))["payload"] == {"mission_id": MISSION}
+
+
+@pytest.mark.parametrize("way", ["ended", "goes on"])
+async def test_a_mission_that_ended_or_shall_go_on_is_not_stopped(stage: Stage, way: str) -> None:
+    async with asked(stage, goes_on=way == "goes on") as hearing:
+        visitor = await stage.taken()
+        if way == "ended":
+            await visitor.send(done(), seq=1)
+            await hearing
+        else:
+            hearing.cancel()
+    # The room closes, since nothing is asked any more.
+    while (message := await visitor.next()) is not None:
+        assert message["type"] != "interrupt"
+
+
+async def test_two_who_ask_with_one_key_hear_the_same_mission(stage: Stage) -> None:
+    async with asked(stage) as one, asked(stage) as other:
+        visitor = await stage.taken()
+        await visitor.send(WholeText(MISSION, "Hi."), seq=1)
+        await visitor.send(done("Hi."), seq=2)
+        assert after_taking(await one) == after_taking(await other) == [WholeText(MISSION, "Hi."), done("Hi.")]
+
+
+async def test_who_never_reads_is_given_up(stage: Stage) -> None:
+    async with stage.asking.asked("ada", "Hello", MISSION) as events:
+        visitor = await stage.taken()
+        for _ in range(10):
+            await visitor.send(TextDelta(MISSION, "x" * 900_000))
+        with stage.relay.held("ada") as room:
+            # Its answer comes behind all of that.
+            beat = asyncio.create_task(room.ask(Heartbeat()))
+            await visitor.send(Ack("done"), reply_to=(await visitor.receive("heartbeat"))["id"])
+            await beat
+        with pytest.raises(AskError, match="not read"):
+            _ = [event async for event in events]
+
+
+async def test_while_nothing_happens_there_is_a_sign_of_life(stage: Stage) -> None:
+    async with stage.asking.asked("ada", "Hello", MISSION, quiet_seconds=0.01) as events:
+        async for event in events:
+            if isinstance(event, Quiet):
+                break
+
+
+async def test_where_the_bridge_stops_nobody_waits_for_ever() -> None:
+    async with StandIn() as sprite, Relay(Street(sprite.port)) as relay, Asking(relay) as asking:
+        stage = Stage(sprite, relay, asking)
+        async with asked(stage) as hearing:
+            await stage.taken()
+            await relay.__aexit__(None, None, None)
+            with pytest.raises(AskError, match="stopped listening"):
+                await hearing
+
+
+def test_a_key_names_one_mission_of_one_person() -> None:
+    assert mission_id_of("ada", "k") == mission_id_of("ada", "k") != mission_id_of("bob", "k")
+    assert mission_id_of("ada", None) != mission_id_of("ada", None)

@@ -1,0 +1,208 @@
+"""`follow` as people run it: a process beside the real CLI and a sprite that comes and goes, killed at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import signal
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bridge.offline.model import OfflineModel
+from tests.claude_code import ClaudeCode
+from tests.harness import PATIENCE, ROOT, RunningProcess, observations, running_sprite, sprite_environment
+from tests.inspection import eventually
+from tests.session_logs import Recorded, write_many
+
+
+class FollowerProcess(RunningProcess):
+    """`python -m sprite follow`, and what it said on stdout."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        super().__init__(process)
+        self.said: list[str] = []
+
+    async def line(self) -> str:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            line = (await self.process.stdout.readline()).decode().rstrip("\n")
+        self.said.append(line)
+        return line
+
+
+@asynccontextmanager
+async def follower(workspace: Path, *arguments: str | Path, **extra: str) -> AsyncIterator[FollowerProcess]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sprite", "follow", "--workspace", workspace, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd=ROOT,
+        env=sprite_environment(None, **extra),
+    )
+    running = FollowerProcess(process)
+    try:
+        yield running
+    finally:
+        await running.kill()
+
+
+async def once(workspace: Path, *arguments: str | Path, **extra: str) -> tuple[int, str, str]:
+    """`follow --once`: its exit code, and what it said on stdout and stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sprite", "follow", "--once", "--workspace", workspace, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env=sprite_environment(None, **extra),
+    )
+    async with asyncio.timeout(PATIENCE):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def said(workspace: Path) -> list[str]:
+    # It may be about to be made.
+    with contextlib.suppress(sqlite3.OperationalError):
+        return [turn["user_message"] for turn in observations(workspace) if turn["source"]]
+    return []
+
+
+async def test_sessions_of_claude_code_are_in_memory_once_each_whoever_dies_meanwhile(
+    model: OfflineModel, workspace: Path, tmp_path: Path
+) -> None:
+    claude = ClaudeCode(tmp_path / "home", model.url)
+    code = tmp_path / "code"
+    (code / ".git").mkdir(parents=True)
+    (code / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    below = code / "src"
+    below.mkdir()
+    logs = claude.home / ".claude/projects"
+    expected: list[str] = []
+
+    async def say(text: str, *arguments: str, seen: bool = True) -> str:
+        result = await claude.say(text, below, *arguments)
+        expected.append(text)
+        if seen:
+            await eventually(lambda: said(workspace) == expected, f"{text} is in the log")
+        return str(result["session_id"])
+
+    async with follower(workspace, CLAUDE_CONFIG_DIR=str(logs.parent)) as first:
+        # Claude Code has never run here: its folder is waited for.
+        assert await first.line() == f"following 0 sessions below {logs}"
+        session = await say("Hello without a sprite")
+        assert (await first.line()).startswith(f"new session {session} in {logs}/")
+        async with running_sprite(workspace, model.url) as sprite:
+            await say("Hello beside a sprite", "--resume", session)
+            await first.kill()
+            await say("Hello while nobody follows", "--resume", session, seen=False)
+            async with follower(workspace, logs) as second:
+                assert await second.line() == f"following 1 session below {logs}"
+                await say("run `echo once`")
+                await sprite.kill()
+                await say("Hello after the sprite", "--resume", session)
+                assert await second.stop() == 0
+    turns = [turn for turn in observations(workspace) if turn["source"]]
+    assert {turn["project"] for turn in turns} == {str(code)}
+    assert {turn["outcome"] for turn in turns} == {"complete"}
+    assert [
+        json.loads(turn["tool_calls_json"])[0]["input"]["command"] for turn in turns if "echo" in turn["user_message"]
+    ]
+    again, _, _ = await once(workspace, logs)
+    assert again == 0
+    assert said(workspace) == expected
+
+
+async def test_killed_at_any_moment_it_takes_each_turn_exactly_once(
+    recorded: Recorded, workspace: Path, tmp_path: Path
+) -> None:
+    logs = tmp_path / "many"
+    write_many(recorded.log("everyday"), logs, sessions=12, turns=100)
+    chance = random.Random(14)  # noqa: S311 - it only has to differ each time
+    for _ in range(6):
+        async with follower(workspace, logs) as running:
+            await running.line()
+            # Some are ended in order, at whatever they do.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(chance.uniform(0, 1.5)):
+                    await running.ended()
+            await (running.stop() if chance.random() < 0.3 else running.kill())
+    done, _, complaint = await once(workspace, logs)
+    assert done == 0, complaint
+    keys = Counter((turn["session_id"], turn["sequence_num"], turn["timestamp"]) for turn in observations(workspace))
+    assert len(keys) == keys.total() == 1200
+
+
+async def test_logs_that_grow_under_it_become_what_an_import_makes_of_them(
+    recorded: Recorded, workspace: Path, tmp_path: Path
+) -> None:
+    """Compactions, subagents, forks and commands, each of which the real CLI wrote, a third at a time."""
+    logs, at_once = tmp_path / "projects", tmp_path / "at-once"
+    sources = sorted(recorded.projects.rglob("*"))
+    whole = {path: path.read_bytes() for path in sources if path.is_file()}
+    for share in (0.31, 0.62, 1.0):
+        for path, content in whole.items():
+            if recorded.ids["forked"] in path.name and share < 1:
+                # It began with the end of another.
+                continue
+            copy = logs / path.relative_to(recorded.projects)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            # What an agent did is in its log before its session's says that it is done.
+            is_ahead = "subagents" in path.parts
+            copy.write_bytes(content if is_ahead else content[: int(len(content) * share)])
+        code, _, complaint = await once(workspace, logs)
+        assert code == 0, complaint
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sprite", "import", "--workspace", at_once, logs),
+        stdout=asyncio.subprocess.DEVNULL,
+        cwd=ROOT,
+        env=sprite_environment(None),
+    )
+    assert await process.wait() == 0
+
+    def turns(folder: Path) -> dict[str, dict[str, object]]:
+        left_out = {"id": 0, "sequence_num": 0}
+        return {turn["import_key"]: turn | left_out for turn in observations(folder)}
+
+    assert turns(workspace) == turns(at_once)
+
+
+async def test_there_is_one_follower_of_a_workspace_and_a_second_says_so(workspace: Path, tmp_path: Path) -> None:
+    async with follower(workspace, tmp_path / "logs") as running:
+        await running.line()
+        code, _, complaint = await once(workspace, tmp_path)
+        assert code == 2
+        assert f"Another follower (process {running.process.pid})" in complaint
+        running.process.send_signal(signal.SIGINT)
+        assert await running.ended() == 0
+    code, _, _ = await once(workspace, tmp_path)
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--once", "/nowhere"], "There is nothing at /nowhere"),
+        (["--json"], "--json is for --once"),
+    ],
+)
+async def test_a_call_that_makes_no_sense_is_refused_in_words(
+    arguments: list[str], words: str, workspace: Path
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sprite", "follow", "--workspace", str(workspace), *arguments),
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env=sprite_environment(None),
+    )
+    _, complaint = await process.communicate()
+    assert process.returncode == 2
+    assert words in complaint.decode()

@@ -1,0 +1,131 @@
+"""People's tokens for programs: what each opens, what is kept of it, and how it ends."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bridge.database import MIGRATIONS, open_database, token_sha256
+from bridge.door.people import People
+from bridge.door.tokens import DEFAULT_SCOPES, SCOPES, Holder, TokenError
+
+
+@pytest.fixture
+async def people(tmp_path: Path) -> AsyncIterator[People]:
+    async with open_database(tmp_path / "bridge.db") as database:
+        people = People(database)
+        await people.add("ada")
+        yield people
+
+
+async def holder(people: People, token: str) -> Holder:
+    found = await people.tokens.holder(token)
+    assert found is not None
+    return found
+
+
+async def test_a_token_opens_what_its_scopes_name_and_a_full_one_everything(people: People) -> None:
+    for scope in SCOPES:
+        token, made = await people.tokens.make("ada", None, [scope])
+        assert made.scopes == [scope]
+        found = await holder(people, token)
+        assert (found.person, found.label) == ("ada", made.label)
+        assert [each for each in SCOPES if found.may(each)] == [scope]
+    full, _ = await people.tokens.make("ada", "laptop", None)
+    found = await holder(people, full)
+    assert all(found.may(scope) for scope in SCOPES)
+    assert "ask" not in DEFAULT_SCOPES
+
+
+async def test_what_is_no_token_of_ours_is_nobodys(people: People) -> None:
+    token, _ = await people.tokens.make("ada", None, ["observe"])
+    for wrong in (
+        "",
+        "bridge-person-",
+        token[:-1],
+        token + "x",
+        token.upper(),
+        "bridge-person-" + "x" * 10**6,
+        "\udc80",
+    ):
+        assert await people.tokens.holder(wrong) is None
+
+
+async def test_tokens_are_told_apart_by_their_names(people: People) -> None:
+    for _ in range(3):
+        await people.tokens.make("ada", None, ["observe"])
+    await people.tokens.make("ada", "My phone", ["ask"])
+    assert [token.label for token in await people.tokens.of("ada")] == [
+        "full",
+        "token",
+        "token-2",
+        "token-3",
+        "My phone",
+    ]
+    with pytest.raises(TokenError, match="called 'My phone' already"):
+        await people.tokens.make("ada", "My phone", ["ask"])
+    for label in ("", " x", "a/b", "x" * 41, "a\n", "ä"):
+        with pytest.raises(TokenError):
+            await people.tokens.make("ada", label, ["ask"])
+
+
+@pytest.mark.parametrize("scopes", [[], ["memory"], ["ask", "everything"], [""]])
+async def test_a_scope_that_is_none_is_refused_with_those_that_are(people: People, scopes: list[str]) -> None:
+    with pytest.raises(TokenError, match="memory:read, observe, ask, actions"):
+        await people.tokens.make("ada", None, scopes)
+
+
+async def test_a_token_that_was_ended_opens_nothing_and_the_others_still_do(people: People) -> None:
+    one, _ = await people.tokens.make("ada", "one", ["observe"])
+    other, _ = await people.tokens.make("ada", "other", ["observe"])
+    assert await people.tokens.revoke("ada", "one") == token_sha256(one)
+    assert await people.tokens.holder(one) is None
+    assert await people.tokens.holder(other) is not None
+    with pytest.raises(TokenError, match="no token called 'one'"):
+        await people.tokens.revoke("ada", "one")
+
+
+async def test_a_revoked_person_has_no_token_and_gets_none(people: People) -> None:
+    token, _ = await people.tokens.make("ada", None, ["observe"])
+    await people.revoke("ada")
+    assert await people.tokens.holder(token) is None
+    with pytest.raises(TokenError, match="users restore ada"):
+        await people.tokens.make("ada", None, ["observe"])
+    _, full = await people.restore("ada")
+    assert await people.tokens.holder(token) is None
+    assert (await holder(people, full)).scopes is None
+
+
+async def test_the_local_person_has_tokens_before_the_bridge_was_ever_started(people: People) -> None:
+    token, _ = await people.tokens.make("local", None, ["observe"])
+    assert (await holder(people, token)).person == "local"
+    with pytest.raises(TokenError, match="nobody called 'bob'"):
+        await people.tokens.make("bob", None, ["observe"])
+
+
+async def test_when_a_token_was_used_is_noted_and_the_token_itself_is_nowhere(people: People, tmp_path: Path) -> None:
+    token, made = await people.tokens.make("ada", None, ["observe"])
+    assert made.used_at is None
+    await people.tokens.used(await holder(people, token))
+    used = {each.label: each.used_at for each in await people.tokens.of("ada")}
+    assert used["full"] is None
+    assert used[made.label] is not None
+    secret = token.removeprefix("bridge-person-").encode()
+    assert not [path for path in tmp_path.iterdir() if secret in path.read_bytes()]
+
+
+async def test_a_token_from_before_there_were_scopes_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(";".join(MIGRATIONS[:6]))
+        old.execute(f"PRAGMA application_id={0x53706272}")
+        old.execute("PRAGMA user_version=6")
+        old.execute("INSERT INTO people (name, created_at) VALUES ('ada', 1)")
+        old.execute("INSERT INTO person_tokens VALUES (?, 'ada', 1)", (token_sha256("bridge-person-old"),))
+        old.commit()
+    async with open_database(path) as database:
+        assert (await holder(People(database), "bridge-person-old")).scopes is None
