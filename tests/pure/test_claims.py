@@ -173,6 +173,10 @@ CLAIMS: dict[str, list[str]] = {
             "test_import::test_a_second_import_adds_nothing "
             "test_import::test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search"
         ),
+        (
+            "test_importing::test_everything_is_taken_once_and_a_dry_run_says_the_same_and_writes_nothing "
+            "test_imported_notes::test_each_note_is_proposed_once_whatever_the_person_says_to_it"
+        ),
         "test_mcp::test_it_offers_tools_which_only_read",
     ],
     "Yours to take": [

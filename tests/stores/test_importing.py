@@ -321,6 +321,39 @@ async def test_prompts_of_a_session_that_the_log_has_from_claude_code_itself_are
 # --- all of them ---
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mcp__sprite__search_memory",
+        "sprite__search_memory",
+        "mcp_sprite_search_memory",
+        "search_memory",
+        "sprite:around",
+    ],
+)
+async def test_what_memory_itself_told_another_program_is_not_written_down_again(
+    name: str, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "L7 PREFERENCE Ada prefers tea"
+    called = {"id": "t1", "name": name, "args": {"query": "tea"}, "status": "success", "result": [told]}
+    said = {"id": "m1", "timestamp": "2026-01-12T10:00:00.000Z", "type": "user", "content": "What do I drink?"}
+    answer = {"id": "m2", "timestamp": "2026-01-12T10:00:01.000Z", "type": "gemini", "content": "Tea."}
+    head = {"sessionId": "aaaa1111-0", "projectHash": "h", "startTime": "2026-01-12T10:00:00.000Z"}
+    json_lines(tmp_path / "chats/session-a.jsonl", [head, said, {**answer, "toolCalls": [called]}])
+    older_codex(
+        tmp_path,
+        heard("What do I drink?"),
+        ("response_item", {"type": "function_call", "name": name, "call_id": "c1", "arguments": "{}"}),
+        ("response_item", {"type": "function_call_output", "call_id": "c1", "output": told}),
+        answered("Tea."),
+    )
+    assert (await imported(workspace, tmp_path, capsys=capsys))["turns"] == 2
+    for turn in observations(workspace):
+        (call,) = calls(turn)
+        assert call["name"].startswith("mcp__")
+        assert told not in call["result"]
+
+
 async def test_everything_is_taken_once_and_a_dry_run_says_the_same_and_writes_nothing(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sprite.memory.claude_code.entries import LogLineError, read_line
+from sprite.memory.echo import without_memory
 from sprite.memory.files import LARGEST_FILE_BYTES
 from sprite.memory.importing.documents import plain_text
 from sprite.memory.importing.reader import Note, Surroundings, Tally
@@ -69,7 +70,7 @@ class NotesReader:
             if len(data) > LARGEST_FILE_BYTES:
                 tally.refuse(path, f"is longer than {LARGEST_FILE_BYTES // 1024} KiB, and a memory file far shorter")
                 continue
-            text = Confidences().person(plain_text(data)).strip()
+            text = Confidences().person(without_memory(plain_text(data))).strip()
             if not text:
                 tally.passed_over("notes without a word in them")
                 continue

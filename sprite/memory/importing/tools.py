@@ -6,6 +6,7 @@ it. What has no such name keeps its own, and what it showed counts as anybody's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,9 @@ _FILES = {
     "web_search": "WebSearch",
     "web_fetch": "WebFetch",
 }
+#: Each program names the tools of a server in its own way; these are memory's, and what they say is known again by it.
+_MEMORYS = re.compile(r"\A(?:mcp_)?(?:([\w.-]{1,100}?)[_:]{1,2})?(search_memory|read_memory|around|list_actions)\Z")
+_ALONE = frozenset({"search_memory", "read_memory"})
 #: What these tools call a file's path.
 _PATHS = ("absolute_path", "filePath", "path")
 
@@ -42,6 +46,8 @@ def as_known(name: str, given: Any) -> tuple[str, Any]:
     if (argument := _SHELLS.get(name)) is not None and isinstance(given, Mapping):
         rest = {key: value for key, value in given.items() if key != argument}
         return "Bash", {"command": _command(given.get(argument)), **rest}
+    if (memorys := _MEMORYS.match(name)) is not None and (memorys[1] or memorys[2] in _ALONE):
+        return f"mcp__{(memorys[1] or 'memory').strip('_')}__{memorys[2]}", given
     known = _FILES.get(name)
     if known is None:
         return name, given

@@ -1,0 +1,70 @@
+"""The commands of the page about importing, run as they stand there, one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from sprite.memory.importing.finding import READERS
+from tests.elsewhere import CODEX, GEMINI, HOUSE, claude_mem, conversation, export, message
+from tests.harness import ROOT, observations, sprite_environment
+from tests.session_logs import Recorded
+
+PAGE = (ROOT / "docs/importing.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ (\.venv/bin/python -m sprite [^#\n]*)", PAGE, re.MULTILINE)
+
+
+def home(folder: Path, recorded: Recorded) -> Path:
+    """Somebody's home, in which each of the programs has worked."""
+    shutil.copytree(recorded.projects, folder / ".claude/projects")
+    shutil.copytree(CODEX, folder / ".codex/sessions/2026/01/20")
+    shutil.copytree(GEMINI, folder / ".gemini/tmp")
+    claude_mem(folder / ".claude-mem/claude-mem.db")
+    (folder / "Downloads").mkdir()
+    talk = conversation(message("human", "I prefer tea", 1), message("assistant", "Noted.", 2))
+    export(folder / "Downloads/data-2026-01-20.zip", talk)
+    for name, text in {
+        "house/AGENTS.md": "Use tabs.\n",
+        "house/RULES.txt": "Never push to main.\n",
+        ".openclaw/workspace/SOUL.md": "Be bold.\n",
+        ".openclaw/workspace/USER.md": "- Name: Ada\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path, recorded: Recorded) -> None:
+    workspace, person = tmp_path / "workspace", home(tmp_path / "home", recorded)
+    assert len(COMMANDS) == 7
+    for command in COMMANDS:
+        words = shlex.split(command.replace("$W", str(workspace)).replace("~", str(person)))
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, **sprite_environment(None)},
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        assert done.stdout.strip()
+        assert workspace.exists() == ("--dry-run" not in command)
+    turns = observations(workspace)
+    sources = {source: sum(turn["source"] == source for turn in turns) for source in {turn["source"] for turn in turns}}
+    assert sources == {"claude-code": 27, "codex": 5, "gemini-cli": 4, "claude.ai": 1, "claude-mem": 5}
+    assert HOUSE in {turn["project"] for turn in turns}
+    waiting = (workspace / ".os/memory/context.md").read_text()
+    assert "Use tabs." in waiting
+    assert "Never push to main." in waiting
+
+
+def test_the_page_names_every_kind() -> None:
+    named = re.findall(r"^\| `([\w.-]+)` \|", PAGE, re.MULTILINE)
+    assert set(named) == {reader.kind for reader in READERS}
