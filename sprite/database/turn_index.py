@@ -357,8 +357,8 @@ def _of_projects(turn: str) -> ProjectSql:
         parts = []
         if keys:
             places = ", ".join("?" * keys)
-            known = f"SELECT 1 FROM observations p WHERE p.project IN ({places}) AND p.id = {turn}"  # noqa: S608 - ours
-            parts.append(f"EXISTS ({known})")
+            known = f"observations p INDEXED BY observations_project WHERE p.project IN ({places})"
+            parts.append(f"EXISTS (SELECT 1 FROM {known} AND p.project IS NOT NULL AND p.id = {turn})")  # noqa: S608
         if own:
             parts.append(f"{turn} NOT IN (SELECT id FROM observations WHERE project IS NOT NULL)")  # noqa: S608 - ours
         return f"({' OR '.join(parts) or '0'})"

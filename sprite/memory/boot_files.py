@@ -67,7 +67,7 @@ class BootFiles:
         self._changed.set()
 
     async def _keep(self) -> None:
-        while not self._leaving.is_set():
+        while True:
             await self._changed.wait()
             self._changed.clear()
             try:
@@ -75,8 +75,9 @@ class BootFiles:
             except Exception:
                 # What sessions elsewhere are told may be older then; the sprite itself needs none of it.
                 log.exception("what sessions elsewhere begin with could not be written")
-            if not self._leaving.is_set():
-                await self._rest()
+            if self._leaving.is_set():
+                return
+            await self._rest()
 
     async def _rest(self) -> None:
         try:

@@ -62,7 +62,7 @@ def split(content: str) -> Parts:
         here.append(line)
     if not found:
         return Parts(content, {})
-    return Parts(_joined(["\n".join(own)]), {key: "\n".join(lines).strip("\n") for key, lines in found.items()})
+    return Parts(joined(["\n".join(own)]), {key: "\n".join(lines).strip("\n") for key, lines in found.items()})
 
 
 def shown(content: str, projects: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str:
@@ -71,7 +71,7 @@ def shown(content: str, projects: Iterable[str], fits: Callable[[str], bool] = l
     view = content if not parts.sections else parts.own
     for key in dict.fromkeys(projects):
         section = parts.sections.get(key)
-        if section is not None and fits(wider := _joined([view, section])):
+        if section is not None and fits(wider := joined([view, section])):
             view = wider
     return view
 
@@ -92,14 +92,15 @@ def merged(old: str, view: str, seen: Collection[str]) -> str:
         text = "\n".join(part.strip("\n") for part in lines if part.strip())
         if any(line.strip() for line in text.split("\n")[1:]):
             sections[key] = text
-    return _joined([now.own, *sections.values()])
+    return joined([now.own, *sections.values()])
 
 
 def views(content: str) -> list[str]:
     """What sessions are shown of a file: the person's own part, alone and with each project's section."""
     parts = split(content)
-    return [parts.own, *(_joined([parts.own, section]) for section in parts.sections.values())]
+    return [parts.own, *(joined([parts.own, section]) for section in parts.sections.values())]
 
 
-def _joined(texts: Iterable[str]) -> str:
+def joined(texts: Iterable[str]) -> str:
+    """Parts as one file, an empty line between them."""
     return "\n\n".join(stripped for text in texts if (stripped := text.strip("\n"))) + "\n"

@@ -155,7 +155,9 @@ async def test_logs_that_grow_under_it_become_what_an_import_makes_of_them(
                 continue
             copy = logs / path.relative_to(recorded.projects)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(content[: int(len(content) * share)])
+            # What an agent did is in its log before its session's says that it is done.
+            is_ahead = "subagents" in path.parts
+            copy.write_bytes(content if is_ahead else content[: int(len(content) * share)])
         code, _, complaint = await once(workspace, logs)
         assert code == 0, complaint
     process = await asyncio.create_subprocess_exec(
@@ -166,9 +168,9 @@ async def test_logs_that_grow_under_it_become_what_an_import_makes_of_them(
     )
     assert await process.wait() == 0
 
-    def turns(folder: Path) -> list[str]:
+    def turns(folder: Path) -> dict[str, dict[str, object]]:
         left_out = {"id": 0, "sequence_num": 0}
-        return sorted(json.dumps(turn | left_out) for turn in observations(folder))
+        return {turn["import_key"]: turn | left_out for turn in observations(folder)}
 
     assert turns(workspace) == turns(at_once)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from bridge.offline.model import OfflineModel
 from sprite.memory.boot_files import boot_file_name
+from tests.command_line import command
 from tests.harness import running_sprite
-from tests.inspection import eventually, transcript
+from tests.inspection import curations, eventually, transcript
 
 #: The CLI refuses a bare `sleep`.
 LONG_COMMAND = "run `python3 -c 'import time; time.sleep(300)'`"
@@ -53,6 +54,15 @@ async def test_turns_from_elsewhere_are_known_here_and_told_there(workspace: Pat
 
         await client.ask("system", {"action": "flush"})
         assert transcript(workspace, "SELECT DISTINCT processed FROM observations") == [{"processed": 1}]
+        # Twenty-five of two projects are one call, as after turns of one's own.
+        for project, numbers in ((PROJECT, range(10, 23)), ("/home/ada/api", range(23, 35))):
+            more = [turn(number, f"Step {number} is done") for number in numbers]
+            await client.ask("observe", {"source": "codex", "project": project, "turns": more})
+        waiting = "SELECT count(*) AS n FROM observations WHERE processed = 0"
+        await eventually(lambda: transcript(workspace, waiting)[0]["n"] == 0, "all of them curated")
+        (_, batch) = [row for row in curations(workspace) if row["kind"] == "batch"]
+        assert batch["last_observation_id"] - batch["first_observation_id"] >= 24
+
         before = time.time()
         content = f"# Context\n\n## Project: {PROJECT}\n- Ships on Fridays.\n"
         await client.ask("memory", {"op": "edit", "name": "context.md", "content": content})
@@ -64,6 +74,13 @@ async def test_turns_from_elsewhere_are_known_here_and_told_there(workspace: Pat
         assert ["Fridays" in content for content in shown] == [True, False]
         then = (await client.ask("memory", {**now, "as_of": before - 0.001}))["payload"]["content"]
         assert "Fridays" not in then
+
+        code, out, _ = await command(workspace, "memory", "file", "context.md", "--project", "/x", "--json")
+        assert (code, "Fridays" in out) == (0, False)
+        code, out, _ = await command(workspace, "memory", "search", "deploy", "--project", "web shop")
+        assert (code, PROJECT in out) == (0, True)
+        code, out, _ = await command(workspace, "memory", "search", "deploy", "project:nowhere")
+        assert (code, f", {PROJECT}." in out) == (1, True)
 
         await client.ask("memory", {"op": "forget", "text": "Fridays", "yes": True})
         await eventually(lambda: not boot.exists() or "Fridays" not in boot.read_text(), "the file without it")

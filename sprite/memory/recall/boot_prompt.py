@@ -12,7 +12,7 @@ from sprite.config import Egress
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import Observation, TranscriptDB
 from sprite.errors import StorageError
-from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, sha256, within_limits
+from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, sha256, shown_to, within_limits
 from sprite.memory.recall.boot_parts import open_actions, turn_lines, wishes_beside, within
 from sprite.memory.recall.framing import on_one_line, part, sealed
 from sprite.memory.recall.skills import skills_in
@@ -21,6 +21,8 @@ from sprite.userfiles.user_files import UserFiles, is_look, told_by
 #: Turns that are not curated yet, newest first, until this many estimated tokens are used.
 RECENT_TURNS_TOKENS = 12_000
 RECENT_TURNS = 50
+#: Of so many projects sections are shown, as far as files have room for them.
+SECTIONS_SHOWN = 10
 
 #: Open actions, most urgent first, take so much at most.
 OPEN_ACTIONS_TOKENS = 4_000
@@ -73,6 +75,8 @@ class BootPrompt:
         self._canvas = canvas
         self._user_files = user_files
         self._told: dict[str, str] = {}
+        #: Of which projects the newest turns were, as of the last prompt.
+        self._projects: list[str] = []
         self._written = ""
 
     async def write(self, path: Path) -> None:
@@ -105,7 +109,8 @@ class BootPrompt:
 
     async def _parts(self) -> tuple[list[str], list[str]]:
         """What comes before the open canvas, and what after it."""
-        contents = {name: self._files.read(name) for name in BOOT_ORDER}
+        self._projects = [key for key, _, _ in await self._transcript.projects(SECTIONS_SHOWN)]
+        contents = {name: self._shown(name) for name in BOOT_ORDER}
         self._told = {name: sha256(contents[name]) for name in CURATED}
         soul, rules = (_bounded(name, contents[name]) for name in DEPLOYED)
         parts = [soul, rules + _NETWORK[self._egress], _INTRODUCTION]
@@ -140,11 +145,15 @@ class BootPrompt:
             shown.append(f"- And {len(told) - len(shown)} more: look at the folders.")
         return shown
 
+    def _shown(self, name: str) -> str:
+        """A file with as many sections of projects as fit, those with the newest turns first."""
+        return shown_to(name, self._files.read(name), self._projects)
+
     def news(self) -> str | None:
         """The curated files that changed since the agent was last told, as data; None if none did."""
         changed = []
         for name in CURATED:
-            content = self._files.read(name)
+            content = self._shown(name)
             if sha256(content) != self._told.get(name):
                 self._told[name] = sha256(content)
                 changed.append(_memory_file(name, content))
