@@ -46,6 +46,8 @@ _DEATHS_TO_GIVE_UP = 8
 #: A sprite that is just starting elsewhere writes its address soon.
 _ADDRESS_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+#: A batch of turns is written in less.
+_BRIEF_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 16
 #: A token, or an address.
 _LONGEST_WORD = 4096
@@ -144,7 +146,7 @@ class LocalHost:
         except OSError as error:
             message = f"The workspace {workspace} cannot be made ({error.strerror})."
             raise HostError(message, retryable=False) from error
-        if is_held(workspace / SYSTEM / LOCK):
+        if await _is_taken(workspace):
             # Asking for a new token would end the one that the running sprite has.
             raise WorkspaceTakenError("It runs already.")
         access = await self._access(sprite)
@@ -261,6 +263,18 @@ class _Resident:
     def _tell(self, *, address: tuple[str, int] | None = None, failure: HostError | None = None) -> None:
         self._address, self.failure = address, failure
         self._news.set()
+
+
+async def _is_taken(workspace: Path) -> bool:
+    """Whether a sprite has the workspace; who adds turns to its log has it for a moment, and says so."""
+    until = time.monotonic() + _BRIEF_SECONDS
+    while is_held(workspace / SYSTEM / LOCK):
+        with suppress(OSError, ValueError, NoSuchFileError):
+            if _told_by(workspace, LOCK).endswith(" briefly") and time.monotonic() < until:
+                await asyncio.sleep(_POLL_SECONDS)
+                continue
+        return True
+    return False
 
 
 def _clean(environment: Mapping[str, str]) -> dict[str, str]:

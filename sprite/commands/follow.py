@@ -8,23 +8,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import hashlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from sprite.commands.output import one_line, say, say_json, warn
-from sprite.config import Settings, claude_code_logs
+from sprite.config import Settings, bridge_token, claude_code_logs, state_home
 from sprite.errors import OperatorError
 from sprite.folders import make_folders
+from sprite.follow.delivery import Delivery
 from sprite.follow.follower import Follower, Tally
 from sprite.follow.local import LocalDelivery
 from sprite.follow.marks import Marks
+from sprite.follow.remote import RemoteDelivery, checked_url, token_from
+from sprite.follow.spool import Spool
 
 EXIT_SOME_REFUSED = 1
 EXIT_NOTHING_READ = 2
@@ -36,15 +40,52 @@ async def follow(settings: Settings, arguments: argparse.Namespace) -> int:
         raise OperatorError("--json is for --once: it says what was taken when all of it was.")
     # Made whole without following links: what a link leads to is shown by the name that was given.
     roots = [Path(os.path.abspath(path)) for path in arguments.paths] or [claude_code_logs()]  # noqa: PTH100
-    make_folders(settings)
-    settings.follow.mkdir(mode=0o700, exist_ok=True)
-    with _only_one(settings.follow / "lock"):
-        follower = Follower(settings, roots, LocalDelivery(settings), Marks(settings.follow / "marks.json"), _told)
-        _end_on_signals()
-        try:
-            return await (_once(follower, roots, as_json=arguments.json) if arguments.once else _on(follower, roots))
-        except asyncio.CancelledError:
-            return 0
+    url = None if arguments.to is None else checked_url(arguments.to)
+    token = _token(arguments, url)
+    folder = _folder(settings, url)
+    with _only_one(folder / "lock"):
+        async with _delivery(settings, folder, url, token) as delivery:
+            tell = _untold if arguments.once else _told
+            follower = Follower(settings, roots, delivery, Marks(folder / "marks.json"), tell)
+            _end_on_signals()
+            try:
+                if arguments.once:
+                    return await _once(follower, roots, delivery, as_json=arguments.json)
+                return await _on(follower, roots)
+            except asyncio.CancelledError:
+                return 0
+
+
+def _token(arguments: argparse.Namespace, url: str | None) -> Callable[[], str]:
+    if url is None and arguments.token_file is not None:
+        raise OperatorError("--token-file is for --to: the sprite on this machine needs no token of yours.")
+    token = token_from(arguments.token_file, bridge_token())
+    if url is not None:
+        # Said now, and not when the first turn ends.
+        token()
+    return token
+
+
+def _folder(settings: Settings, url: str | None) -> Path:
+    """Makes the folder in which a follower keeps what it needs again: of a workspace, or of a bridge elsewhere."""
+    if url is None:
+        make_folders(settings)
+        folder = settings.follow
+    else:
+        folder = state_home() / "sprite-follow" / hashlib.sha256(url.encode()).hexdigest()[:16]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+@asynccontextmanager
+async def _delivery(
+    settings: Settings, folder: Path, url: str | None, token: Callable[[], str]
+) -> AsyncIterator[Delivery]:
+    if url is None:
+        yield LocalDelivery(settings)
+    else:
+        async with RemoteDelivery(url, token, Spool(folder / "spool")) as remote:
+            yield remote
 
 
 async def _on(follower: Follower, roots: list[Path]) -> int:
@@ -57,7 +98,7 @@ async def _on(follower: Follower, roots: list[Path]) -> int:
     return 0
 
 
-async def _once(follower: Follower, roots: list[Path], *, as_json: bool) -> int:
+async def _once(follower: Follower, roots: list[Path], delivery: Delivery, *, as_json: bool) -> int:
     for root in roots:
         if not root.exists():
             raise OperatorError(
@@ -67,10 +108,13 @@ async def _once(follower: Follower, roots: list[Path], *, as_json: bool) -> int:
     with _progress(follower, waiting):
         await follower.catch_up_whole()
     tally = follower.tally
+    tally.delivered.add(await delivery.work())
     if as_json:
-        say_json(_facts(follower, sessions))
+        say_json(_facts(follower, sessions, delivery.waiting))
     else:
-        _print(follower, sessions)
+        _print(follower, sessions, delivery.waiting)
+    if delivery.waiting:
+        return EXIT_SOME_REFUSED
     if tally.refused and not sessions:
         return EXIT_NOTHING_READ
     return EXIT_SOME_REFUSED if tally.refused or tally.delivered.refused else 0
@@ -82,6 +126,10 @@ def _progress(follower: Follower, waiting: int) -> Iterator[None]:
         follower.on_bytes = bar.update
         yield
     follower.on_bytes = lambda _count: None
+
+
+def _untold(_line: str) -> None:
+    """Of `--once` the sum is told."""
 
 
 def _told(line: str) -> None:
@@ -118,7 +166,7 @@ def _only_one(path: Path) -> Iterator[None]:
 # --- output ---
 
 
-def _facts(follower: Follower, sessions: int) -> dict[str, Any]:
+def _facts(follower: Follower, sessions: int, waiting: int) -> dict[str, Any]:
     tally = follower.tally
     return {
         "followed": sessions,
@@ -127,17 +175,20 @@ def _facts(follower: Follower, sessions: int) -> dict[str, Any]:
         "already_known": tally.delivered.known,
         "still_open": follower.open_turns,
         "damaged_lines": tally.damaged,
+        "calls_waiting": waiting,
         "refused_turns": [{"external_id": key, "why": why} for key, why in tally.delivered.refused],
         "refused": [{"path": str(path), "reason": reason} for path, reason in tally.refused.items()],
     }
 
 
-def _print(follower: Follower, sessions: int) -> None:
+def _print(follower: Follower, sessions: int, waiting: int) -> None:
     tally: Tally = follower.tally
     say(
         f"Took {tally.delivered.stored} turn(s) of {len(tally.sessions)} session(s); {tally.delivered.known} were in "
         f"the log already. {sessions} session(s) are there."
     )
+    if waiting:
+        warn("the bridge has not taken everything: the rest waits on this disk, and goes with the next call")
     if tally.damaged:
         warn(f"{tally.damaged} damaged line(s) were skipped")
     if follower.open_turns:

@@ -63,13 +63,14 @@ async def owned(settings: Settings) -> AsyncIterator[Owned]:
 
 
 @asynccontextmanager
-async def open_log(settings: Settings) -> AsyncIterator[TranscriptDB]:
+async def open_log(settings: Settings, *, briefly: bool = False) -> AsyncIterator[TranscriptDB]:
     """Takes the workspace to add to its log, and makes what a new one lacks; WorkspaceLockedError if a sprite owns it.
 
-    Memory is left as it is: the sprite's next start brings it up to the log.
+    `briefly`: it is given back at once, so that others wait for it. Memory is left as it is: the sprite's next start
+    brings it up to the log.
     """
     make_folders(settings)
-    with workspace_lock(settings.lock, settings.memory):
+    with workspace_lock(settings.lock, settings.memory, briefly=briefly):
         async with open_transcript(settings.transcript_db) as transcript:
             if not settings.memory_db.exists():
                 # `status` and `memory search` work before a sprite has ever run here.

@@ -36,6 +36,10 @@ class Delivered:
 class Delivery(Protocol):
     """Where turns go. `deliver` returns when they are safe there, however long that takes."""
 
+    @property
+    def waiting(self) -> int:
+        """How many calls with turns wait on this disk."""
+
     async def deliver(self, turns: Sequence[ImportedTurn]) -> Delivered:
         """Hands turns over, oldest first."""
 

@@ -29,6 +29,11 @@ class LocalDelivery:
         self._settings = settings
         self._trouble = ""
 
+    @property
+    def waiting(self) -> int:
+        """See Delivery: what was delivered is in the log."""
+        return 0
+
     async def deliver(self, turns: Sequence[ImportedTurn]) -> Delivered:
         """See Delivery."""
         pause = _FIRST_PAUSE_SECONDS
@@ -47,7 +52,7 @@ class LocalDelivery:
                 return delivered
 
     async def work(self) -> Delivered:
-        """See Delivery: what was delivered is in the log."""
+        """See Delivery: there is no rest."""
         return Delivered()
 
     async def _try(self, turns: Sequence[ImportedTurn]) -> Delivered:
@@ -60,7 +65,7 @@ class LocalDelivery:
             return delivered
 
     async def _write(self, turns: Sequence[ImportedTurn]) -> Delivered:
-        async with open_log(self._settings) as transcript:
+        async with open_log(self._settings, briefly=True) as transcript:
             own = await transcript.cli_sessions()
             others = [turn for turn in turns if turn.observation.session_id not in own]
             new = await transcript.add_imported(others)

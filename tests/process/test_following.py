@@ -54,14 +54,14 @@ async def follower(workspace: Path, *arguments: str | Path, **extra: str) -> Asy
         await running.kill()
 
 
-async def once(workspace: Path, *arguments: str | Path) -> tuple[int, str, str]:
+async def once(workspace: Path, *arguments: str | Path, **extra: str) -> tuple[int, str, str]:
     """`follow --once`: its exit code, and what it said on stdout and stderr."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sprite", "follow", "--once", "--workspace", workspace, *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,
-        env=sprite_environment(None),
+        env=sprite_environment(None, **extra),
     )
     async with asyncio.timeout(PATIENCE):
         out, err = await process.communicate()

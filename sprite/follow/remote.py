@@ -1,0 +1,249 @@
+"""Sends turns to a sprite behind a bridge elsewhere, by `POST /v1/observations`; while it is away they are spooled."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import ipaddress
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from sprite import __version__
+from sprite.database.transcript import ImportedTurn
+from sprite.errors import OperatorError
+from sprite.follow.delivery import Delivered, messages
+from sprite.follow.spool import Spool
+from sprite.protocol.observing import MAX_OBSERVED_BYTES, Observe, Observed
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from httpx2 import AsyncClient, Response
+
+log = logging.getLogger(__name__)
+
+#: For JSON's own signs around the turns.
+_MOST_BYTES = MAX_OBSERVED_BYTES - 64 * 1024
+#: A bridge may have to wake a machine first.
+_SECONDS = 90.0
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 60.0
+#: What a bridge may ask for at most.
+_LONGEST_WAIT_SECONDS = 3600.0
+_SPOOL_PAUSE_SECONDS = 0.5
+_OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
+#: What is wrong with the call itself, or with one of its turns.
+_WRONG = frozenset({400, 413, 422})
+_MAX_WORDS = 300
+_LOOPBACK_NAMES = frozenset({"localhost"})
+
+
+class _ErrorWords(msgspec.Struct):
+    message: str
+
+
+class _ErrorBody(msgspec.Struct):
+    error: _ErrorWords
+
+
+class RemoteDelivery:
+    """See Delivery. `async with`; `token` is asked before each call, so that a new one is used at once."""
+
+    def __init__(self, url: str, token: Callable[[], str], spool: Spool) -> None:
+        self._url = f"{checked_url(url)}/v1/observations"
+        self._token = token
+        self.spool = spool
+        self._http: AsyncClient | None = None
+        self._not_before = 0.0
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._trouble = ""
+
+    async def __aenter__(self) -> Self:
+        http = await asyncio.to_thread(importlib.import_module, "httpx2")
+        # A redirection is not followed: the token is for this bridge.
+        self._http = http.AsyncClient(
+            timeout=http.Timeout(_SECONDS, connect=10.0), headers={"User-Agent": f"sprite-follow/{__version__}"}
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+
+    @property
+    def waiting(self) -> int:
+        """See Delivery."""
+        return len(self.spool)
+
+    async def deliver(self, turns: Sequence[ImportedTurn]) -> Delivered:
+        """See Delivery: spooled, they are safe. Where too much waits, they stay in the logs until there is room."""
+        delivered = Delivered()
+        for message in messages(turns, _MOST_BYTES):
+            body = msgspec.json.encode(message)
+            while not self._spooled(body):
+                delivered.add(await self.work())
+                await asyncio.sleep(_SPOOL_PAUSE_SECONDS)
+        return delivered
+
+    async def work(self) -> Delivered:
+        """See Delivery: sends what waits, oldest first, until all is sent or it is no use for now."""
+        delivered = Delivered()
+        while time.monotonic() >= self._not_before and (oldest := self.spool.oldest()) is not None:
+            path, body = oldest
+            answer = await self._send(body)
+            if answer is None:
+                break
+            self.spool.remove(path)
+            delivered.add(answer)
+        return delivered
+
+    def _spooled(self, body: bytes) -> bool:
+        if not self.spool.has_room(len(body)):
+            self._say("too much waits already: what comes now stays in the session logs until there is room")
+            return False
+        try:
+            self.spool.add(body)
+        except OSError as error:
+            self._say(f"the disk takes no more ({error.strerror})")
+            return False
+        return True
+
+    async def _send(self, body: bytes) -> Delivered | None:
+        """Sends a body; None where it has to wait."""
+        response = await self._post(body)
+        if response is None:
+            return None
+        if response.status_code == _OK:
+            return self._answered(response)
+        if response.status_code in _WRONG:
+            return await self._send_in_parts(body, _words(response))
+        if response.status_code in {_UNAUTHORIZED, _FORBIDDEN}:
+            self._wait(f"the bridge does not take this token ({_words(response)}); it needs the scope `observe`")
+        else:
+            self._wait(f"the bridge answers {response.status_code}: {_words(response)}", _retry_after(response))
+        return None
+
+    async def _post(self, body: bytes) -> Response | None:
+        if self._http is None:
+            raise RuntimeError("not entered")
+        http = importlib.import_module("httpx2")
+        try:
+            headers = {"Authorization": f"Bearer {self._token()}", "Content-Type": "application/json"}
+            response: Response = await self._http.post(self._url, content=body, headers=headers)
+        except OperatorError as error:
+            self._wait(str(error))
+        except (http.HTTPError, OSError) as error:
+            self._wait(f"the bridge cannot be reached ({type(error).__name__})")
+        else:
+            return response
+        return None
+
+    def _answered(self, response: Response) -> Delivered | None:
+        try:
+            answer = msgspec.json.decode(response.content, type=Observed)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self._wait("what answers at this address is no bridge")
+            return None
+        if self._trouble:
+            log.info("turns are sent again")
+        self._trouble, self._pause = "", _FIRST_PAUSE_SECONDS
+        return Delivered(
+            answer.stored, answer.known, [(refused.external_id, refused.why) for refused in answer.refused]
+        )
+
+    async def _send_in_parts(self, body: bytes, why: str) -> Delivered | None:
+        """Sends a refused call's turns in halves, so that one that cannot be taken keeps no other back."""
+        message = msgspec.json.decode(body, type=Observe)
+        if len(message.turns) <= 1:
+            return Delivered(refused=[(turn.external_id, why) for turn in message.turns])
+        middle = len(message.turns) // 2
+        delivered = Delivered()
+        for turns in (message.turns[:middle], message.turns[middle:]):
+            part = await self._send(msgspec.json.encode(Observe(message.source, turns, message.project)))
+            if part is None:
+                # All of it is sent again: what was taken is known by then.
+                return None
+            delivered.add(part)
+        return delivered
+
+    def _wait(self, why: str, seconds: float | None = None) -> None:
+        self._say(why)
+        pause = self._pause * random.uniform(0.8, 1.2) if seconds is None else seconds  # noqa: S311 - no secret
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+        self._not_before = time.monotonic() + pause
+
+    def _say(self, trouble: str) -> None:
+        """Says what is wrong once, not at each attempt."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.warning("turns wait on this disk: %s", trouble)
+
+
+def checked_url(url: str) -> str:
+    """Returns a bridge's address without a slash at its end. OperatorError, in words, where a token must not go."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = None, None
+    if parts is None or not host or parts.scheme not in {"http", "https"} or parts.query or parts.fragment:
+        raise OperatorError("--to needs the address of a bridge, such as https://sprite.example.org.")
+    if parts.username is not None or parts.password is not None:
+        raise OperatorError("--to has a user or a password in it: the token goes into --token-file.")
+    if parts.scheme == "http" and not _is_loopback(host):
+        raise OperatorError(f"--to {url}: without https anybody on the way could read your token and your sessions.")
+    return url.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in _LOOPBACK_NAMES
+
+
+def token_from(file: Path | None, variable: str | None) -> Callable[[], str]:
+    """Returns what reads the person's token, anew each time from a file. OperatorError where there is none."""
+
+    def read() -> str:
+        if file is None:
+            token = variable or ""
+        else:
+            try:
+                with file.open("rb") as stream:
+                    token = stream.read(4096).decode("ascii", "replace").strip()
+            except OSError as error:
+                raise OperatorError(f"The token in {file} cannot be read ({error.strerror}).") from error
+        if not token or not token.isprintable() or not token.isascii() or " " in token:
+            where = "the variable BRIDGE_TOKEN" if file is None else str(file)
+            raise OperatorError(
+                f"There is no token in {where}. `python -m bridge users token NAME --scope observe` prints one where "
+                "the bridge runs."
+            )
+        return token
+
+    return read
+
+
+def _words(response: Response) -> str:
+    try:
+        words = msgspec.json.decode(response.content, type=_ErrorBody).error.message
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return "no reason given"
+    return "".join(sign if sign.isprintable() else " " for sign in words[:_MAX_WORDS])
+
+
+def _retry_after(response: Response) -> float | None:
+    try:
+        return max(0.0, min(float(response.headers["Retry-After"]), _LONGEST_WAIT_SECONDS))
+    except (KeyError, ValueError):
+        return None
