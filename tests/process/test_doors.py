@@ -1,0 +1,379 @@
+"""The bridge's doors for other programs, at a real bridge with a real sprite: OpenAI's own client, and plain HTTP.
+
+One bridge for all of it, whose agent asks before it acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+
+from bridge.offline.model import OfflineModel
+from bridge.operating import control
+from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.harness import PATIENCE, observations
+from tests.inspection import eventually, request_seen
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DOORS = [
+    ("POST", "/v1/observations", "observe"),
+    ("GET", "/v1/memory/boot?project=../..", "memory:read"),
+    ("POST", "/v1/chat/completions", "ask"),
+    ("GET", "/v1/models/none", "ask"),
+]
+#: Long enough for half of it to be in mid-stream.
+THINKING = "I think about it. " * 50
+
+
+@dataclass
+class Stage:
+    """A bridge, the model its sprite talks to, and the turns that were logged."""
+
+    bridge: BridgeProcess
+    model: OfflineModel
+
+    async def token(self, *scopes: str, name: str | None = None) -> str:
+        """A token with these scopes; without any, a full one."""
+        async with control.control_session(self.bridge.data / "run") as session:
+            asked = {"label": name, "scopes": list(scopes) or None}
+            secret: str = (await control.ask(session, "POST", "/users/local/tokens", asked))["secret"]
+            return secret
+
+    @asynccontextmanager
+    async def program(self, *, name: str | None = None) -> AsyncIterator[openai.AsyncOpenAI]:
+        """OpenAI's own client, with a token that may ask."""
+        secret = await self.token("ask", name=name)
+        async with openai.AsyncOpenAI(api_key=secret, base_url=f"{self.bridge.url}/v1", timeout=PATIENCE) as program:
+            yield program
+
+    async def post(self, secret: str, body: Any) -> tuple[int, dict[str, Any]]:
+        """What observations are answered."""
+        data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
+        headers = {"Authorization": f"Bearer {secret}"}
+        async with (
+            self.bridge.http() as session,
+            session.post("/v1/observations", data=data, headers=headers) as response,
+        ):
+            return response.status, await response.json()
+
+    def logged(self, words: str) -> list[dict[str, Any]]:
+        """The turns in which a person said this."""
+        log = self.bridge.workspace / ".os/memory/transcript.db"
+        return (
+            [row for row in observations(self.bridge.workspace) if words in row["user_message"]] if log.exists() else []
+        )
+
+    def kill_sprite(self) -> None:
+        os.kill(int((self.bridge.workspace / ".os/run/lock").read_text()), signal.SIGKILL)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with (
+        OfflineModel() as model,
+        running_bridge(
+            tmp_path_factory.mktemp("doors") / "data",
+            *("--permissions", "ask"),
+            ANTHROPIC_API_KEY="offline",
+            ANTHROPIC_BASE_URL=model.url,
+        ) as bridge,
+    ):
+        yield Stage(bridge, model)
+
+
+def user(content: Any) -> Any:
+    return [{"role": "user", "content": content}]
+
+
+async def streamed(program: openai.AsyncOpenAI, text: str, **options: Any) -> Any:
+    return await program.chat.completions.create(model="sprite", messages=user(text), stream=True, **options)
+
+
+async def said(stream: Any) -> str:
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
+
+
+async def first_words(stream: Any) -> str:
+    """Reads until there are some."""
+    async for chunk in stream:
+        if chunk.choices[0].delta.content:
+            return str(chunk.choices[0].delta.content)
+    raise AssertionError("the stream has ended")
+
+
+def batch(*turns: dict[str, Any], source: str = "my-program", project: str | None = "/home/ada/code") -> dict[str, Any]:
+    return {"source": source, "project": project, "turns": list(turns)}
+
+
+def turn(number: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "external_id": f"t{number}",
+        "session": "s1",
+        "at": time.time(),
+        "user": f"Message {number}",
+        "tools": [{"name": "Bash", "input": {"command": "ls"}, "result": "a.txt"}],
+        "reply": "Done.",
+        "outcome": "complete",
+    } | fields
+
+
+# --- who may come in ---
+
+
+async def test_each_door_opens_for_its_scope_alone_and_for_nothing_but_a_token(stage: Stage) -> None:
+    bridge = stage.bridge
+    scopes = ("memory:read", "observe", "ask", "actions")
+    secrets = {scope: await stage.token(scope) for scope in scopes} | {"full": await stage.token()}
+    revoked = await stage.token("ask", "observe", "memory:read", name="gone")
+    async with control.control_session(bridge.data / "run") as operator:
+        await control.ask(operator, "DELETE", "/users/local/tokens/gone")
+    cookie = await bridge.login()
+    async with bridge.http() as session:
+
+        async def status(method: str, path: str, **headers: str) -> int:
+            async with session.request(method, path, headers=headers) as response:
+                answer = await response.json()
+                # Each door's own shape, and nothing else.
+                assert list(answer) == ["error"]
+                assert answer["error"]["message"]
+                return response.status
+
+        for method, path, needed in DOORS:
+            for scope, secret in secrets.items():
+                found = await status(method, path, Authorization=f"Bearer {secret}")
+                # Who is let in is told that this request makes no sense.
+                assert (found in {400, 404, 422}) if scope in {needed, "full"} else found == 403, (path, scope)
+            for wrong in (revoked, "", "x", revoked[:-1], "bridge-person-" + "x" * 4000):
+                assert await status(method, path, Authorization=f"Bearer {wrong}") == 401
+            assert await status(method, path, Cookie=cookie, Origin=bridge.url) == 401
+            assert await status(method, f"{path}{'&' if '?' in path else '?'}token={secrets['full']}") == 401
+            assert await status(method, path, Authorization=f"Basic {secrets['full']}") == 401
+        async with session.get("/metrics") as response:
+            figures = await response.text()
+    assert not bridge.workspace.exists(), "somebody was woken for a request that makes no sense"
+    assert 'route="/v1/observations",status="403"' in figures
+    assert 'route="/v1/chat/completions",status="401"' in figures
+    assert not [secret for secret in (*secrets.values(), revoked) if secret in bridge.log + figures]
+
+
+# --- chat completions ---
+
+
+async def test_openais_client_talks_to_the_agent_streamed_and_whole(stage: Stage) -> None:
+    stage.model.script.agent({"match": "fail now", "error": 400, "message": "planted", "times": -1})
+    async with stage.program() as program:
+        whole = await program.chat.completions.with_raw_response.create(
+            model="sprite",
+            messages=[
+                {"role": "system", "content": "Answer like a pirate."},
+                {"role": "user", "content": "An older message"},
+                {"role": "assistant", "content": "An older answer"},
+                {"role": "user", "content": "my name is Wilhelmina"},
+            ],
+            temperature=0.1,
+            seed=7,
+            user="ada",
+        )
+        assert sorted(whole.headers["X-Sprite-Ignored"].split(", ")) == ["seed", "temperature"]
+        completion = whole.parse()
+        assert completion.model == "sprite"
+        assert completion.choices[0].finish_reason == "stop"
+        assert completion.choices[0].message.content
+        assert completion.usage is not None
+        assert completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens > 0
+        (logged,) = stage.logged("my name is Wilhelmina")
+        assert logged["user_message"].startswith("my name is Wilhelmina\n\n")
+        assert "> Answer like a pirate." in logged["user_message"]
+        assert "older" not in logged["user_message"]
+        assert logged["mission_id"] == whole.headers["X-Sprite-Mission"]
+
+        chunks = [chunk async for chunk in await streamed(program, "Hello", stream_options={"include_usage": True})]
+        assert chunks[0].choices[0].delta.role == "assistant"
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        assert [c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason] == ["stop"]
+        assert chunks[-1].choices == []
+        assert chunks[-1].usage.total_tokens > 0
+
+        assert [each.id for each in (await program.models.list()).data] == ["sprite"]
+        assert (await program.models.retrieve("sprite")).owned_by == "sprite"
+        with pytest.raises(openai.NotFoundError, match="one model"):
+            await program.chat.completions.create(model="gpt-5", messages=user("Hello"))
+        with pytest.raises(openai.BadRequestError, match="tools of its own") as refused:
+            await program.chat.completions.create(
+                model="sprite", messages=user("Hello"), tools=[{"type": "function", "function": {"name": "f"}}]
+            )
+        assert refused.value.param == "tools"
+        # A turn that fails at once is an error with a status, streamed or not, and is not sent again by itself.
+        for stream in (False, True):
+            with pytest.raises(openai.APIStatusError, match="planted"):
+                await program.chat.completions.create(model="sprite", messages=user("fail now"), stream=stream)
+        assert len(stage.logged("fail now")) == 2
+    assert "Wilhelmina" not in stage.bridge.log
+    assert "pirate" not in stage.bridge.log
+
+
+async def test_a_picture_is_in_documents_and_named_in_the_mission(stage: Stage) -> None:
+    picture = b"\x89PNG\r\n\x1a\n" + os.urandom(700_000)
+    url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+    async with stage.program() as program:
+        parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+        await program.chat.completions.create(model="sprite", messages=user(parts))
+    assert (stage.bridge.workspace / "documents/image.png").read_bytes() == picture
+    (logged,) = stage.logged("What is this?")
+    assert logged["user_message"] == "What is this?\n\nFiles: documents/image.png"
+
+
+async def test_who_stops_listening_stops_the_mission_and_a_key_keeps_it_going(stage: Stage) -> None:
+    stage.model.script.agent({"match": "think until I stop you", "text": THINKING, "hang": True, "times": -1})
+    stage.model.script.agent({"match": "think for a while", "text": "It is done.", "delay": 1})
+    async with stage.program() as program:
+        stream = await streamed(program, "think until I stop you")
+        assert await first_words(stream)
+        await stream.close()
+        await eventually(
+            lambda: [row["outcome"] for row in stage.logged("until I stop you")] == ["interrupted"], "it goes on"
+        )
+        key = {"Idempotency-Key": "key-1"}
+        left = asyncio.create_task(
+            program.chat.completions.create(model="sprite", messages=user("think for a while"), extra_headers=key)
+        )
+        await request_seen(stage.model, lambda r: "think for a while" in r.user_text)
+        left.cancel()
+        # Whoever comes again with the key gets the answer of the mission that there is, streamed or not.
+        again = await program.chat.completions.create(
+            model="sprite", messages=user("think for a while"), extra_headers=key
+        )
+        assert again.choices[0].message.content == "It is done."
+        assert await said(await streamed(program, "think for a while", extra_headers=key)) == "It is done."
+        assert [row["outcome"] for row in stage.logged("think for a while")] == ["complete"]
+
+
+async def test_a_question_is_told_in_the_stream_which_goes_on_when_it_is_answered(stage: Stage) -> None:
+    command = "touch documents/made"
+    stage.model.script.agent({"match": "make a file", "text": "I try.", "tool": "Bash", "input": {"command": command}})
+    stage.model.script.agent({"match": "make a file", "on": "result", "text": "It is made."})
+    async with stage.program() as program, stage.bridge.page(token=await stage.token()) as page:
+        stream = await streamed(program, "make a file")
+        text = ""
+        async for chunk in stream:
+            text += chunk.choices[0].delta.content or ""
+            if "Answer on Sprite's page" in text:
+                break
+        assert text.startswith("I try.\n\n[May Sprite run a command? (touch documents/made)")
+        question = await page.type("permission_request")
+        await page.ask("permission", {"request_id": question["request_id"], "decision": "allow"})
+        assert (await said(stream)).endswith("\n\nIt is made.")
+    assert (stage.bridge.workspace / "documents/made").exists()
+
+
+async def test_a_sprite_that_is_killed_in_the_middle_ends_the_stream_with_an_error(stage: Stage) -> None:
+    stage.model.script.agent({"match": "think until you die", "text": THINKING, "hang": True, "times": -1})
+    async with stage.program() as program:
+        stream = await streamed(program, "think until you die")
+        assert await first_words(stream)
+        stage.kill_sprite()
+        with pytest.raises(openai.APIError, match="stopped in the middle"):
+            await said(stream)
+        # The next message is answered as ever.
+        assert await said(await streamed(program, "Hello again"))
+
+
+# --- observations ---
+
+
+async def test_observations_are_written_once_whoever_sends_them_how_often(stage: Stage) -> None:
+    secret = await stage.token("observe")
+    # The sprite is started for it.
+    stage.kill_sprite()
+    status, answer = await stage.post(secret, batch(turn(1), turn(2), turn(2), turn(3, session="../..")))
+    assert (status, answer["stored"], answer["known"]) == (200, 2, 1)
+    assert [refused["external_id"] for refused in answer["refused"]] == ["t3"]
+    answers = await asyncio.gather(*(stage.post(secret, batch(*map(turn, range(40)))) for _ in range(4)))
+    assert {status for status, _ in answers} == {200}
+    assert sum(answer["stored"] for _, answer in answers) == 38
+    assert sum(answer["known"] for _, answer in answers) == 4 * 40 - 38
+    rows = stage.logged("Message ")
+    assert len(rows) == 40
+    assert {(row["source"], row["project"]) for row in rows} == {("my-program", "/home/ada/code")}
+    assert (await stage.post(secret, batch(turn(1), project="../..")))[1]["refused"]
+    assert (await stage.post(secret, batch(turn(1), source="../..")))[0] == 422
+    assert (await stage.post(secret, b"{"))[0] == 400
+    assert "Message 1" not in stage.bridge.log
+
+
+async def test_a_large_call_arrives_whole_and_a_killed_sprite_costs_no_turn(stage: Stage) -> None:
+    secret = await stage.token("observe")
+    turns = [turn(number, user=f"Large {number}", reply=f"{number} " + "word " * 5_000) for number in range(120)]
+    large = batch(*turns, source="large")
+    assert len(json.dumps(large)) > 2.5 * 2**20
+    sending = asyncio.create_task(stage.post(secret, large))
+    await eventually(lambda: len(stage.logged("Large ")) > 0, "nothing of it has arrived")
+    stage.kill_sprite()
+    status, answer = await sending
+    assert (status, answer["refused"]) == (200, [])
+    assert answer["stored"] + answer["known"] == 120
+    assert len(stage.logged("Large ")) == 120
+    assert await stage.post(secret, large) == (200, {"stored": 0, "known": 120, "refused": []})
+
+
+# --- boot memory ---
+
+
+async def test_boot_memory_is_text_with_an_etag_and_forgets(stage: Stage) -> None:
+    secret = await stage.token("memory:read")
+    async with stage.bridge.http() as session, stage.bridge.page(token=await stage.token()) as page:
+
+        async def boot(project: str = "", **headers: str) -> tuple[int, str, str]:
+            sent = {"Authorization": f"Bearer {secret}", **headers}
+            async with session.get("/v1/memory/boot", params={"project": project}, headers=sent) as response:
+                assert response.status != 200 or response.content_type == "text/plain"
+                return response.status, response.headers.get("ETag", ""), await response.text()
+
+        await page.link("ready")
+        await page.mission("my name is Rosalind")
+        await page.ask("system", {"action": "flush"})
+        status, etag, text = await boot()
+        assert status == 200
+        assert "Rosalind" in text
+        assert await boot(**{"If-None-Match": f'"other", W/{etag}'}) == (304, etag, "")
+        assert (await boot("../.."))[0] == 400
+        await page.ask("memory", {"op": "forget", "text": "Rosalind", "yes": True})
+        status, changed, text = await boot(**{"If-None-Match": etag})
+        assert (status, changed != etag) == (200, True)
+        assert "Rosalind" not in text
+
+
+# --- the end ---
+
+
+@pytest.mark.parametrize("path", ["/users/local/tokens/phone", "/users/local"])
+async def test_a_stream_whose_token_is_revoked_is_cut_and_its_mission_stopped(stage: Stage, path: str) -> None:
+    words = f"think until I lose it, {path}"
+    stage.model.script.agent({"match": words, "text": THINKING, "hang": True, "times": -1})
+    async with stage.program(name="phone") as program, control.control_session(stage.bridge.data / "run") as operator:
+        stream = await streamed(program, words, extra_headers={"Idempotency-Key": path})
+        assert await first_words(stream)
+        waiting = asyncio.create_task(program.chat.completions.create(model="sprite", messages=user("another one")))
+        await eventually(lambda: stage.bridge.log.count("mission received") > 1, "the other one has not come")
+        await control.ask(operator, "DELETE", path)
+        with pytest.raises(openai.APIError):
+            await said(stream)
+        with pytest.raises(openai.AuthenticationError):
+            await waiting
+        with pytest.raises(openai.AuthenticationError):
+            await program.models.list()
+        await eventually(lambda: [row["outcome"] for row in stage.logged(words)] == ["interrupted"], "it goes on")
