@@ -7,10 +7,13 @@ without a lifespan: who mounts an application opens what it needs.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from aiohttp import hdrs, web
+
+log = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -19,6 +22,8 @@ Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None
 
 #: A client that takes nothing for so long is cut off: what it is sent stands in memory meanwhile.
 STALLED_SECONDS = 30.0
+#: An application whose client has gone has so long to end.
+_FAREWELL_SECONDS = 5.0
 #: aiohttp's own to say, on this connection.
 _HOP_BY_HOP = frozenset({"connection", "date", "keep-alive", "server", "transfer-encoding"})
 
@@ -32,12 +37,31 @@ async def served_by(
 ) -> web.StreamResponse:
     """The application's answer, which is sent by then; `extra` goes into its scope.
 
-    The server has to cancel a handler whose client has gone (`handler_cancellation=True`): that ends the application.
-    ConnectionResetError where the client stopped reading, or the application broke off.
+    The server has to cancel a handler whose client has gone (`handler_cancellation=True`). The application is told that
+    as ASGI has it, and ends what it does in order: a client may go as soon as it has what it wanted, and what it began
+    has to stand nevertheless. ConnectionResetError where the client stopped reading, or the application broke off.
     """
     exchange = _Exchange(request, stalled_seconds)
-    await application({**_scope(request), **(extra or {})}, exchange.receive, exchange.send)
+    work = application({**_scope(request), **(extra or {})}, exchange.receive, exchange.send)
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        exchange.disconnect()
+        await _ended(task)
+        raise
     return exchange.finished()
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    """Waits for the end of an application that was told that nobody listens any more; one that goes on is cancelled."""
+    try:
+        await asyncio.wait({task}, timeout=_FAREWELL_SECONDS)
+    finally:
+        if not task.done():
+            task.cancel()
+        elif not task.cancelled() and (error := task.exception()) is not None:
+            log.debug("an application failed after its client had gone", exc_info=error)
 
 
 def _scope(request: web.Request) -> dict[str, Any]:
@@ -66,19 +90,23 @@ class _Exchange:
         self._request = request
         self._stalled_seconds = stalled_seconds
         self._has_read_all = False
+        self._has_gone = asyncio.Event()
         self._response: web.StreamResponse | None = None
         self._is_sent = False
 
     async def receive(self) -> Message:
-        """The next part of the body. After the last one nothing comes: who has gone is told by cancellation."""
-        if self._has_read_all:
-            await asyncio.Event().wait()
+        """The next part of the body; after the last one, that the client has gone, when it has."""
+        if self._has_read_all or self._has_gone.is_set():
+            await self._has_gone.wait()
+            return {"type": "http.disconnect"}
         chunk = await self._request.content.readany()
         self._has_read_all = self._request.content.at_eof()
         return {"type": "http.request", "body": chunk, "more_body": not self._has_read_all}
 
     async def send(self, message: Message) -> None:
-        """A part of the answer, sent before this returns."""
+        """A part of the answer, sent before this returns; nothing is, once the client has gone."""
+        if self._has_gone.is_set():
+            return
         if message["type"] == "http.response.start":
             self._response = web.StreamResponse(status=message["status"])
             for name, value in message.get("headers", ()):
@@ -102,13 +130,21 @@ class _Exchange:
                 if not more:
                     await response.write_eof()
                     self._is_sent = True
-        except TimeoutError as error:
+        except TimeoutError:
+            self.disconnect()
             if self._request.transport is not None:
                 self._request.transport.abort()
-            raise ConnectionResetError("the client takes nothing") from error
+        except ConnectionError:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """The client has gone."""
+        self._has_gone.set()
 
     def finished(self) -> web.StreamResponse:
         """The answer. ConnectionResetError where it is not whole, RuntimeError where there is none."""
+        if self._has_gone.is_set():
+            raise ConnectionResetError("the client has gone")
         if self._response is None:
             raise RuntimeError("the application did not answer")
         if not self._is_sent:

@@ -136,8 +136,9 @@ class McpDoor:
         except RevokedError as error:
             if holder is not None:
                 await self._end_sessions(holder)
-            if request.get(_BEGUN, False):
-                raise ConnectionResetError("the token was revoked") from error
+            if request.get(_BEGUN, False) and request.transport is not None:
+                # What has begun as one answer cannot become another: it breaks off, and this one goes nowhere.
+                request.transport.abort()
             return self._not_admitted(request, error)
         except NotAdmittedError as error:
             return self._not_admitted(request, error)

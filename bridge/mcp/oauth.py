@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from mcp.server.auth.handlers.authorize import AuthorizationHandler
 from mcp.server.auth.handlers.register import RegistrationHandler
-from mcp.server.auth.handlers.revoke import RevocationHandler
 from mcp.server.auth.handlers.token import TokenHandler
-from mcp.server.auth.middleware.client_auth import ClientAuthenticator
+from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.server.transport_security import RequestBodyLimitMiddleware
+from starlette.responses import JSONResponse, Response
 from starlette.routing import request_response
 
 from bridge.door import messages
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from bridge.door.admission import Admission
     from bridge.door.login import Doorkeeper
@@ -49,12 +48,13 @@ class OAuth:
         self._known_as = known_as
         self._registrations = TokenBucket(_REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE)
         consent = Consent(provider, doorkeeper, known_as)
-        authenticator = ClientAuthenticator(provider)
+        self._provider = provider
+        self._authenticator = authenticator = ClientAuthenticator(provider)
         options = ClientRegistrationOptions(enabled=True, valid_scopes=list(GRANTABLE), default_scopes=list(GRANTABLE))
         self._authorize = _application(AuthorizationHandler(provider).handle)
         self._token = _application(TokenHandler(provider, authenticator).handle)
         self._register = _application(RegistrationHandler(provider, options).handle)
-        self._revoke = _application(RevocationHandler(provider, authenticator).handle)
+        self._revoke = _application(self._revoked)
         self._handlers: dict[tuple[str, str], Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
             ("GET", addresses.RESOURCE_METADATA): self._resource,
             ("GET", addresses.RESOURCE_METADATA + addresses.MCP): self._resource,
@@ -116,6 +116,21 @@ class OAuth:
                 "authorization_response_iss_parameter_supported": True,
             }
         )
+
+    async def _revoked(self, request: Request) -> Response:
+        """RFC 7009. The package's own handler refuses programs that have no secret."""
+        try:
+            program = await self._authenticator.authenticate_request(request)
+        except AuthenticationError as error:
+            return JSONResponse({"error": "invalid_client", "error_description": error.message}, 401)
+        text = (await request.form()).get("token")
+        if not isinstance(text, str) or not text:
+            return JSONResponse({"error": "invalid_request", "error_description": "`token` is missing."}, 400)
+        token = await self._provider.load_access_token(text) or await self._provider.load_refresh_token(program, text)
+        if token is not None and token.client_id == program.client_id:
+            await self._provider.revoke_token(token)
+        # A token that is not known is as revoked as can be.
+        return Response(status_code=200, headers={"Cache-Control": "no-store"})
 
     async def _registered(self, request: web.Request) -> web.StreamResponse:
         if (wait := self._registrations.wait(1)) > 0:

@@ -135,7 +135,7 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
             raise AuthorizeError("invalid_request", "The code challenge is none of S256.")
         if len(params.state or "") > _MAX_STATE_CHARS:
             raise AuthorizeError("invalid_request", f"A state may have {_MAX_STATE_CHARS:,} characters.")
-        asked = [client.client_id, params.model_dump(mode="json", exclude_none=True)]
+        asked = [client.client_id, params.model_dump(mode="json")]
         return f"{CONSENT}?request={self._asked.dumps(asked)}"
 
     async def asked(self, text: str) -> tuple[Program, AuthorizationParams] | None:

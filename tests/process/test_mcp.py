@@ -17,19 +17,20 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import CallToolResult, TextContent
 
 from bridge.offline.model import OfflineModel
-from tests.harness import PATIENCE, ROOT, running_sprite, sprite_environment
+from tests.harness import PATIENCE, ROOT, observations, running_sprite, sprite_environment
+from tests.inspection import eventually
 from tests.memory_stores import call, open_stores
 
 
-def arguments(workspace: Path) -> list[str]:
-    return ["-m", "sprite", "mcp", "--workspace", str(workspace)]
+def arguments(workspace: Path, *allowed: str) -> list[str]:
+    return ["-m", "sprite", "mcp", "--workspace", str(workspace), *(f"--allow={scope}" for scope in allowed)]
 
 
 @asynccontextmanager
-async def connected(workspace: Path) -> AsyncIterator[ClientSession]:
+async def connected(workspace: Path, *allowed: str) -> AsyncIterator[ClientSession]:
     """A client of the process, past the handshake."""
     server = StdioServerParameters(
-        command=sys.executable, args=arguments(workspace), cwd=ROOT, env=sprite_environment(None)
+        command=sys.executable, args=arguments(workspace, *allowed), cwd=ROOT, env=sprite_environment(None)
     )
     async with stdio_client(server) as (read, write), ClientSession(read, write) as client:
         async with asyncio.timeout(PATIENCE):
@@ -37,13 +38,14 @@ async def connected(workspace: Path) -> AsyncIterator[ClientSession]:
         yield client
 
 
-async def ask(client: ClientSession, **question: Any) -> tuple[bool, str]:
-    """(whether it was an error, the answer's text) of a call of the one tool."""
+async def ask(client: ClientSession, tool: str = "search_memory", **question: Any) -> tuple[bool, str]:
+    """(whether it was an error, the answer's text) of a call of a tool."""
     async with asyncio.timeout(PATIENCE):
-        result = await client.call_tool("search_memory", question)
+        result = await client.call_tool(tool, question)
     assert isinstance(result, CallToolResult)
-    (content,) = result.content
+    content, *_ = result.content
     assert isinstance(content, TextContent)
+    assert result.is_error or result.structured_content is not None
     return bool(result.is_error), content.text
 
 
@@ -85,6 +87,69 @@ async def test_it_answers_as_the_agents_own_tool_does(remembering: Path) -> None
         _, text = await ask(client, query="harbour", limit=1)
         assert text.startswith("- [turn 2, ")
         assert "In the north." in text
+
+
+async def test_conversations_files_and_what_is_to_be_done_are_read_without_a_sprite(remembering: Path) -> None:
+    async with connected(remembering) as client:
+        failed, text = await ask(client, "around", turn=2, before=1, after=1)
+        assert not failed, text
+        assert [line.split(",")[0] for line in text.splitlines() if line.startswith("[")] == [
+            "[turn 1",
+            "[turn 2",
+            "[turn 3",
+        ]
+        assert "User: Where is the harbour?\nAgent: In the north.\nTools: Bash" in text
+        failed, text = await ask(client, "read_memory")
+        assert not failed, text
+        assert "--- user.md, " in text
+        assert (await ask(client, "list_actions")) == (False, "Nothing is open.")
+        assert (await ask(client, "around", turn=999)) == (True, "There is no turn 999.")
+        assert (await ask(client, "read_memory", file="passwd"))[0] is True
+        assert (await ask(client, "read_memory", file="user.md", project="../.."))[0] is True
+        for tool, argument in (("add_action", "content"), ("ask_sprite", "text")):
+            failed, text = await ask(client, tool, **{argument: "Paint"})
+            assert failed
+            assert "can add `--allow" in text
+    async with connected(remembering, "actions") as client:
+        assert [tool.name for tool in (await client.list_tools()).tools][-1] == "add_action"
+        failed, text = await ask(client, "add_action", content="Paint the ship", due="2031-05-01", tz="UTC")
+        assert not failed, text
+        assert text.startswith("Added: - [action ")
+        assert text.endswith(", due 2031-05-01 09:00 UTC] Paint the ship")
+        assert "Paint the ship" in (await ask(client, "list_actions"))[1]
+        assert (await ask(client, "add_action", content="Sail", tz="Nowhere/Land", due="2031-05-01"))[0] is True
+
+
+async def test_a_mission_goes_to_the_sprite_that_runs_and_one_that_is_cancelled_is_stopped(
+    model: OfflineModel, workspace: Path
+) -> None:
+    steps: list[str] = []
+    works = asyncio.Event()
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 - as it is called
+        steps.append(message or "")
+        if "tail" in (message or ""):
+            works.set()
+
+    async with running_sprite(workspace, model.url) as sprite, connected(workspace, "ask", "actions") as client:
+        failed, text = await ask(client, "ask_sprite", text="make a table card of ropes 7, sails 2")
+        assert not failed, text
+        assert "ropes" in text
+        assert (await ask(client, "add_action", content="Sail"))[0] is False, "through the sprite, which owns the log"
+        asking = asyncio.create_task(
+            client.call_tool("ask_sprite", {"text": "run `tail -f /dev/null`"}, progress_callback=note)
+        )
+        async with asyncio.timeout(PATIENCE):
+            await works.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await eventually(lambda: len(observations(workspace)) > 1, "the turn ended")
+        assert observations(workspace)[-1]["outcome"] == "interrupted"
+        await sprite.stop()
+        failed, text = await ask(client, "ask_sprite", text="Hello")
+        assert failed
+        assert "Start it first" in text
+    assert steps[0] == "The agent has begun."
 
 
 async def test_a_limit_out_of_range_is_brought_into_it(remembering: Path) -> None:

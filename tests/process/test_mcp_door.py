@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from mcp.shared.exceptions import MCPError
+from mcp_types import TextResourceContents
 
+from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.claude_code import ClaudeCode
+from tests.harness import PATIENCE, observations
+from tests.inspection import eventually
 from tests.mcp_client import called, mcp_client, person_token
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+READING = ["search_memory", "around", "read_memory", "list_actions"]
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+}
 
 
 @dataclass
@@ -34,22 +53,277 @@ async def rooms_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Room
         yield Rooms(bridge, token)
 
 
+def has_more(rooms: Rooms, than: int) -> bool:
+    """Whether the log has more turns by now."""
+    return len(observations(rooms.bridge.workspace)) > than
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_every_tool_answers_in_each_revision_of_the_protocol(rooms: Rooms, mode: str) -> None:
     async with mcp_client(rooms.bridge, rooms.token, mode=mode) as client:
-        names = [tool.name for tool in (await client.list_tools()).tools]
-        assert names == ["search_memory", "around", "read_memory", "list_actions", "ask_sprite", "add_action"]
-        refused, text, given = await called(client, "search_memory", query="harbour")
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert list(tools) == [*READING, "ask_sprite", "add_action"]
+        assert {name for name, tool in tools.items() if tool.annotations and tool.annotations.read_only_hint} == set(
+            READING
+        )
+        refused, text, given = await called(client, "search_memory", query="harbour", limit=3)
         assert not refused, text
         assert "My harbour is in Kiel." in text
         turn = next(hit["id"] for hit in given["hits"] if hit["kind"] == "turn")
-        refused, text, given = await called(client, "read_memory", file="user.md")
+        refused, text, given = await called(client, "around", turn=turn, before=0, after=1)
         assert not refused, text
-        assert [file["name"] for file in given["files"]] == ["user.md"]
+        assert [each["id"] for each in given["turns"]] == [turn, turn + 1]
+        assert "User: My ship is called Ada." in text
+        refused, text, given = await called(client, "read_memory", file="user.md", as_of="2020-01-01T00:00")
+        assert not refused, text
+        assert [(file["name"], file["version"]) for file in given["files"]] == [("user.md", 0)]
+        _, _, given = await called(client, "read_memory")
+        assert [file["name"] for file in given["files"]] == ["tools.md", "user.md", "files.md", "context.md"]
         refused, text, given = await called(client, "add_action", content="Paint the ship", due="2031-05-01", tz="UTC")
         assert not refused, text
-        assert given["action"]["content"] == "Paint the ship"
-        refused, text, given = await called(client, "list_actions")
+        assert given["action"]["due"] == 1_935_392_400.0
+        _, text, given = await called(client, "list_actions")
+        assert "due 2031-05-01 09:00 UTC] Paint the ship" in text
+        assert given["actions"][0]["content"] == "Paint the ship"
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_mission_says_how_it_goes_on_and_gives_its_cards_as_text_and_as_apps(rooms: Rooms, mode: str) -> None:
+    steps: list[str] = []
+
+    async def note(_progress: float, _total: float | None, message: str | None) -> None:
+        steps.append(message or "")
+
+    async with mcp_client(rooms.bridge, rooms.token, mode=mode) as client:
+        text = "make a table card of ropes 7, sails 2"
+        refused, text, given = await called(client, "ask_sprite", progress=note, text=text)
         assert not refused, text
-        assert "Paint the ship" in text
-        assert turn
+        assert given["outcome"] == "complete"
+        assert "ropes" in text
+        (card,) = given["cards"]
+        assert steps[0] == "The agent has begun."
+        assert any("create_card" in step for step in steps)
+        listed = [str(resource.uri) for resource in (await client.list_resources()).resources]
+        assert listed[0] == "ui://sprite/cards"
+        assert card["uri"] in listed
+        pages = []
+        for uri in (card["uri"], "ui://sprite/cards"):
+            (shown,) = (await client.read_resource(uri)).contents
+            assert isinstance(shown, TextResourceContents)
+            assert shown.mime_type == "text/html;profile=mcp-app"
+            pages.append(shown.text)
+        assert all("ropes" in page and "<script" not in page for page in pages)
+        assert ["apples" in page for page in pages] == [False, True], "the canvas has all of them"
+        with pytest.raises(MCPError, match="no such card"):
+            await client.read_resource("ui://sprite/card/none")
+
+
+async def test_a_call_that_is_cancelled_stops_the_mission(rooms: Rooms) -> None:
+    for mode in ("auto", "legacy"):
+        before = len(observations(rooms.bridge.workspace))
+        began = asyncio.Event()
+
+        async def note(
+            _progress: float, _total: float | None, message: str | None, began: asyncio.Event = began
+        ) -> None:
+            if "tail" in (message or ""):
+                began.set()
+
+        async with mcp_client(rooms.bridge, rooms.token, mode=mode) as client:
+            asking = asyncio.create_task(called(client, "ask_sprite", progress=note, text="run `tail -f /dev/null`"))
+            async with asyncio.timeout(PATIENCE):
+                await began.wait()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await eventually(partial(has_more, rooms, before), "the turn ended")
+        assert observations(rooms.bridge.workspace)[-1]["outcome"] == "interrupted", mode
+
+
+async def test_a_token_that_is_revoked_in_mid_stream_ends_the_stream_and_the_mission(rooms: Rooms) -> None:
+    for mode in ("auto", "legacy"):
+        before = len(observations(rooms.bridge.workspace))
+        token = await person_token(rooms.bridge, "ask", name=f"short {mode}")
+        began = asyncio.Event()
+
+        async def note(
+            _progress: float, _total: float | None, message: str | None, began: asyncio.Event = began
+        ) -> None:
+            if "tail" in (message or ""):
+                began.set()
+
+        async def ask(token: str = token, mode: str = mode, note: Any = note) -> None:
+            async with mcp_client(rooms.bridge, token, mode=mode) as client:
+                await called(client, "ask_sprite", progress=note, text="run `tail -f /dev/null`")
+
+        asking = asyncio.create_task(ask())
+        async with asyncio.timeout(PATIENCE):
+            await began.wait()
+            assert (await rooms.bridge.run("users", "revoke-token", "local", f"short {mode}"))[0] == 0
+            (ended,) = await asyncio.gather(asking, return_exceptions=True)
+        assert isinstance(ended, BaseException), "no answer came"
+        await eventually(partial(has_more, rooms, before), "the turn ended")
+        assert observations(rooms.bridge.workspace)[-1]["outcome"] == "interrupted", mode
+
+
+HOSTILE: list[tuple[str, dict[str, Any], str]] = [
+    ("search_memory", {}, "missing required field `query`"),
+    ("search_memory", {"query": 5}, "Expected `str`"),
+    ("search_memory", {"query": "x" * 20_001}, "length <= 20000"),
+    ("search_memory", {"query": "tea", "limt": 5}, "unknown field `limt`"),
+    ("search_memory", {"query": "tea", "limit": "many"}, "Expected `int`"),
+    ("read_memory", {"file": "context.md", "project": "../.."}, "The project is no key"),
+    ("read_memory", {"file": "context.md", "project": "/a\nb"}, "The project is no key"),
+    ("read_memory", {"file": "context.md", "project": "/" + "a" * 2_000}, "The project is no key"),
+    ("around", {"turn": -1}, "There is no turn -1."),
+    ("around", {"turn": 10**30}, "There is no turn 1000"),
+    ("around", {"turn": 9_999}, "no turn 9999"),
+    ("read_memory", {"file": "../../etc/passwd"}, "There is no memory file"),
+    ("read_memory", {"file": "user.md", "as_of": "yesterday-ish"}, "is no moment"),
+    ("read_memory", {"file": "user.md", "as_of": 1e300}, "is no moment"),
+    ("read_memory", {"file": "user.md", "as_of": "nan"}, "is no moment"),
+    ("ask_sprite", {"text": " "}, "There is nothing to do"),
+    ("ask_sprite", {"text": "x" * 200_001}, "length <= 200000"),
+    ("add_action", {"content": "Sail", "due": "some day"}, "some day"),
+    ("add_action", {"content": "Sail", "rrule": "FREQ=SECONDLY"}, ""),
+    ("add_action", {"content": "Sail", "tz": "Nowhere/Land", "due": "2031-05-01"}, "Nowhere/Land"),
+    ("add_action", {"content": "Sail", "priority": 10**9}, "Expected `int` <= 1000"),
+]
+
+
+async def test_what_makes_no_sense_is_refused_in_words_and_the_next_call_works(rooms: Rooms) -> None:
+    async with mcp_client(rooms.bridge, rooms.token) as client:
+        for tool, arguments, words in HOSTILE:
+            refused, text, given = await called(client, tool, **arguments)
+            assert refused, (tool, arguments, text)
+            assert words in text, (tool, arguments)
+            assert given is None
+        odd: list[dict[str, Any]] = [
+            {"limit": 10**30},
+            {"limit": -5},
+            {"query": "\0 tea"},
+            {"query": '" AND (NEAR* OR x:'},
+        ]
+        for arguments in [*odd, {"project": "../.."}]:
+            refused, text, _ = await called(client, "search_memory", **{"query": "tea", **arguments})
+            assert not refused, (arguments, text)
+
+
+async def test_a_token_opens_only_the_tools_of_its_scopes(rooms: Rooms) -> None:
+    token = await person_token(rooms.bridge, "memory:read", name="reader")
+    async with mcp_client(rooms.bridge, token) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == READING
+        for tool, argument, scope in (("ask_sprite", "text", "ask"), ("add_action", "content", "actions")):
+            arguments: dict[str, Any] = {argument: "Sail."}
+            refused, text, _ = await called(client, tool, **arguments)
+            assert refused
+            assert f"it has not the scope {scope}" in text
+    watcher = await person_token(rooms.bridge, "observe", name="watcher")
+    async with mcp_client(rooms.bridge, watcher) as client:
+        assert (await client.list_tools()).tools == []
+        assert (await called(client, "search_memory", query="tea"))[0] is True
+        listed = (await client.list_resources()).resources
+        assert [str(each.uri) for each in listed] == ["ui://sprite/cards"]
+        (shown,) = (await client.read_resource("ui://sprite/cards")).contents
+        assert isinstance(shown, TextResourceContents)
+        assert "apples" not in shown.text
+
+
+async def test_nobody_else_is_answered_anything(rooms: Rooms) -> None:
+    """No token, a wrong one, another site's page, another host's name, and what is far too large."""
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    well = {"Authorization": f"Bearer {rooms.token}", "Accept": "application/json, text/event-stream"}
+    metadata = f'resource_metadata="{rooms.bridge.url}/.well-known/oauth-protected-resource/mcp"'
+    async with rooms.bridge.http() as session:
+        for headers, challenge in (
+            ({}, f"Bearer {metadata}"),
+            ({"Authorization": "Bearer bridge-person-wrong"}, f'Bearer error="invalid_token", {metadata}'),
+            ({"Cookie": await rooms.bridge.login(await fresh_link(rooms.bridge))}, f"Bearer {metadata}"),
+        ):
+            async with session.post("/mcp", json=ping, headers=headers) as response:
+                assert response.status == 401
+                assert response.headers["WWW-Authenticate"] == challenge
+                assert "token" in (await response.json())["error"]["message"]
+        async with session.post("/mcp", json=ping, headers={**well, "Origin": "https://evil.example"}) as response:
+            assert response.status == 403
+        async with session.post("/mcp", json=ping, headers={**well, "Host": "evil.example"}) as response:
+            assert response.status == 421
+        async with session.post("/mcp", data=io.BytesIO(b"x" * 3_000_000), headers=well) as response:
+            assert response.status == 413
+        async with session.get("/mcp", headers=well) as response:
+            assert (response.status, response.headers["Allow"]) == (405, "POST, DELETE")
+        for body in (b"[" * 200_000, b'{"jsonrpc": "2.0", "id": 1, "method": "' + b"\xff" + b'"}', b"1" * 10_000, b""):
+            headers = {**well, "Content-Type": "application/json"}
+            async with session.post("/mcp", data=body, headers=headers) as response:
+                assert response.status in {400, 406}, body[:20]
+        async with session.post("/mcp", json=ping, headers={**well, "Mcp-Session-Id": "f" * 32}) as response:
+            assert response.status == 404
+
+
+async def fresh_link(bridge: BridgeProcess) -> str:
+    """A new login link of the local person's."""
+    return (await bridge.run("users", "link", "local"))[1].split()[-1]
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+
+
+async def test_a_person_has_few_sessions_and_the_one_that_rested_longest_gives_way(rooms: Rooms) -> None:
+    headers = {"Authorization": f"Bearer {rooms.token}", "Accept": "application/json, text/event-stream"}
+    other = {**headers, "Authorization": f"Bearer {await person_token(rooms.bridge, 'memory:read', name='other')}"}
+    ids: list[str] = []
+    async with rooms.bridge.http() as session:
+
+        async def lists(id_: str, headers: dict[str, str] = headers) -> int:
+            asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+            sent = {**headers, "Mcp-Session-Id": id_, "Mcp-Protocol-Version": "2025-11-25"}
+            async with session.post("/mcp", json=asked, headers=sent) as response:
+                return response.status
+
+        for _ in range(20):
+            async with session.post("/mcp", json=INITIALIZE, headers=headers) as response:
+                assert response.status == 200
+                ids.append(response.headers["Mcp-Session-Id"])
+        assert [await lists(id_) for id_ in ids[-16:]] == [200] * 16
+        assert [await lists(id_) for id_ in ids[:4]] == [404] * 4
+        assert await lists(ids[-1], other) == 404, "a session is of one token"
+
+
+async def test_a_client_that_never_reads_delays_nobody(rooms: Rooms) -> None:
+    host, port = rooms.bridge.url.removeprefix("http://").split(":")
+    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}})
+    request = (
+        f"POST /mcp HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {rooms.token}\r\n"
+        "Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"
+        f"Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/list\r\nContent-Length: {len(asked)}\r\n\r\n{asked}"
+    ).encode()
+    connections = [await asyncio.open_connection(host, int(port), limit=1) for _ in range(3)]
+    try:
+        for reader, writer in connections:
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(request * 2_000)
+        async with mcp_client(rooms.bridge, rooms.token) as client:
+            assert (await called(client, "search_memory", query="harbour"))[0] is False
+    finally:
+        for _, writer in connections:
+            writer.transport.abort()
+
+
+async def test_the_cli_of_claude_code_finds_what_was_said(rooms: Rooms, tmp_path: Path) -> None:
+    header = f"Authorization: Bearer {rooms.token}"
+    address = f"{rooms.bridge.url}/mcp"
+    async with OfflineModel() as model:
+        claude = ClaudeCode(tmp_path / "home", model.url)
+        await claude.run("mcp", "add", "--transport", "http", "sprite-memory", address, "--header", header)
+        assert "Connected" in await claude.run("mcp", "list")
+        model.script.agent(
+            {"tool": "mcp__sprite-memory__search_memory", "input": {"query": "harbour"}}, {"text": "It is in Kiel."}
+        )
+        result = await claude.say("Where is my harbour?", tmp_path / "home")
+        assert result["result"] == "It is in Kiel."
+        shown = [json.dumps(request.body["messages"][-1]) for request in model.requests if request.kind == "main"]
+    assert any("My harbour is in Kiel." in text for text in shown), shown

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import httpx2
 import pytest
 import pytest_asyncio
 
 from tests.bridge_harness import BridgeProcess, running_bridge
-from tests.mcp_browser import Browser, Kept, program
+from tests.harness import PATIENCE
+from tests.mcp_browser import REDIRECT, Browser, Kept, program
 from tests.mcp_client import called, mcp_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -42,3 +47,179 @@ async def test_a_program_is_let_in_by_a_person_who_ticks_what_it_may(bridge: Bri
     assert kept.tokens.scope == "memory:read"
     _, listed, _ = await bridge.run("users", "tokens", "local")
     assert "Ada bEditorb" in listed
+
+
+def form(**fields: str) -> dict[str, str]:
+    return fields
+
+
+async def token_request(bridge: BridgeProcess, **fields: str) -> tuple[int, dict[str, str]]:
+    """(status, body) of a request to the token's address."""
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        answer = await http.post(f"{bridge.url}/mcp/token", data=fields)
+        body: dict[str, str] = answer.json()
+        return answer.status_code, body
+
+
+async def opens(bridge: BridgeProcess, token: str) -> int:
+    """How the door answers a token."""
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    async with bridge.http() as session, session.post("/mcp", json=ping, headers=headers) as response:
+        return response.status
+
+
+async def let_in(bridge: BridgeProcess, cookie: str, name: str) -> tuple[Kept, str, str]:
+    """A program that was let in: what it keeps, its access token and its refresh token."""
+    browser, kept = Browser(bridge, cookie, ["memory:read"]), Kept()
+    async with mcp_client(bridge, program(browser, kept, name)) as client:
+        await client.list_tools()
+    assert kept.tokens is not None
+    assert kept.tokens.refresh_token is not None
+    return kept, kept.tokens.access_token, kept.tokens.refresh_token
+
+
+async def test_a_refresh_token_is_good_once_and_a_copy_of_it_ends_the_grant(bridge: BridgeProcess, cookie: str) -> None:
+    kept, access, refresh = await let_in(bridge, cookie, "Refresher")
+    assert kept.info is not None
+    asked = form(grant_type="refresh_token", client_id=kept.info.client_id)
+    status, renewed = await token_request(bridge, **asked, refresh_token=refresh)
+    assert status == 200, renewed
+    assert await opens(bridge, renewed["access_token"]) == 400, "known: the door looks at what it says"
+    assert (await token_request(bridge, **asked, refresh_token="bridge-refresh-wrong"))[1]["error"] == "invalid_grant"
+    status, refused = await token_request(bridge, **asked, refresh_token=refresh)
+    assert (status, refused["error"]) == (400, "invalid_grant")
+    for token in (access, renewed["access_token"]):
+        assert await opens(bridge, token) == 401
+    assert (await token_request(bridge, **asked, refresh_token=renewed["refresh_token"]))[0] == 400
+    assert "Refresher" not in (await bridge.run("users", "tokens", "local"))[1]
+
+
+async def test_what_was_granted_is_ended_like_any_token(bridge: BridgeProcess, cookie: str) -> None:
+    kept, access, refresh = await let_in(bridge, cookie, "Ended")
+    assert kept.info is not None
+    assert await opens(bridge, access) == 400
+    assert (await bridge.run("users", "revoke-token", "local", "Ended"))[0] == 0
+    assert await opens(bridge, access) == 401
+    asked = form(grant_type="refresh_token", client_id=kept.info.client_id, refresh_token=refresh)
+    assert (await token_request(bridge, **asked))[1]["error"] == "invalid_grant"
+    kept, access, _ = await let_in(bridge, cookie, "Ends itself")
+    assert kept.info is not None
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        fields = form(token=access, client_id=kept.info.client_id)
+        assert (await http.post(f"{bridge.url}/mcp/revoke", data=fields)).status_code == 200
+    assert await opens(bridge, access) == 401
+
+
+async def registered(bridge: BridgeProcess, *uris: str) -> tuple[int, dict[str, str]]:
+    """(status, body) of a program's registration."""
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        told = {"client_name": "Odd", "redirect_uris": list(uris), "token_endpoint_auth_method": "none"}
+        answer = await http.post(f"{bridge.url}/mcp/register", json=told)
+        body: dict[str, str] = answer.json()
+        return answer.status_code, body
+
+
+CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(b"v" * 50).digest()).decode().rstrip("=")
+
+
+async def authorize(bridge: BridgeProcess, known: str, /, **changes: str) -> httpx2.Response:
+    """The answer to a program's link, as it is; no change is followed."""
+    fields = form(
+        response_type="code",
+        client_id=known,
+        redirect_uri=REDIRECT,
+        code_challenge=CHALLENGE,
+        code_challenge_method="S256",
+        state="s",
+        resource=f"{bridge.url}/mcp",
+    )
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        return await http.get(f"{bridge.url}/mcp/authorize", params=fields | changes)
+
+
+async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: BridgeProcess, cookie: str) -> None:
+    for uri in (
+        "javascript:alert(1)",
+        "http://evil.example/cb",
+        "https://a@b.example/",
+        "https://a.example/#x",
+        "data:x",
+    ):
+        status, refused = await registered(bridge, uri)
+        assert (status, refused["error"]) == (400, "invalid_redirect_uri"), uri
+    status, known = await registered(bridge, REDIRECT, "cursor://anysphere/callback")
+    assert status == 201, known
+    client_id = known["client_id"]
+    for changes in (
+        {"redirect_uri": "http://127.0.0.1:49152/other"},
+        {"redirect_uri": "http://127.0.0.1.evil.example:49152/callback"},
+        {"redirect_uri": "https://evil.example/callback"},
+        {"client_id": "nobody"},
+    ):
+        answer = await authorize(bridge, client_id, **changes)
+        assert answer.status_code == 400, changes
+        assert "Location" not in answer.headers
+    for changes, error in (
+        ({"resource": "https://other.example/mcp"}, "invalid_target"),
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge": "short"}, "invalid_request"),
+        ({"scope": "everything"}, "invalid_scope"),
+    ):
+        answer = await authorize(bridge, client_id, **changes)
+        assert answer.status_code == 302, changes
+        assert answer.headers["Location"].startswith(f"{REDIRECT}?error={error}"), changes
+    # Of this machine's own addresses the port is free.
+    url = str((await authorize(bridge, client_id, redirect_uri="http://127.0.0.1:50001/callback")).request.url)
+    browser = Browser(bridge, cookie, ["memory:read"])
+    await browser.open(url)
+    code = (await browser.came_back()).code
+    asked = form(
+        grant_type="authorization_code",
+        client_id=client_id,
+        code=code,
+        redirect_uri="http://127.0.0.1:50001/callback",
+        code_verifier="v" * 50,
+    )
+    for wrong in ({"code_verifier": "w" * 50}, {"redirect_uri": REDIRECT}, {"code": "x"}, {"client_id": "y"}):
+        assert (await token_request(bridge, **(asked | wrong)))[0] in {400, 401}, wrong
+    assert (await token_request(bridge, **asked))[0] == 200
+    assert (await token_request(bridge, **asked))[1]["error"] == "invalid_grant"
+
+
+async def test_only_the_person_says_yes(bridge: BridgeProcess, cookie: str) -> None:
+    """Not logged in, from another site's page, too late, or no: nobody is let in."""
+    client_id = (await registered(bridge, REDIRECT))[1]["client_id"]
+    asked = f"{bridge.url}{(await authorize(bridge, client_id)).headers['Location']}"
+    headers = {"Accept": "text/html", "Content-Type": "application/x-www-form-urlencoded"}
+    async with httpx2.AsyncClient(timeout=PATIENCE, headers=headers) as http:
+        assert (await http.get(asked)).status_code == 401
+        shown = await http.get(asked, headers={"Cookie": cookie})
+        assert shown.status_code == 200
+        policy = shown.headers["Content-Security-Policy"]
+        assert "form-action 'self' http://127.0.0.1:49152;" in policy
+        assert "frame-ancestors 'none'" in policy
+        yes = "scope=memory:read"
+        assert (await http.post(asked, content=yes, headers={"Cookie": cookie})).status_code == 403
+        evil = {"Cookie": cookie, "Origin": "https://evil.example"}
+        assert (await http.post(asked, content=yes, headers=evil)).status_code == 403
+        assert (await http.post(asked, content=yes, headers={"Origin": bridge.url})).status_code == 401
+        good = {"Cookie": cookie, "Origin": bridge.url}
+        assert (await http.get(f"{asked}x", headers=good)).status_code == 400
+        assert (await http.post(asked, content="x" * 5_000, headers=good)).status_code == 413
+        for no in ("refused=yes&scope=memory:read", "", "scope=observe"):
+            answer = await http.post(asked, content=no, headers=good)
+            assert answer.headers["Location"].startswith(f"{REDIRECT}?error=access_denied"), no
+
+
+async def test_a_bridge_that_is_called_from_afar_without_https_lets_nobody_in_by_a_browser(tmp_path: Path) -> None:
+    async with (
+        running_bridge(tmp_path / "data", BRIDGE_PUBLIC_URL="http://sprite.lan:8080") as bridge,
+        bridge.http() as session,
+    ):
+        async with session.post("/mcp") as response:
+            assert response.status == 401
+            assert response.headers["WWW-Authenticate"] == "Bearer"
+        async with session.get("/.well-known/oauth-authorization-server") as response:
+            assert response.status == 404
+            assert "users token" in (await response.json())["error"]["message"]

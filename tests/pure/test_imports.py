@@ -219,6 +219,15 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         ),
         (("bridge.app", "bridge.operating"), ("bridge.commands",), ()),
         (
+            ("bridge.mcp",),
+            ("bridge",),
+            (
+                *("bridge.mcp", "bridge.door", "bridge.doors.asking", "bridge.relay", "bridge.hosts.host"),
+                *("bridge.database", "bridge.config", "bridge.observing.request_keys", "bridge.tasks"),
+                "bridge.token_bucket",
+            ),
+        ),
+        (
             ("bridge.llm",),
             ("bridge",),
             (
@@ -285,6 +294,13 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.protocol.tools",
         "sprite.protocol.outbox",
         "sprite.protocol.position",
+        "sprite.protocol.lines",
+        "sprite.protocol.offered.shapes",
+        "sprite.protocol.offered.wording",
+        "sprite.protocol.offered.cards",
+        "sprite.protocol.offered.tools",
+        "sprite.protocol.offered.watching",
+        "bridge.mcp.addresses",
         "sprite.prices",
         "sprite.agent.mission_end",
         "sprite.agent.turn_result",
@@ -345,10 +361,11 @@ def test_only_the_settings_read_the_environment() -> None:
     assert environment_readers("bridge") == {"bridge.config", "bridge.chat.client"}
 
 
-def test_what_must_answer_at_once_does_not_wait_for_the_sdks() -> None:
+@pytest.mark.parametrize("starts", [["sprite.server", "sprite.__main__"], ["bridge.app", "bridge.__main__"]])
+def test_what_must_answer_at_once_does_not_wait_for_the_sdks(starts: list[str]) -> None:
     """The listener is up before the SDKs (1.1 s) are imported: nothing it needs may import them at its start."""
-    heavy = ("claude_agent_sdk", "httpx2", "mcp")
-    reached, waiting = set(), ["sprite.server", "sprite.__main__"]
+    heavy = ("claude_agent_sdk", "httpx2", "mcp", "starlette")
+    reached, waiting = set(), starts
     while waiting:
         name = waiting.pop()
         if name not in reached:

@@ -1,0 +1,122 @@
+"""Claude Code as a person has it: the real CLI with a home of its own, the plugin, and a model on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import claude_agent_sdk
+
+from tests.harness import PATIENCE, ROOT
+
+CLI = Path(claude_agent_sdk.__file__).parent / "_bundled/claude"
+PLUGIN = ROOT / "integrations/claude-code"
+REMOTE_PLUGIN = ROOT / "integrations/claude-code-remote"
+_PRIVATE = ("ANTHROPIC_", "SPRITE", "BRIDGE_", "CLAUDE", "IS_SANDBOX", "XDG_")
+
+
+@dataclass(slots=True)
+class ClaudeCode:
+    """The CLI of one person, who never sits at a terminal: each run is one command."""
+
+    home: Path
+    model_url: str = "http://127.0.0.1:9"
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        keep = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
+        own = {
+            "HOME": str(self.home),
+            "ANTHROPIC_BASE_URL": self.model_url,
+            "ANTHROPIC_API_KEY": "offline",
+            "CLAUDE_CODE_MAX_RETRIES": "0",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+            "ENABLE_TOOL_SEARCH": "false",
+            "IS_SANDBOX": "1",
+        }
+        return {**keep, **own, **self.extra}
+
+    @property
+    def logs(self) -> list[Path]:
+        """The session logs, the oldest first."""
+        return sorted((self.home / ".claude/projects").rglob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+
+    async def run(self, *arguments: str, cwd: Path | None = None, typed: str = "") -> str:
+        """What one command printed; AssertionError if it failed."""
+        process = await asyncio.create_subprocess_exec(
+            *(str(CLI), *arguments),
+            cwd=cwd or self.home,
+            env=self.environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(PATIENCE):
+                printed = (await process.communicate(typed.encode()))[0].decode()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode == 0, f"claude {arguments} ended with {process.returncode}: {printed[-3000:]}"
+        return printed
+
+    async def say(self, text: str, folder: Path, *arguments: str) -> dict[str, Any]:
+        """One prompt of a session in a folder; the CLI's result."""
+        flags = ("-p", text, "--output-format", "json", "--permission-mode", "bypassPermissions")
+        result: dict[str, Any] = json.loads(await self.run(*arguments, *flags, cwd=folder))
+        return result
+
+    async def install(self, plugin: str = "sprite-memory", marketplace: str = str(ROOT), *options: str) -> str:
+        """The two commands a person types."""
+        added = await self.run("plugin", "marketplace", "add", marketplace)
+        return added + await self.run("plugin", "install", f"{plugin}@sprite", *options)
+
+    def note(self, workspace: Path) -> None:
+        """Leaves the note that a bridge on this machine leaves."""
+        path = self.home / ".config/sprite/claude-code"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"workspace={workspace}\npython={sys.executable}\ncode={ROOT}\n")
+
+
+def boot_file(workspace: Path, project: Path | None) -> Path:
+    """Where the sprite keeps what a session of a project begins with; None: of no project. Its folder is made."""
+    folder = workspace / ".os/run/boot"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(os.fsencode(project or '')).hexdigest()}.md"
+
+
+def session_start_script() -> types.ModuleType:
+    """The hook's script as a module."""
+    spec = importlib.util.spec_from_file_location("session_start", PLUGIN / "scripts/session_start.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+def begun_with(log: Path) -> dict[str, list[str]]:
+    """What SessionStart hooks gave each beginning in a session's log, by its source (startup, resume ...)."""
+    found: dict[str, list[str]] = {}
+    for line in log.read_text().splitlines():
+        attachment = json.loads(line).get("attachment") or {}
+        source = re.fullmatch(r"SessionStart:(\w+)", str(attachment.get("hookName")))
+        if source and attachment.get("content"):
+            found.setdefault(source[1], []).append(str(attachment["content"]))
+    return found
