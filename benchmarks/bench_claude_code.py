@@ -18,9 +18,9 @@ from pathlib import Path
 from benchmarks.bench_turn import stand_in
 from benchmarks.report import line
 from bridge.offline.model import OfflineModel
+from tests.claude_code import PLUGIN, ClaudeCode, following
 from tests.harness import rows, running_sprite
 from tests.inspection import eventually
-from tests.installed_claude_code import PLUGIN, ClaudeCode, following
 from tests.session_logs import Talk, talking
 
 PAIRS = 60

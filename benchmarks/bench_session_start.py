@@ -22,8 +22,8 @@ from benchmarks.bench_search import fill_learnings
 from benchmarks.report import line, spread
 from sprite.config import Settings
 from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode
 from tests.inspection import eventually
-from tests.installed_claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode
 
 RUNS = 100
 WARM_UP = 5

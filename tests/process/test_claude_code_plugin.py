@@ -11,8 +11,8 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import running_bridge
+from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, begun_with, boot_file, tool_results
 from tests.harness import ROOT
-from tests.installed_claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, begun_with, boot_file, tool_results
 from tests.memory_stores import open_stores
 
 BOOT = "<sprite_memory >\nAda prefers tea in {}.\n</sprite_memory>"

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from bridge.offline.model import OfflineModel
+from tests.claude_code import ClaudeCode
 from tests.harness import PATIENCE, ROOT, RunningProcess, observations, running_sprite, sprite_environment
 from tests.inspection import eventually
-from tests.installed_claude_code import ClaudeCode
 from tests.session_logs import Recorded, write_many
 
 

@@ -16,9 +16,9 @@ from typing import Any
 from bridge.offline.model import OfflineModel
 from tests.acp_editor import editor
 from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
+from tests.claude_code import ClaudeCode, begun_with, following, tool_results
 from tests.harness import observations, rows
 from tests.inspection import eventually
-from tests.installed_claude_code import ClaudeCode, begun_with, following, tool_results
 
 SEARCH = "mcp__plugin_sprite-memory_memory__search_memory"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, boot_file
 from tests.harness import PATIENCE
-from tests.installed_claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, boot_file
 
 BOOT = '<sprite_memory project="/code" >\nAda prefers tea.\n</sprite_memory>\n'
 #: A hook that prints nothing must still end well, or Claude Code shows an error.

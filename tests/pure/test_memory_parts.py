@@ -9,7 +9,7 @@ import pytest
 
 from sprite.memory.echo import TAKEN_OUT, without_memory
 from sprite.memory.tokens import estimate_tokens
-from tests.installed_claude_code import PLUGIN, REMOTE_PLUGIN, session_start_script
+from tests.claude_code import PLUGIN, REMOTE_PLUGIN, session_start_script
 
 #: What Claude Code shows of a hook's output, and what a session begins with at most.
 SHOWN_CHARS = 10_000

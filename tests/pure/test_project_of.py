@@ -10,7 +10,7 @@ import pytest
 
 from sprite.memory import projects
 from sprite.memory.projects import Projects
-from tests.installed_claude_code import session_start_script
+from tests.claude_code import session_start_script
 
 ProjectOf = Callable[[Path], str]
 
