@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import acp
@@ -110,15 +111,19 @@ class Editor:
 
 
 @asynccontextmanager
-async def editor(*arguments: str, **environment: str) -> AsyncIterator[Editor]:
-    """An editor that has started `python -m bridge acp ARGUMENTS`."""
+async def editor(
+    *arguments: str,
+    command: Sequence[str] = (sys.executable, "-m", "bridge", "acp"),
+    folder: Path = ROOT,
+    **variables: str,
+) -> AsyncIterator[Editor]:
+    """An editor that has started `python -m bridge acp ARGUMENTS`, or another command, in a folder."""
     client = Editor()
     async with acp.spawn_agent_process(
         cast("acp.Client", client),
-        sys.executable,
-        *("-m", "bridge", "acp", *arguments),
-        env=bridge_environment(**environment),
-        cwd=ROOT,
+        *(*command, *arguments),
+        env=bridge_environment(**variables),
+        cwd=folder,
         transport_kwargs={"limit": 64 * 2**20, "shutdown_timeout": PATIENCE},
         observers=[client.observe],
     ) as (connection, process):

@@ -314,15 +314,19 @@ class Conversation:
 
     async def _settle(self, sync: StateSync, going_on: set[str]) -> None:
         """After a gap: shows what was missed, and ends what has ended meanwhile."""
-        missed = [message for message in sync.chat if message.mission_id not in self._ended]
+        missed = [message for message in sync.chat if message.mission_id not in self._ended | going_on]
         for session in self._all():
             async with session.busy:
                 if (running := sync.running) is not None and running.mission_id is not None:
                     await session.catch_up(running.mission_id, running.events, running.partial)
+                # What was asked there ends first: until then nothing else is shown.
                 for message in missed:
-                    if message.mission_id not in going_on:
+                    if message.mission_id in session.missions:
                         await session.missed(message)
                 self._end_prompts(session, sync.chat, going_on)
+                for message in missed:
+                    if message.mission_id not in session.missions:
+                        await session.missed(message)
 
     @staticmethod
     def _end_prompts(session: Session, chat: Iterable[ChatMessage], going_on: set[str]) -> None:

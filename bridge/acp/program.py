@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
 from acp.agent.connection import AgentSideConnection
@@ -18,8 +19,12 @@ from bridge.observing import logs
 from bridge.tasks import TaskDiedError, TaskSet
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from acp.interfaces import Agent
 
+    from bridge.acp.stdio import StdioTransport
+    from bridge.chat.bridge_link import Connect
     from bridge.chat.endpoints import RemoteEndpoint, RunningEndpoint
 
 _SIGNALLED = 128
@@ -27,7 +32,7 @@ _SIGNALLED = 128
 _LAST_WORDS_SECONDS = 0.5
 
 
-class _End:
+class End:
     """Why the program ends: the editor has left (0), a signal, or the bridge cannot be reached (1)."""
 
     def __init__(self) -> None:
@@ -40,6 +45,10 @@ class _End:
             self.status = status
             self._has_come.set()
 
+    def fail(self) -> None:
+        """Nothing can go on, which the editor is told first."""
+        asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self.come, FAULT)
+
     async def wait(self) -> None:
         """Returns when one has come."""
         await self._has_come.wait()
@@ -49,37 +58,41 @@ async def serve(endpoint: RunningEndpoint | RemoteEndpoint) -> int:
     """Speaks with the editor until it leaves; the exit status. stdout has the protocol and nothing else."""
     logs.set_up_for_an_editor()
     transport = await opened()
-    end = _End()
+    end = End()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, end.come, _SIGNALLED + number)
-
-    def fail() -> None:
-        loop.call_later(_LAST_WORDS_SECONDS, end.come, FAULT)
-
-    editor = Editor(transport)
     try:
-        async with (
-            endpoint,
-            Conversation(endpoint.connect, editor, fail) as conversation,
-            SpriteAgent(conversation, editor) as agent,
-            TaskSet() as tasks,
-        ):
-            # It has what it says it can do; the library answers for the rest.
-            connection = AgentSideConnection(cast("Agent", agent), transport, listening=False)
-            tasks.start(_listen(connection, end), "acp-listen")
+        async with endpoint, speaking(endpoint.connect, transport, end) as conversation:
             await end.wait()
-            await connection.close()
-            if conversation.failure is not None:
-                sys.stderr.write(f"bridge acp: {conversation.failure}\n")
-                return FAULT
+        if conversation.failure is not None:
+            sys.stderr.write(f"bridge acp: {conversation.failure}\n")
+            return FAULT
     except TaskDiedError as death:
         sys.stderr.write(f"bridge acp: {death}\n")
         return FAULT
     return end.status
 
 
-async def _listen(connection: AgentSideConnection, end: _End) -> None:
+@asynccontextmanager
+async def speaking(connect: Connect, transport: StdioTransport, end: End) -> AsyncIterator[Conversation]:
+    """Answers an editor while the block runs; `end` comes where that cannot go on."""
+    editor = Editor(transport)
+    async with (
+        Conversation(connect, editor, end.fail) as conversation,
+        SpriteAgent(conversation, editor) as agent,
+        TaskSet() as tasks,
+    ):
+        # It has what it says it can do; the library answers for the rest.
+        connection = AgentSideConnection(cast("Agent", agent), transport, listening=False)
+        tasks.start(_listen(connection, end), "acp-listen")
+        try:
+            yield conversation
+        finally:
+            await connection.close()
+
+
+async def _listen(connection: AgentSideConnection, end: End) -> None:
     try:
         await connection.listen()
     except ConnectionError:

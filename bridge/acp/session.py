@@ -139,14 +139,21 @@ class Session:
         is_ours = turn in self.missions
         if turn in self._hidden or (self.waits and not is_ours):
             return
-        shown = self._turns.pop(turn, None)
-        if message.role == "assistant" and shown is not None:
-            for call in shown.running:
-                await self._update(update_tool_call(call, status="completed"))
+        shown = self._turns.get(turn)
+        if message.role == "user" or shown is None:
+            # What was sent here is on the screen, and its error is told by its end.
+            if shown is None and (not is_ours or message.role == "assistant"):
+                await self._past(message)
+            return
+        del self._turns[turn]
+        for call in shown.running:
+            await self._update(update_tool_call(call, status="completed"))
+        if message.role == "assistant":
             await self._tools(message, message.tools[len(shown.calls) :])
             begins = not shown.stream.is_open
-            await self._text(rest(message.text, "\n\n".join([*shown.texts, shown.stream.shown]).strip()), begins=begins)
-        elif not (is_ours and message.role != "assistant") and shown is None:
+            before = "\n\n".join([*shown.texts, shown.stream.shown]).strip()
+            await self._text(rest(message.text, before), begins=begins)
+        elif not is_ours:
             await self._past(message)
 
     async def replay(self, chat: Iterable[ChatMessage]) -> None:
@@ -190,7 +197,7 @@ class Session:
             case Started():
                 self._turns[turn] = _ShownTurn(TextStream())
             case Ending():
-                await self._end(event, self._shown(turn), is_ours=is_ours)
+                await self._end(event, self._shown(turn))
             case _:
                 await self._show(event, self._shown(turn))
 
@@ -246,19 +253,20 @@ class Session:
         shown.running[event.tool_use_id] = event
         await self._update(tool_calls.started(event))
 
-    async def _end(self, event: Ending, shown: _ShownTurn, *, is_ours: bool) -> None:
+    async def _end(self, event: Ending, shown: _ShownTurn) -> None:
         del self._turns[event.mission_id]
         if isinstance(event, Complete) and event.text and not shown.texts:
             begins = not shown.stream.is_open
             await self._text(shown.stream.finish(event.text), begins=begins)
         for call in shown.running:
             await self._update(tool_calls.stopped(call))
-        if (prompt := self.prompt_of(event.mission_id)) is not None:
+        prompt = self.prompt_of(event.mission_id)
+        if isinstance(event, Interrupted) and (prompt is None or not prompt.is_cancelled):
+            await self.note("Stopped, not from here.")
+        if prompt is not None:
             prompt.end(event)
         elif isinstance(event, Failed):
             await self.say(f"✗ {event.message}")
-        elif isinstance(event, Interrupted) and not is_ours:
-            await self.note("Stopped.")
 
     async def _past(self, message: ChatMessage) -> None:
         if message.role == "user":

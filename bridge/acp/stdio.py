@@ -31,11 +31,15 @@ _ASKS = "session/request_permission"
 
 
 class StdioTransport:
-    """See acp's Transport. `reader` and `writer` are what `opened` made of stdin and stdout."""
+    """See acp's Transport. `opened` makes one."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, source: asyncio.ReadTransport, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._source = source
         self._reader = reader
         self._writer = writer
+        self._is_closed = False
         self._buffer = bytearray()
         #: How much of the buffer has no end of a line.
         self._scanned = 0
@@ -72,7 +76,11 @@ class StdioTransport:
         return self._question_ids.pop(tool_call_id, None)
 
     async def close(self) -> None:
-        """Ends the way out; what the editor has not read by then is dropped."""
+        """Ends both ways; what the editor has not read by then is dropped."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._source.close()
         self._writer.close()
         try:
             async with asyncio.timeout(_FAREWELL_SECONDS):
@@ -134,7 +142,9 @@ async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     try:
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source or sys.stdin.buffer)
+        incoming, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), source or sys.stdin.buffer
+        )
         # A protocol that lets writers wait, which asyncio has in public for readers alone.
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: protocol, target or sys.stdout.buffer)
@@ -143,4 +153,4 @@ async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None)
             "This speaks the Agent Client Protocol on stdin and stdout: let an editor start it (docs/editors.md)."
         ) from error
     transport.set_write_buffer_limits(high=_MAX_UNREAD_BYTES)
-    return StdioTransport(reader, asyncio.StreamWriter(transport, protocol, None, loop))
+    return StdioTransport(incoming, reader, asyncio.StreamWriter(transport, protocol, None, loop))

@@ -1,0 +1,128 @@
+"""An editor's session over a real relay, with a sprite that is driven line by line: what no real one does on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from acp.client.connection import ClientSideConnection
+
+from bridge.acp.program import End, speaking
+from bridge.acp.stdio import opened
+from sprite.protocol.events import AnyAgentEvent
+from sprite.protocol.memory import ChatResult
+from sprite.protocol.messages import Ack, Gap, Status
+from tests.acp_editor import Editor
+from tests.chat_stand_in import StandIn, Visitor, state_sync
+from tests.relay_stage import Street, stage
+
+if TYPE_CHECKING:
+    from sprite.protocol.messages import StateSync
+    from sprite.protocol.shapes import ChatMessage
+
+
+class AcpStage:
+    """`editor` has a `session`; `visitor` is the sprite's end."""
+
+    def __init__(self, sprite: StandIn, editor: Editor, end: End) -> None:
+        self.sprite = sprite
+        self.editor = editor
+        self.end = end
+        self.visitor: Visitor
+        self.session = ""
+        self._seq = 0
+
+    async def begin(self, sync: StateSync | None = None, *, permissions: str = "ask") -> None:
+        """The editor says hello, and opens a session."""
+        hello = asyncio.create_task(self.editor.connection.initialize(protocol_version=1))
+        self.visitor = await self.sprite.visitor()
+        await self.visitor.welcome(sync=sync or state_sync())
+        await hello
+        opening = asyncio.create_task(self.editor.new_session())
+        await self.tell_status(permissions)
+        self.session = await opening
+
+    async def tell_status(self, permissions: str = "ask") -> None:
+        """Answers the question how the sprite is."""
+        asked = await self.visitor.receive("system")
+        sync = state_sync()
+        status = Status("status", sync.session, sync.memory, None, permissions, None)
+        await self.visitor.send(status, reply_to=asked["id"])
+
+    async def tell_chat(self, chat: list[ChatMessage]) -> None:
+        """Answers the question what was said."""
+        asked = await self.visitor.receive("memory")
+        await self.visitor.send(ChatResult(chat), reply_to=asked["id"])
+
+    def say(self, text: str) -> asyncio.Task[str]:
+        """The person says something; why its turn will have stopped."""
+        return asyncio.create_task(self.editor.say(self.session, text))
+
+    async def taken(self, text: str, **ack: Any) -> str:
+        """The sprite takes what was said; the mission's id."""
+        message = await self.visitor.receive("mission")
+        assert message["payload"]["text"] == text
+        mission_id: str = message["id"]
+        await self.visitor.send(Ack(**{"status": "accepted", "position": 0, **ack}), reply_to=mission_id)
+        return mission_id
+
+    async def event(self, kind: str, mission_id: str | None, **fields: Any) -> None:
+        usual = {"usage": None, "cost_usd": None, "duration_ms": 1, "text": ""} if kind == "complete" else {}
+        event = {"event": kind, "mission_id": mission_id, **usual, **fields}
+        await self.send(msgspec.convert(event, AnyAgentEvent))
+
+    async def send(self, payload: Any) -> None:
+        """An event for everybody."""
+        self._seq += 1
+        await self.visitor.send(payload, seq=self._seq)
+
+    async def reconnected(self, sync: StateSync, *, epoch: str = "e1") -> None:
+        """The connection breaks, and what happened meanwhile is not kept: the state says how things stand."""
+        self.visitor.cut()
+        self.visitor = await self.sprite.visitor()
+        self._seq = 50
+        await self.visitor.welcome(epoch=epoch, last_seq=self._seq)
+        await self.visitor.send(Gap(oldest_seq=40))
+        await self.visitor.send(sync)
+
+    @property
+    def shown(self) -> str:
+        """The texts of the session, the person's between brackets."""
+        return self.editor.shown(self.session)
+
+    async def until_shown(self, words: str) -> None:
+        """Waits until a text, or a remark, was shown."""
+        await self.editor.until(lambda: any(words in str(update) for _, update in self.editor.updates))
+
+
+@asynccontextmanager
+async def acp_stage(*, reads: bool = True) -> AsyncIterator[AcpStage]:
+    """An editor that has begun nothing yet; where it never `reads`, its requests are written by the test."""
+    to_agent, to_editor = os.pipe(), os.pipe()
+    # Pipe transports close what they are given.
+    source, target = os.fdopen(to_agent[0], "rb"), os.fdopen(to_editor[1], "wb")
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=2**26)
+    back, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(to_editor[0], "rb"))
+    protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+    out, _ = await loop.connect_write_pipe(lambda: protocol, os.fdopen(to_agent[1], "wb"))
+    editor, end = Editor(), End()
+    if reads:
+        writer = asyncio.StreamWriter(out, protocol, None, loop)
+        editor.connection = ClientSideConnection(editor, writer, reader, observers=[editor.observe])  # type: ignore[arg-type]
+    else:
+        back.pause_reading()
+    try:
+        async with StandIn() as sprite, stage(Street(sprite.port)) as bridge:
+            transport = await opened(source, target)
+            async with speaking(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local"), transport, end):
+                yield AcpStage(sprite, editor, end)
+    finally:
+        if reads:
+            await editor.connection.close()
+        out.close()
+        back.close()

@@ -1,0 +1,309 @@
+"""`python -m bridge acp` as editors run it: the protocol's own client, a real bridge, sprite and CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import acp
+import pytest
+import pytest_asyncio
+from acp.exceptions import RequestError
+from acp.helpers import image_block, resource_link_block, text_block
+from acp.schema import McpServerStdio, ToolCallStart
+
+from bridge.offline.model import OfflineModel
+from tests.acp_editor import Editor, editor
+from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
+from tests.harness import PATIENCE, ROOT, observations
+from tests.inspection import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+LONG = "Good morning to you, Ada. There is a lot to be told about this day, and all of it comes bit by bit."
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A bridge whose agent asks before it acts, and what answers for the model."""
+
+    bridge: BridgeProcess
+    model: OfflineModel
+    cookie: str
+
+    @asynccontextmanager
+    async def editor(self) -> AsyncIterator[tuple[Editor, str]]:
+        """An editor, and a session of it."""
+        async with editor("--data", str(self.bridge.data)) as client:
+            yield client, await client.start()
+
+    @asynccontextmanager
+    async def page(self) -> AsyncIterator[PageClient]:
+        """A page that is there."""
+        async with self.bridge.page(self.cookie) as page:
+            await page.type("state_sync")
+            yield page
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def _home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
+    folder = tmp_path_factory.mktemp("acp")
+    async with (
+        OfflineModel() as model,
+        running_bridge(
+            folder / "data",
+            *("--permissions", "ask"),
+            ANTHROPIC_API_KEY="sk-ant-of-the-bridge",
+            ANTHROPIC_BASE_URL=model.url,
+        ) as bridge,
+    ):
+        yield Home(bridge, model, await bridge.login())
+
+
+async def test_a_message_is_answered_as_it_grows_and_the_session_is_offered_what_there_is(home: Home) -> None:
+    home.model.script.agent({"text": LONG, "chunk_delay": 0.01, "match": "good morning"})
+    async with editor("--data", str(home.bridge.data)) as client:
+        hello = await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        can = hello.agent_capabilities
+        assert can is not None
+        assert can.load_session is True
+        assert can.prompt_capabilities is not None
+        assert (can.prompt_capabilities.image, can.prompt_capabilities.audio) == (True, False)
+        assert can.mcp_capabilities is not None
+        assert not can.mcp_capabilities.http
+        servers: list[Any] = [McpServerStdio(name="browser", command="x", args=[], env=[])]
+        opened = await client.connection.new_session(cwd="/srv/project", mcp_servers=servers)
+        assert opened.modes is not None
+        assert (opened.modes.current_mode_id, [mode.id for mode in opened.modes.available_modes]) == (
+            "ask",
+            ["ask", "bypass"],
+        )
+        assert await client.say(opened.session_id, "good morning") == "end_turn"
+        assert client.shown(opened.session_id) == LONG
+        told = [update for _, update in client.updates]
+        assert {command.name for command in told[0].available_commands} == {"new", "memory", "search"}
+        assert "MCP servers (browser) are not used" in told[1].content.text
+        assert sum(update.session_update == "agent_message_chunk" for update in told) > 1
+    assert client.process.returncode == 0
+
+
+async def test_what_the_editor_attaches_reaches_the_agent_and_what_it_only_names_is_not_read(home: Home) -> None:
+    home.model.script.agent({"text": "A picture.", "match": "what is this"})
+    async with home.editor() as (client, session):
+        picture = base64.b64encode(b"\x89PNG" + bytes(700_000)).decode()
+        blocks: list[Any] = [
+            text_block("what is this "),
+            image_block(picture, "image/png"),
+            resource_link_block("passwd", "file:///etc/passwd"),
+        ]
+        done = await client.connection.prompt(session_id=session, prompt=blocks)
+        assert done.stop_reason == "end_turn"
+    assert (home.bridge.workspace / "documents/image.png").read_bytes() == b"\x89PNG" + bytes(700_000)
+    (turn,) = [row for row in observations(home.bridge.workspace) if "what is this" in row["user_message"]]
+    assert "documents/image.png" in turn["user_message"]
+    assert "file:///etc/passwd on the person's own computer, not on yours: only its name" in turn["user_message"]
+    assert "root:" not in turn["user_message"]
+
+
+async def test_tools_are_shown_with_their_diffs_and_the_person_answers_in_the_editor(home: Home) -> None:
+    path = str(home.bridge.workspace / "artifacts/plan.md")
+    home.model.script.agent(
+        {"tool": "Write", "input": {"file_path": path, "content": "one\n"}, "match": "write the plan", "on": "prompt"},
+        {"text": "Written.", "match": "write the plan", "on": "result"},
+        {"tool": "Bash", "input": {"command": "rm -rf artifacts"}, "match": "clean up", "on": "prompt"},
+        {"text": "I did not.", "match": "clean up", "on": "result"},
+    )
+    async with home.editor() as (client, session):
+        client.answer = "allow"
+        assert await client.say(session, "write the plan") == "end_turn"
+        begun = next(call for call in client.calls(session) if isinstance(call, ToolCallStart))
+        assert (begun.kind, begun.title) == ("edit", f"Write: {path}")
+        (diff,) = begun.content or []
+        assert (diff.path, diff.new_text) == (path, "one\n")
+        assert [place.path for place in begun.locations or []] == [path]
+        assert client.calls(session)[-1].status == "completed"
+        client.answer = "deny"
+        assert await client.say(session, "clean up") == "end_turn"
+        assert client.calls(session)[-1].status == "failed"
+        of, call, options = client.questions[-1]
+        assert of == session
+        assert "rm -rf artifacts" in call.content[0].content.text  # type: ignore[index]
+        assert {option.kind for option in options} >= {"allow_once", "reject_once"}
+        assert "I did not." in client.shown(session)
+    assert Path(path).read_text() == "one\n"
+
+
+async def test_a_question_that_is_answered_in_the_page_is_withdrawn_in_the_editor(home: Home) -> None:
+    home.model.script.agent(
+        {"tool": "Bash", "input": {"command": "touch from-page"}, "match": "touch it", "on": "prompt"}
+    )
+    async with home.page() as page, home.editor() as (client, session):
+        asked = asyncio.create_task(client.say(session, "touch it"))
+        request = await page.type("permission_request")
+        await client.until(lambda: client.questions)
+        await page.ask("permission", {"request_id": request["request_id"], "decision": "allow"})
+        assert await asked == "end_turn"
+        await client.until(lambda: [m for m in client.messages if m.get("method") == "$/cancel_request"])
+        (withdrawn,) = [m for m in client.messages if m.get("method") == "$/cancel_request"]
+        (question,) = [m for m in client.messages if m.get("method") == "session/request_permission"]
+        assert withdrawn["params"]["requestId"] == question["id"]
+        call_id = client.questions[0][1].tool_call_id
+        states = [call.status for call in client.calls(session) if call.tool_call_id == call_id]
+        assert states == ["in_progress", "in_progress", "completed"]
+    assert (home.bridge.workspace / "from-page").exists()
+
+
+async def test_an_editor_that_dies_while_it_is_asked_leaves_the_question_to_the_page(home: Home) -> None:
+    home.model.script.agent(
+        {"tool": "Bash", "input": {"command": "touch after-death"}, "match": "go on alone", "on": "prompt"},
+        {"text": "Done all the same.", "match": "go on alone", "on": "result"},
+    )
+    async with home.page() as page:
+        async with home.editor() as (client, session):
+            asked = asyncio.create_task(client.say(session, "go on alone"))
+            await client.until(lambda: client.questions)
+            client.process.kill()
+            await client.process.wait()
+            asked.cancel()
+        request = await page.type("permission_request")
+        assert (await page.ask("permission", {"request_id": request["request_id"], "decision": "allow"}))[
+            "type"
+        ] == "ack"
+        assert (await page.end_of(request["mission_id"]))["text"] == "Done all the same."
+    assert (home.bridge.workspace / "after-death").exists()
+
+
+async def test_in_bypass_an_editor_says_yes_for_its_own_messages_alone(home: Home) -> None:
+    home.model.script.agent(
+        {"tool": "Bash", "input": {"command": "touch by-editor"}, "match": "mine to allow", "on": "prompt"},
+        {"tool": "Bash", "input": {"command": "touch by-page"}, "match": "yours to allow", "on": "prompt"},
+    )
+    async with home.page() as page, home.editor() as (client, session):
+        await client.connection.set_session_mode(session_id=session, mode_id="bypass")
+        assert await client.say(session, "mine to allow") == "end_turn"
+        assert client.questions == []
+        mission = await page.send("mission", {"text": "yours to allow"})
+        await client.until(lambda: client.questions)
+        assert not (home.bridge.workspace / "by-page").exists()
+        with pytest.raises(RequestError, match="ask or bypass"):
+            await client.connection.set_session_mode(session_id=session, mode_id="yolo")
+        await page.send("interrupt", {"mission_id": mission})
+        assert (await page.end_of(mission))["event"] == "interrupted"
+    assert (home.bridge.workspace / "by-editor").exists()
+
+
+async def test_a_message_that_is_cancelled_stops_and_says_so(home: Home) -> None:
+    home.model.script.agent({"text": LONG, "hang": True, "match": "long story"})
+    async with home.editor() as (client, session):
+        asked = asyncio.create_task(client.say(session, "tell me a long story"))
+        await client.until(lambda: "Good" in client.shown(session))
+        await client.connection.cancel(session_id=session)
+        assert await asked == "cancelled"
+        # A question goes with what is cancelled.
+        home.model.script.agent({"tool": "Bash", "input": {"command": "touch never"}, "match": "then this"})
+        asked = asyncio.create_task(client.say(session, "then this"))
+        await client.until(lambda: client.questions)
+        await client.connection.cancel(session_id=session)
+        assert await asked == "cancelled"
+        assert await client.say(session, "hello") == "end_turn"
+
+
+async def test_what_is_said_elsewhere_is_seen_here_and_the_past_in_a_session_that_is_loaded(home: Home) -> None:
+    home.model.script.agent(
+        {"text": "Your tram is at nine.", "match": "when is my tram"},
+        {"text": "The second editor hears it.", "match": "from the first editor"},
+    )
+    async with home.page() as page, home.editor() as (client, session), home.editor() as (second, other):
+        await page.mission("when is my tram")
+        for one, name in ((client, session), (second, other)):
+            await one.until(lambda one=one, name=name: "nine." in one.shown(name))
+            assert one.shown(name) == "<when is my tram>Your tram is at nine."
+        assert await client.say(session, "from the first editor") == "end_turn"
+        await second.until(lambda: "hears it" in second.shown(other))
+        assert "<from the first editor>The second editor hears it." in second.shown(other)
+        (listed,) = (await client.connection.list_sessions()).sessions
+        await second.connection.load_session(cwd="/", session_id=listed.session_id, mcp_servers=[])
+        past = second.shown(listed.session_id)
+        assert past.endswith("<when is my tram>Your tram is at nine.<from the first editor>The second editor hears it.")
+        with pytest.raises(RequestError, match="no such conversation"):
+            await second.connection.load_session(cwd="/", session_id="../../etc", mcp_servers=[])
+        with pytest.raises(RequestError, match="not open here"):
+            await second.say("sprite-gone", "hello")
+
+
+async def test_the_commands_search_with_turns_show_memory_and_begin_anew(home: Home) -> None:
+    home.model.script.agent({"text": "Noted: the kiln is at 1220.", "match": "kiln"})
+    async with home.editor() as (client, session):
+        assert await client.say(session, "the kiln goes to 1220 degrees") == "end_turn"
+        (turn,) = [row for row in observations(home.bridge.workspace) if "kiln" in row["user_message"]]
+        before = len(home.model.requests)
+        assert await client.say(session, "/search kiln degrees") == "end_turn"
+        assert f"- turn {turn['id']} · " in client.shown(session)
+        await client.say(session, "/search")
+        await client.say(session, "/memory")
+        assert "- `user.md` · " in client.shown(session)
+        await client.say(session, "/memory user.md")
+        with pytest.raises(RequestError, match=r"nope\.md"):
+            await client.say(session, "/memory nope.md")
+        assert len(home.model.requests) == before
+        await client.say(session, "/new")
+        assert "A new session begins with your next message" in client.shown(session)
+        # What only looks like a command is for the agent.
+        assert await client.say(session, "/etc/hosts is broken") == "end_turn"
+
+
+async def test_a_bridge_that_was_killed_is_waited_for(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with editor("--data", str(data)) as client:
+        async with running_bridge(data) as bridge:
+            session = await client.start()
+            with pytest.raises(RequestError, match="--permissions ask"):
+                await client.connection.set_session_mode(session_id=session, mode_id="ask")
+            asked = asyncio.create_task(client.say(session, f"run `touch {tmp_path}/began; sleep 600`"))
+            await eventually((tmp_path / "began").exists, "the command has not begun")
+            await bridge.kill()
+            await client.until(lambda: any("not lost" in str(update) for _, update in client.updates))
+        async with running_bridge(data):
+            # The sprite of this machine ended with its bridge, and so did the turn.
+            assert await asked == "cancelled"
+            await client.until(lambda: any("Stopped" in str(update) for _, update in client.updates))
+            assert await client.say(session, "hello") == "end_turn"
+            assert client.shown(session).count("Hello!") == 1
+
+
+async def test_an_editor_with_the_settings_of_the_page_is_told_where_there_is_no_bridge(tmp_path: Path) -> None:
+    page = (ROOT / "docs/editors.md").read_text().replace("/home/ada/sprite", str(ROOT))
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    zed, jetbrains = (block["agent_servers"]["Sprite"] for block in blocks if isinstance(block, dict))
+    assert {**zed, "type": ""} == {**jetbrains, "type": ""}
+    # Editors start it in the folder of a project.
+    command = (zed["command"], *zed["args"], "--data", str(tmp_path))
+    async with editor(command=command, folder=tmp_path, **zed["env"]) as client:
+        with pytest.raises(RequestError, match="python -m bridge serve"):
+            await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        async with asyncio.timeout(PATIENCE):
+            assert await client.process.wait() == 1
+        assert client.process.stderr is not None
+        assert b"No bridge answers" in await client.process.stderr.read()
+
+
+async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    _, printed, _ = await home.bridge.run("users", "add", "grace")
+    token.write_text(next(line.split()[1] for line in printed.splitlines() if line.split()[:1] == ["token"]) + "\n")
+    elsewhere = ("--url", home.bridge.url, "--token-file", str(token))
+    async with editor(*elsewhere) as client:
+        session = await client.start()
+        assert await client.say(session, "hello") == "end_turn"
+    token.write_text("wrong")
+    async with editor(*elsewhere) as client:
+        with pytest.raises(RequestError, match="does not know this token"):
+            await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)

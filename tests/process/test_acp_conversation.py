@@ -1,0 +1,261 @@
+"""An editor's session where things break, come twice or too late: over a real relay, the sprite driven line by line."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from acp.exceptions import RequestError
+
+from sprite.protocol.events import AnyAgentEvent, Started, ToolUse, WholeText
+from sprite.protocol.messages import Ack, ChatSaid, Error, PermissionRequest, PermissionResolved, Running
+from sprite.protocol.shapes import ChatMessage, UsedTool
+from tests.acp_stage import acp_stage
+from tests.chat_stand_in import state_sync
+
+
+async def test_after_a_cut_a_text_goes_on_where_it_was_and_the_message_ends_once() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("tell me")
+        mission = await stage.taken("tell me")
+        await stage.event("started", mission)
+        await stage.event("text_delta", mission, text="Once upon ")
+        await stage.until_shown("Once upon")
+        stage.visitor.cut()
+        stage.visitor = await stage.sprite.visitor()
+        await stage.visitor.welcome(last_seq=2)
+        # What was missed in between does not come any more, but the whole text does.
+        await stage.event("text_delta", mission, text="there")
+        await stage.event("text", mission, text="Once upon a time there was")
+        await stage.event("complete", mission, text="Once upon a time there was")
+        assert await asked == "end_turn"
+        assert stage.shown == "Once upon a time there was"
+
+
+async def test_after_a_gap_the_state_says_what_was_missed_and_how_it_ended() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        mission = await stage.taken("hello")
+        await stage.event("started", mission)
+        await stage.event("tool_use", mission, tool_use_id="t1", name="Bash", input={"command": "ls"})
+        await stage.event("text_delta", mission, text="I was say")
+        await stage.until_shown("I was say")
+        tools = [UsedTool("Bash", "ls", False), UsedTool("Read", "a.txt", False)]
+        told = [
+            ChatMessage(1, "user", "hello", 1.0, mission, status="complete"),
+            ChatMessage(2, "assistant", "I was saying hello.", 2.0, mission, tools=tools, status="complete"),
+            ChatMessage(3, "user", "and from the page", 3.0, "m2", status="complete"),
+            ChatMessage(4, "assistant", "Hello, page.", 4.0, "m2", status="complete"),
+        ]
+        await stage.reconnected(state_sync(chat=told))
+        assert await asked == "end_turn"
+        await stage.until_shown("Hello, page.")
+        assert stage.shown == "I was saying hello.<and from the page>Hello, page."
+        ends = {call.tool_call_id: call.status for call in stage.editor.calls(stage.session)}
+        assert ends == {"t1": "completed", "past-2-1": "completed"}
+
+
+async def test_after_a_gap_a_turn_that_still_runs_goes_on_from_what_it_has_shown() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        mission = await stage.taken("hello")
+        await stage.event("started", mission)
+        await stage.event("text", mission, text="First.")
+        await stage.event("text_delta", mission, text="Sec")
+        await stage.until_shown("Sec")
+        events: list[AnyAgentEvent] = [
+            Started(mission),
+            WholeText(mission, "First."),
+            WholeText(mission, "Second."),
+            ToolUse(mission, "t1", "Bash", {"command": "ls"}),
+        ]
+        chat = [ChatMessage(1, "user", "hello", 1.0, mission, status="running")]
+        await stage.reconnected(state_sync(chat=chat, running=Running(mission, events, "Thi")), epoch="e2")
+        await stage.event("text_delta", mission, text="rd.")
+        await stage.event("text", mission, text="Third.")
+        await stage.event("complete", mission, text="all of it")
+        assert await asked == "end_turn"
+        assert stage.shown == "First.\n\nSecond.Third."
+
+
+@pytest.mark.parametrize(
+    ("status", "role", "words"),
+    [("interrupted", "assistant", None), ("error", "error", "The model is busy"), (None, "", "not known any more")],
+)
+async def test_a_message_that_ended_out_of_sight_ends_as_it_did(
+    status: str | None, role: str, words: str | None
+) -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        mission = await stage.taken("hello")
+        # That it was taken is heard first.
+        await stage.event("started", mission)
+        await stage.event("text_delta", mission, text="Well")
+        await stage.until_shown("Well")
+        told = [
+            ChatMessage(1, "user", "hello", 1.0, mission, status=status),  # type: ignore[arg-type]
+            ChatMessage(2, role, words or "", 2.0, mission, status=status),  # type: ignore[arg-type]
+        ]
+        await stage.reconnected(state_sync(chat=told if status else []))
+        if words is None:
+            assert await asked == "cancelled"
+        else:
+            with pytest.raises(RequestError, match=words):
+                await asked
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        ({"kind": "complete"}, "end_turn"),
+        ({"kind": "interrupted"}, "cancelled"),
+        ({"kind": "error", "code": "max_turns", "message": "Too many.", "retryable": False}, "max_turn_requests"),
+    ],
+)
+async def test_each_end_of_a_turn_has_its_reason(ending: dict[str, object], reason: str) -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        fields = dict(ending)
+        await stage.event(str(fields.pop("kind")), await stage.taken("hello"), **fields)
+        assert await asked == reason
+
+
+async def test_an_error_is_told_in_its_words_and_so_is_a_refusal() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        mission = await stage.taken("hello")
+        await stage.event("error", mission, code="overloaded", message="The model is busy.", retryable=True)
+        with pytest.raises(RequestError, match="The model is busy"):
+            await asked
+        asked = stage.say("again")
+        refused = await stage.visitor.receive("mission")
+        await stage.visitor.send(Error("storage", "The disk is full."), reply_to=refused["id"])
+        with pytest.raises(RequestError, match="The disk is full"):
+            await asked
+
+
+async def test_a_message_that_waits_says_so_and_what_goes_on_elsewhere_is_not_taken_for_its_answer() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        await stage.send(ChatSaid("m0", "user", "from the page", 1.0))
+        await stage.event("started", "m0")
+        await stage.event("text", "m0", text="To the page.")
+        await stage.until_shown("To the page.")
+        asked = stage.say("from here")
+        mission = await stage.taken("from here", status="queued", position=1)
+        await stage.until_shown("Queued, position 1")
+        await stage.event("text", "m0", text="More for the page.")
+        await stage.event("tool_use", "m0", tool_use_id="t1", name="Bash", input={})
+        await stage.event("complete", "m0", text="")
+        await stage.event("started", mission)
+        await stage.event("text", mission, text="To you.")
+        await stage.event("complete", mission, text="To you.")
+        assert await asked == "end_turn"
+        assert stage.shown == "<from the page>To the page.To you."
+        assert stage.editor.calls(stage.session) == []
+
+
+async def test_turns_that_nobody_here_asked_for_say_who_began_them() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        await stage.event("started", "own", origin="agent")
+        await stage.event("text", "own", text="The build has ended.")
+        await stage.event("complete", "own", text="The build has ended.")
+        await stage.send(ChatSaid("due", "user", "Water the ficus", 1.0, origin="schedule"))
+        await stage.event("started", "due", origin="schedule")
+        await stage.event("error", "due", code="x", message="No water.", retryable=False)
+        await stage.until_shown("No water.")
+        assert stage.shown == "The build has ended.<By schedule: Water the ficus>✗ No water."
+        await stage.until_shown("Sprite, by itself")
+
+
+async def test_a_message_cancelled_while_the_bridge_is_away_is_stopped_when_it_is_back() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        mission = await stage.taken("hello")
+        await stage.event("started", mission)
+        await stage.event("text_delta", mission, text="A")
+        await stage.until_shown("A")
+        stage.visitor.cut()
+        visitor = await stage.sprite.visitor()
+        await stage.editor.connection.cancel(session_id=stage.session)
+        assert await asked == "cancelled"
+        await visitor.welcome(last_seq=2)
+        stage.visitor = visitor
+        assert (await visitor.receive("interrupt"))["payload"] == {"mission_id": mission}
+
+
+async def test_what_goes_on_is_shown_to_a_session_that_is_loaded_and_its_past_before() -> None:
+    async with acp_stage() as stage:
+        chat = [
+            ChatMessage(1, "user", "what is in a.txt", 1.0, "m1", status="complete"),
+            ChatMessage(2, "assistant", "Tea.", 2.0, "m1", tools=[UsedTool("Read", "a.txt", True)], status="complete"),
+            ChatMessage(3, "user", "and now", 3.0, "m2", status="running"),
+        ]
+        await stage.begin(state_sync(chat=chat, running=Running("m2", [Started("m2"), WholeText("m2", "One.")], "Tw")))
+        loading = asyncio.create_task(
+            stage.editor.connection.load_session(cwd="/", session_id="sprite-conversation", mcp_servers=[])
+        )
+        await stage.tell_status()
+        await stage.tell_chat(chat)
+        await loading
+        await stage.event("text_delta", "m2", text="o.")
+        await stage.event("text", "m2", text="Two.")
+        await stage.event("complete", "m2", text="")
+        await stage.editor.until(lambda: "Two." in stage.editor.shown("sprite-conversation"))
+        past = stage.editor.shown("sprite-conversation")
+        assert past == "<what is in a.txt>Tea.<and now>One.\n\nTwo."
+        (call,) = stage.editor.calls("sprite-conversation")
+        assert (call.title, call.kind, call.status) == ("Read: a.txt", "read", "failed")
+
+
+async def test_a_question_stays_open_where_the_editor_gives_no_answer_and_a_late_answer_is_no_error() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        stage.editor.answer = "cancelled"
+        request = PermissionRequest("r1", "elsewhere", "Bash", {"command": "ls"}, always="ls in this folder")
+        await stage.send(request)
+        await stage.editor.until(lambda: stage.editor.questions)
+        _, _, options = stage.editor.questions[0]
+        assert [(option.option_id, option.kind) for option in options] == [
+            ("allow", "allow_once"),
+            ("always", "allow_always"),
+            ("deny", "reject_once"),
+        ]
+        assert options[1].name == "Always allow ls in this folder"
+        await stage.send(PermissionResolved("r1", "deny"))
+        await stage.editor.until(lambda: [c.status for c in stage.editor.calls(stage.session)] == ["pending", "failed"])
+        # A copy that was kept of a question that is closed is none; one that is asked twice is one.
+        await stage.send(PermissionRequest("r2", None, "Bash", {}, redacted=True))
+        stage.editor.answer = "always"
+        for _ in range(2):
+            await stage.send(PermissionRequest("r3", None, "Bash", {"command": "ls"}))
+        answer = await stage.visitor.receive("permission")
+        assert answer["payload"] == {"request_id": "r3", "decision": "always"}
+        await stage.visitor.send(Error("not_found", "This question is not open any more."), reply_to=answer["id"])
+        assert len(stage.editor.questions) == 2
+        asked = stage.say("hello")
+        await stage.event("complete", await stage.taken("hello"))
+        assert await asked == "end_turn"
+
+
+async def test_a_message_that_was_acked_twice_ends_once() -> None:
+    async with acp_stage() as stage:
+        await stage.begin()
+        asked = stage.say("hello")
+        sent = await stage.visitor.receive("mission")
+        stage.visitor.cut()
+        stage.visitor = await stage.sprite.visitor()
+        await stage.visitor.welcome(last_seq=0)
+        again = await stage.visitor.receive("mission")
+        assert again["id"] == sent["id"]
+        await stage.visitor.send(Ack(status="duplicate"), reply_to=again["id"])
+        await stage.event("complete", again["id"])
+        assert await asked == "end_turn"

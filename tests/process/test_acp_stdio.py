@@ -1,0 +1,134 @@
+"""The editor's end of the line: hostile lines are refused and skipped; an editor that never reads hinders nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from bridge.acp.stdio import MAX_LINE_BYTES, StdioTransport, opened
+from bridge.errors import OperatorError
+from tests.bridge_harness import bridge_environment, running_bridge
+from tests.harness import PATIENCE, ROOT
+
+
+@asynccontextmanager
+async def pipes() -> AsyncIterator[tuple[StdioTransport, BinaryIO, BinaryIO]]:
+    """A transport, what is written to it, and what it writes."""
+    read, write = os.pipe()
+    back_read, back_write = os.pipe()
+    with os.fdopen(write, "wb", buffering=0) as to, os.fdopen(back_read, "rb", buffering=0) as back:
+        transport = await opened(os.fdopen(read, "rb"), os.fdopen(back_write, "wb"))
+        try:
+            yield transport, to, back
+        finally:
+            await transport.close()
+
+
+async def answers(lines: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What a transport takes of lines for messages, and what it answers to the others."""
+    async with pipes() as (transport, to, back):
+
+        def write() -> None:
+            with to:
+                to.write(lines)
+
+        writing = asyncio.create_task(asyncio.to_thread(write))
+        taken = []
+        async with asyncio.timeout(PATIENCE):
+            while (message := await transport.receive()) is not None:
+                taken.append(message)
+        await writing
+        await transport.close()
+        return taken, [json.loads(line) for line in back.read().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"not json", -32700),
+        (b"[" * 100_000, -32700),
+        (b'{"a":' * 100_000, -32700),
+        (b'{"id":' + b"9" * 10_000 + b"}", -32700),
+        (b"\xff\xfe\x00", -32700),
+        (b"[1, 2]", -32600),
+        (b"3", -32600),
+        (b'{"id": [1], "result": {}}', -32600),
+        (b'{"id": 1, "method": {"a": 1}}', -32600),
+    ],
+)
+async def test_what_is_no_message_is_answered_and_the_next_one_is_taken(line: bytes, code: int) -> None:
+    taken, answered = await answers(b"\n  \n" + line + b'\n{"id": 7, "method": "initialize"}\n{"half')
+    assert taken == [{"id": 7, "method": "initialize"}]
+    assert [(answer["id"], answer["error"]["code"]) for answer in answered] == [(None, code)]
+
+
+async def test_a_line_of_100_mb_is_skipped_and_its_request_is_refused() -> None:
+    long = b'{"jsonrpc":"2.0","id":5,"method":"session/prompt","params":{"x":"' + b"a" * 100 * 2**20 + b'"}}\n'
+    taken, answered = await answers(long + b'{"id": 6, "method": "x"}\n' + b"b" * (MAX_LINE_BYTES + 2**20))
+    assert [message["id"] for message in taken] == [6]
+    assert [answer["id"] for answer in answered] == [5, None]
+    assert "32 MiB at most" in answered[0]["error"]["message"]
+
+
+async def test_halves_of_pairs_are_sent_as_json_can_and_exceptions_in_words() -> None:
+    async with pipes() as (transport, _, back):
+        await transport.send({"a": "\ud800", "b": ValueError("no")})
+        assert json.loads(back.readline()) == {"a": "\ud800", "b": "no"}
+
+
+async def test_an_editor_that_never_reads_makes_others_wait_and_is_left_in_time() -> None:
+    async with pipes() as (transport, _, _back):
+        sending = [asyncio.create_task(transport.send({"a": "x" * 2**21})) for _ in range(3)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in sending)
+        async with asyncio.timeout(PATIENCE):
+            await transport.close()
+            assert all(
+                isinstance(end, ConnectionError | None)
+                for end in await asyncio.gather(*sending, return_exceptions=True)
+            )
+
+
+async def test_a_file_is_no_editor(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (tmp_path / "file").open("rb") as file, pytest.raises(OperatorError, match=r"docs/editors\.md"):
+        await opened(file, None)
+
+
+async def test_the_program_ends_when_an_editor_leaves_that_never_read(tmp_path: Path) -> None:
+    never_read, target = os.pipe()
+    async with running_bridge(tmp_path / "data") as bridge:
+        editor = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bridge", "acp", "--data", str(bridge.data)),
+            cwd=ROOT,
+            env=bridge_environment(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=target,
+        )
+        os.close(target)
+        assert editor.stdin is not None
+        asked = [request(0, "initialize", protocolVersion=1)]
+        # More is answered than a pipe and its writer hold.
+        asked += [request(n, "nonsense" * 200) for n in range(1, 2_000)]
+        asked += [request(n, "session/load", sessionId="sprite-conversation", cwd="/", mcpServers=[]) for n in range(9)]
+        editor.stdin.write(b"".join(asked))
+        await editor.stdin.drain()
+        async with bridge.page(await bridge.login()) as page:
+            assert (await page.mission("hello"))["event"] == "complete"
+        editor.stdin.close()
+        async with asyncio.timeout(PATIENCE):
+            assert await editor.wait() == 0
+    os.close(never_read)
+
+
+def request(number: int, method: str, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\n"

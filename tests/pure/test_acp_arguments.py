@@ -1,0 +1,54 @@
+"""`python -m bridge acp`, given what cannot work: it says so on stderr, and nothing on stdout."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from bridge.__main__ import main
+
+URL = ("--url", "https://sprite.example.org")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BRIDGE_TOKEN", raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (URL, "--token-file or the variable BRIDGE_TOKEN"),
+        ((*URL, "--token-file", "."), "cannot be read"),
+        ((*URL, "--token-file", "empty"), "--token-file or the variable BRIDGE_TOKEN"),
+        ((*URL, "--token-file", "two-lines"), "--token-file or the variable BRIDGE_TOKEN"),
+        (("--token-file", "token"), "say which, with --url"),
+        (("--url", "nonsense"), "such as https://sprite.example.org"),
+    ],
+)
+def test_what_cannot_work_is_said_on_stderr(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").write_text("\n")
+    Path("two-lines").write_text("a\nb")
+    assert main(["acp", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+
+
+def test_its_help_says_what_it_is_for_and_what_it_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["acp", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    for words in ("docs/editors.md", "it starts none", "not in the editor's folder", "--token-file", "--person"):
+        assert words in printed
