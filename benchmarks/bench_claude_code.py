@@ -9,7 +9,6 @@ import asyncio
 import json
 import math
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -19,8 +18,8 @@ from pathlib import Path
 from benchmarks.bench_turn import stand_in
 from benchmarks.report import line
 from bridge.offline.model import OfflineModel
-from tests.claude_code import PLUGIN, ClaudeCode
-from tests.harness import ROOT, rows, running_sprite, sprite_environment
+from tests.claude_code import PLUGIN, ClaudeCode, following
+from tests.harness import rows, running_sprite
 from tests.inspection import eventually
 from tests.session_logs import Talk, talking
 
@@ -45,24 +44,6 @@ async def person(folder: Path, url: str, workspace: Path | None) -> AsyncIterato
             await stack.enter_async_context(following(claude.home / ".claude/projects", workspace))
         plugins = [] if workspace is None else [{"type": "local", "path": str(PLUGIN)}]
         yield await stack.enter_async_context(talking(folder, url, env=claude.environment, plugins=plugins))
-
-
-@asynccontextmanager
-async def following(logs: Path, workspace: Path) -> AsyncIterator[None]:
-    """The follower of the logs."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sprite", "follow", str(logs), "--workspace", str(workspace)),
-        cwd=ROOT,
-        env=sprite_environment(None),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        assert (await process.stdout.readline()).startswith(b"following")
-        yield
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def timed(talk: Talk, text: str) -> float:

@@ -10,14 +10,16 @@ import os
 import re
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import claude_agent_sdk
 
-from tests.harness import PATIENCE, ROOT
+from bridge.offline.model import RecordedRequest
+from tests.harness import PATIENCE, ROOT, sprite_environment
 
 CLI = Path(claude_agent_sdk.__file__).parent / "_bundled/claude"
 PLUGIN = ROOT / "integrations/claude-code"
@@ -94,6 +96,25 @@ class ClaudeCode:
         path.write_text(f"workspace={workspace}\npython={sys.executable}\ncode={ROOT}\n")
 
 
+@asynccontextmanager
+async def following(logs: Path, workspace: Path) -> AsyncIterator[None]:
+    """`python -m sprite follow` beside the sessions; it is past what was there already."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sprite", "follow", str(logs), "--workspace", str(workspace)),
+        cwd=ROOT,
+        env=sprite_environment(None),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert (await process.stdout.readline()).startswith(b"following")
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
 def boot_file(workspace: Path, project: Path | None) -> Path:
     """Where the sprite keeps what a session of a project begins with; None: of no project. Its folder is made."""
     folder = workspace / ".os/run/boot"
@@ -120,3 +141,10 @@ def begun_with(log: Path) -> dict[str, list[str]]:
         if source and attachment.get("content"):
             found.setdefault(source[1], []).append(str(attachment["content"]))
     return found
+
+
+def tool_results(request: RecordedRequest) -> str:
+    """What tools answered in a request's conversation, as the model is shown it."""
+    contents = [message["content"] for message in request.body["messages"] if isinstance(message["content"], list)]
+    answers = [block["content"] for content in contents for block in content if block["type"] == "tool_result"]
+    return "\n".join(answer if isinstance(answer, str) else json.dumps(answer) for answer in answers)

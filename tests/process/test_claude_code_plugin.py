@@ -9,20 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bridge.offline.model import OfflineModel, RecordedRequest
+from bridge.offline.model import OfflineModel
 from tests.bridge_harness import running_bridge
-from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, begun_with, boot_file
+from tests.claude_code import PLUGIN, REMOTE_PLUGIN, ClaudeCode, begun_with, boot_file, tool_results
 from tests.harness import ROOT
 from tests.memory_stores import open_stores
 
 BOOT = "<sprite_memory >\nAda prefers tea in {}.\n</sprite_memory>"
 SEARCH = "mcp__plugin_sprite-memory{}_memory__search_memory"
-
-
-def tool_results(request: RecordedRequest) -> str:
-    """What tools answered in a request's conversation."""
-    contents = [message["content"] for message in request.body["messages"] if isinstance(message["content"], list)]
-    return json.dumps([block for content in contents for block in content if block["type"] == "tool_result"])
 
 
 @pytest.fixture
