@@ -283,6 +283,17 @@ async def test_the_sprites_own_prompt_has_the_newest_turns_of_every_project(stor
     assert "- Tests: make test" in text
 
 
+async def test_what_was_said_here_is_not_pushed_out_of_the_sprites_prompt_by_what_was_said_elsewhere(
+    stores: Stores,
+) -> None:
+    await elsewhere(stores, None, "My flight is on Friday")
+    for number in range(80):
+        await elsewhere(stores, WEB, f"Step {number} " + "word " * 400, "word " * 400)
+    text = await BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills").text()
+    assert text.index("My flight is on Friday") < text.index("Step 79")
+    assert "Step 1 " not in text
+
+
 async def test_what_memory_gave_is_no_evidence_where_it_comes_back(stores: Stores) -> None:
     shown = call("mcp__plugin_sprite_sprite__search_memory", "Ada likes oolong tea most of all")
     turn = await elsewhere(stores, WEB, "What do I like?", "Tea.", calls=[shown])
