@@ -186,6 +186,7 @@ async def test_what_one_project_is_known_for_vouches_for_no_strangers_line_in_an
         turn = await elsewhere(stores, project, "Look at this page", calls=[page])
         await curate(stores, f"CONTEXT_MD_EDIT:\nADD Project: {project} | - {sentence}.", turn)
         assert (project in split(stores.files.read("context.md")).sections) is is_taken
+        assert len(await stores.memory.versions("context.md")) == is_taken
 
 
 async def test_a_heading_in_what_was_said_opens_no_section(stores: Stores) -> None:
