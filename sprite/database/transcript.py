@@ -342,6 +342,11 @@ class TranscriptDB:
         rows = await self._observations("WHERE processed = 0 ORDER BY id DESC LIMIT ?", (limit,))
         return rows[::-1]
 
+    async def newest_waiting_here(self, limit: int) -> list[Observation]:
+        """The newest turns said to this sprite that are not curated yet, oldest first."""
+        rows = await self._observations("WHERE processed = 0 AND source IS NULL ORDER BY id DESC LIMIT ?", (limit,))
+        return rows[::-1]
+
     async def newest_waiting_of(self, project: str, limit: int) -> list[Observation]:
         """The newest turns of a project that are not curated yet, oldest first."""
         rows = await self._observations(

@@ -186,6 +186,7 @@ async def test_what_one_project_is_known_for_vouches_for_no_strangers_line_in_an
         turn = await elsewhere(stores, project, "Look at this page", calls=[page])
         await curate(stores, f"CONTEXT_MD_EDIT:\nADD Project: {project} | - {sentence}.", turn)
         assert (project in split(stores.files.read("context.md")).sections) is is_taken
+        assert len(await stores.memory.versions("context.md")) == is_taken
 
 
 async def test_a_heading_in_what_was_said_opens_no_section(stores: Stores) -> None:
@@ -281,6 +282,17 @@ async def test_the_sprites_own_prompt_has_the_newest_turns_of_every_project(stor
     assert f"project {WEB}, said to claude-code]" in text
     assert "claude-code: Done." in text
     assert "- Tests: make test" in text
+
+
+async def test_what_was_said_here_is_not_pushed_out_of_the_sprites_prompt_by_what_was_said_elsewhere(
+    stores: Stores,
+) -> None:
+    await elsewhere(stores, None, "My flight is on Friday")
+    for number in range(80):
+        await elsewhere(stores, WEB, f"Step {number} " + "word " * 400, "word " * 400)
+    text = await BootPrompt(stores.files, stores.memory, stores.transcript, stores.folder / "skills").text()
+    assert text.index("My flight is on Friday") < text.index("Step 79")
+    assert "Step 1 " not in text
 
 
 async def test_what_memory_gave_is_no_evidence_where_it_comes_back(stores: Stores) -> None:

@@ -140,9 +140,10 @@ class FileFold:
             if reason is not None:
                 self._refuse(name, reason)
                 return
-        if new == old:
+        whole = self._whole(name, old, new)
+        if whole == self._latest(name):
             return
-        self._add_version(name, self._whole(name, old, new))
+        self._add_version(name, whole)
         if name == "user.md":
             self._give_to_person(old, new)
 

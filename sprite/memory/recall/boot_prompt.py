@@ -16,11 +16,14 @@ from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, sha2
 from sprite.memory.recall.boot_parts import open_actions, turn_lines, wishes_beside, within
 from sprite.memory.recall.framing import on_one_line, part, sealed
 from sprite.memory.recall.skills import skills_in
+from sprite.memory.tokens import estimate_tokens
 from sprite.userfiles.user_files import UserFiles, is_look, told_by
 
 #: Turns that are not curated yet, newest first, until this many estimated tokens are used.
 RECENT_TURNS_TOKENS = 12_000
 RECENT_TURNS = 50
+#: Of them those said to this sprite, where some were said to others.
+TURNS_HERE_TOKENS = 9_000
 #: Of so many projects sections are shown, as far as files have room for them.
 SECTIONS_SHOWN = 10
 
@@ -127,13 +130,20 @@ class BootPrompt:
         if actions := await open_actions(self._memory, OPEN_ACTIONS_TOKENS):
             parts.append(part("open_actions", "\n".join(actions)))
         after: list[str] = []
-        waiting = await self._transcript.newest_waiting(RECENT_TURNS)
+        waiting = await self._newest_waiting()
         if changed := await self._changes_on_disk(waiting):
             after.append(part("files_changed", "\n".join(changed)))
-        turns = within(RECENT_TURNS_TOKENS, [turn_lines(turn) for turn in reversed(waiting) if not is_look(turn)])
-        if turns:
-            after.append(part("recent_turns", "\n".join(reversed(turns))))
+        if turns := _recent([turn for turn in waiting if not is_look(turn)]):
+            after.append(part("recent_turns", "\n".join(turns)))
         return parts, after
+
+    async def _newest_waiting(self) -> list[Observation]:
+        """The newest turns that no curator has seen, oldest first; what was said here is among them, come what may."""
+        newest = await self._transcript.newest_waiting(RECENT_TURNS)
+        if any(turn.source is not None for turn in newest):
+            newest += await self._transcript.newest_waiting_here(RECENT_TURNS)
+        turns = {turn.id: turn for turn in newest}
+        return [turns[number] for number in sorted(turns)]
 
     async def _changes_on_disk(self, waiting: Sequence[Observation]) -> list[str]:
         """What files.md does not know of the person's folders yet: as told to the curator by now, and since."""
@@ -169,6 +179,16 @@ def _memory_file(name: str, content: str) -> str:
 def _bounded(name: str, content: str) -> str:
     shown, left_out = within_limits(name, content)
     return shown.strip() if left_out is None else f"{shown.strip()}\n[{left_out}]"
+
+
+def _recent(turns: Sequence[Observation]) -> list[str]:
+    """As many of the newest turns as there is room for, oldest first; those said elsewhere have what is left of it."""
+    here = [(turn.id, turn_lines(turn)) for turn in reversed(turns) if turn.source is None]
+    elsewhere = [(turn.id, turn_lines(turn)) for turn in reversed(turns) if turn.source is not None]
+    kept = within(TURNS_HERE_TOKENS if elsewhere else RECENT_TURNS_TOKENS, [text for _, text in here])
+    left = RECENT_TURNS_TOKENS - sum(map(estimate_tokens, kept))
+    shown = [*here[: len(kept)], *elsewhere[: len(within(left, [text for _, text in elsewhere]))]]
+    return [text for _, text in sorted(shown)]
 
 
 def _mark(before: list[str], after: list[str]) -> str:
