@@ -444,6 +444,15 @@ def folder_upwards(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
     manifest["folders"].append({"path": "../evil", "mode": 511, "modified_ns": 0})
 
 
+def file_and_folder(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["folders"].append({"path": "top.md", "mode": 511, "modified_ns": 0})
+
+
+def file_above_a_file(entries: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    entries["files/top.md/deeper"] = b""
+    manifest["files"].append({"path": "files/top.md/deeper", "mode": 384, "modified_ns": 0})
+
+
 def for_everybody(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
     manifest["files"][0]["mode"] = 0o4755
 
@@ -466,6 +475,8 @@ def memory_elsewhere(entries: dict[str, bytes], manifest: dict[str, Any]) -> Non
         (into_ours, True, "no name of a person's file"),
         (folder_upwards, True, "no name of a person's file"),
         (for_everybody, True, "permissions"),
+        (file_and_folder, True, "cannot be a file and a folder"),
+        (file_above_a_file, True, "cannot be a file and a folder"),
         (memory_elsewhere, True, "memory file"),
     ],
 )
@@ -556,6 +567,9 @@ async def test_a_workspace_with_a_memory_of_its_own_is_left_alone(
     (filed / "documents/notes.txt").unlink()
     (filed / "documents").rmdir()
     (filed / "documents").symlink_to(tmp_path)
+    await refused(archive, filed, "is no folder")
+    (filed / "documents").unlink()
+    (filed / "artifacts").write_text("no folder")
     await refused(archive, filed, "is no folder")
     with pytest.raises(OperatorError, match="alone"):
         await import_logs(settings_of(tmp_path / "new"), [archive, archive], dry_run=False, as_json=True)
@@ -672,7 +686,9 @@ def test_what_is_no_row_is_no_fault_of_ours(line: bytes) -> None:
         to_line({"a": float("inf")})
 
 
-@pytest.mark.parametrize("path", ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "../a", "a/./b", "a\0b"])
+@pytest.mark.parametrize(
+    "path", ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "../a", "a/./b", "a\0b", "a/" * 9999 + "a"]
+)
 def test_a_path_that_leads_elsewhere_is_none(path: str) -> None:
     assert not is_plain(path)
     assert is_plain("a/..b/c...")
