@@ -32,6 +32,7 @@ from sprite.commands.owner import open_log
 from sprite.commands.stores import open_stores as open_to_read
 from sprite.config import Settings
 from sprite.database.connection import empty_database
+from sprite.database.lock import workspace_lock
 from sprite.database.lost_calls import LostCall
 from sprite.database.transcript import ImportedTurn, NewObservation
 from sprite.database.user_files import Entry
@@ -346,11 +347,24 @@ async def test_an_export_beside_a_writer_sees_one_moment(tmp_path: Path) -> None
             await writing
 
 
-async def test_memory_that_has_not_caught_up_with_the_log_is_said(lived_in: Path, tmp_path: Path) -> None:
-    (lived_in / ".os/memory/memory.db").unlink()
-    with pytest.raises(OperatorError, match=r"no memory\.db"):
-        await exported(lived_in, tmp_path / "sprite.zip")
-    assert not (tmp_path / "sprite.zip").exists()
+async def test_databases_of_an_earlier_sprite_are_brought_up_to_date_unless_one_runs(
+    lived_in: Path, archive: Path, tmp_path: Path
+) -> None:
+    settings = settings_of(lived_in)
+
+    def outdated() -> None:
+        with sqlite3.connect(settings.memory_db) as memory:
+            memory.execute("UPDATE log_seen SET log_id = 'another'")
+
+    for harm in (settings.memory_db.unlink, outdated):
+        harm()
+        with workspace_lock(settings.lock, settings.memory), pytest.raises(OperatorError, match=r"memory\.db"):
+            await exported(lived_in, tmp_path / "none.zip")
+        assert not (tmp_path / "none.zip").exists()
+        await exported(lived_in, tmp_path / "again.zip", force=True)
+        with zipfile.ZipFile(archive) as was, zipfile.ZipFile(tmp_path / "again.zip") as now:
+            for name in ("log/curations.jsonl", "memory/learnings.jsonl", "memory/user.md"):
+                assert now.read(name) == was.read(name)
 
 
 async def test_what_an_archive_cannot_hold_is_named(lived_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
