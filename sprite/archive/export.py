@@ -66,7 +66,7 @@ class _Forwards:
 
 @dataclass(slots=True)
 class Export:
-    """Writes one archive. `steps` says how far it is; afterwards the manifest and what was left out are known."""
+    """Writes one archive, and lets go of the databases on the way; then it knows what is in it and what is not."""
 
     look: Snapshot
     #: None to take no files.
@@ -86,6 +86,7 @@ class Export:
             archive.writestr(_entry(README, zipfile.ZIP_STORED), readme())
             for part in PARTS:
                 yield from self._write_table(archive, part, tables)
+            self.look.let_go()
             for name, called in MEMORY_FILES.items():
                 if (found := self.look.memory_files.get(name)) is not None:
                     path = f"{MEMORY}/{called}"

@@ -24,6 +24,9 @@ MEMORY: Final = "memory"
 #: The longest row, as JSON. The log cuts what tools said; a person may paste a book.
 LONGEST_ROW: Final = 256 * 1024 * 1024
 
+#: Linux opens no longer one.
+LONGEST_PATH: Final = 4096
+
 DatabaseName = Literal["transcript.db", "workspace.db", "memory.db"]
 
 
@@ -187,7 +190,9 @@ def from_line(line: bytes) -> dict[str, Value]:
 
 def is_plain(path: str) -> bool:
     """Whether a path leads down from where it starts, and to one place only."""
-    return "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
+    return (
+        len(path) <= LONGEST_PATH and "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
+    )
 
 
 def readme() -> str:

@@ -206,9 +206,13 @@ def _check_places(path: Path, manifest: Manifest) -> None:
     if any(not file.path.startswith(f"{FILES}/") for file in manifest.files):
         raise ArchiveError(f"{path.name}: its {MANIFEST} names a file outside {FILES}/.")
     files = [file.path.removeprefix(f"{FILES}/") for file in manifest.files]
-    for place in [*files, *(folder.path for folder in manifest.folders)]:
+    folders = [folder.path for folder in manifest.folders]
+    for place in [*files, *folders]:
         if not is_plain(place) or place.split("/")[0] == ".os":
             raise ArchiveError(f"{path.name}: {place[:200]!r} is no name of a person's file.")
+    above = {place[:at] for place in [*files, *folders] for at, sign in enumerate(place) if sign == "/"}
+    if both := (above | set(folders)) & set(files):
+        raise ArchiveError(f"{path.name}: {min(both)[:200]!r} cannot be a file and a folder.")
     entries: list[PlainFile | Folder] = [*manifest.memory, *manifest.files, *manifest.folders]
     if any(not 0 <= entry.mode <= MOST_MODE or abs(entry.modified_ns) > LATEST_NS for entry in entries):
         raise ArchiveError(f"{path.name}: its {MANIFEST} tells permissions or times that no file has.")

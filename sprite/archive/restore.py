@@ -57,18 +57,24 @@ def refuse_lived_in(settings: Settings, archive: Archive) -> None:
                         f"{settings.workspace} has a memory of its own: nothing was changed. Import into an empty "
                         "workspace, with --workspace DIR."
                     )
+    for folder in archive.manifest.folders:
+        _refuse_no_folder(settings.workspace, folder.path)
     for file in archive.manifest.files:
-        _refuse_other(settings.workspace, file)
+        place = file.path.removeprefix(f"{FILES}/")
+        _refuse_no_folder(settings.workspace, place.rpartition("/")[0])
+        _refuse_other(settings.workspace / place, file)
 
 
-def _refuse_other(workspace: Path, file: PlainFile) -> None:
-    path = file.path.removeprefix(f"{FILES}/")
+def _refuse_no_folder(workspace: Path, path: str) -> None:
+    """No link is followed: it would lead out of the workspace."""
     above = workspace
-    for part in path.split("/")[:-1]:
+    for part in filter(None, path.split("/")):
         above /= part
         if above.is_symlink() or (above.exists() and not above.is_dir()):
-            raise OperatorError(f"{above} is no folder, and the archive has files in it. Nothing was changed.")
-    target = workspace / path
+            raise OperatorError(f"{above} is no folder, and one of the archive's belongs there. Nothing was changed.")
+
+
+def _refuse_other(target: Path, file: PlainFile) -> None:
     if os.path.lexists(target) and not _is_same(target, file):
         raise OperatorError(
             f"{target} is there already, and is not as in the archive. Nothing was changed: move it away, or import "

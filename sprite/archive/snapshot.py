@@ -23,7 +23,7 @@ from sprite.database import memory, transcript_schema, workspace
 from sprite.database.connection import Schema, empty_database, plain_reader
 from sprite.database.memory import read_memory
 from sprite.database.transcript import read_transcript
-from sprite.errors import OperatorError
+from sprite.errors import MendedAtStartError, OperatorError
 from sprite.memory.files import LARGEST_FILE_BYTES, MemoryFiles
 from sprite.memory.opening import refuse_misfit
 from sprite.memory.projection.projection import Projection
@@ -54,6 +54,11 @@ class Snapshot:
     databases: Mapping[DatabaseName, sqlite3.Connection]
     memory_files: Mapping[str, MemoryFile]
 
+    def let_go(self) -> None:
+        """The rows have been read. Until then nothing that is forgotten leaves the databases' journals."""
+        for database in self.databases.values():
+            database.execute("ROLLBACK")
+
 
 @asynccontextmanager
 async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
@@ -79,7 +84,7 @@ async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
             for database in looking.values():
                 database.execute("ROLLBACK")
             if time.monotonic() > until:
-                raise OperatorError(_restless(is_settled=is_settled))
+                raise _restless(is_settled=is_settled)
             await asyncio.sleep(_PAUSE_SECONDS)
         yield Snapshot(looking, files)
 
@@ -101,13 +106,15 @@ def _versions(databases: Mapping[DatabaseName, sqlite3.Connection]) -> list[int]
     return [database.execute("PRAGMA data_version").fetchone()[0] for database in databases.values()]
 
 
-def _restless(*, is_settled: bool) -> str:
+def _restless(*, is_settled: bool) -> OperatorError:
     if not is_settled:
-        return (
-            "memory.db does not have everything that the log has. Start the sprite, or run `python -m sprite rebuild`: "
-            "it is made anew from the log, without a model. Then try again."
+        return MendedAtStartError(
+            "memory.db does not have everything that the log has. Stop the sprite, and start it again: it is made anew "
+            "from the log, without a model. Then try again."
         )
-    return "The sprite wrote all the time, so that it could not be seen at one moment. Try again when it is at rest."
+    return OperatorError(
+        "The sprite wrote all the time, so that it could not be seen at one moment. Try again when it is at rest."
+    )
 
 
 def _memory_files(settings: Settings) -> dict[str, MemoryFile]:

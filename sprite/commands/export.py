@@ -15,8 +15,9 @@ from sprite.archive.moving_in import refuse_cut_off
 from sprite.archive.snapshot import snapshot
 from sprite.archive.walk import LeftOut
 from sprite.commands.output import one_line, say, say_json, warn
+from sprite.commands.owner import owned
 from sprite.config import Settings
-from sprite.errors import OperatorError
+from sprite.errors import MendedAtStartError, OperatorError, WorkspaceLockedError
 
 _STDOUT = "-"
 
@@ -24,6 +25,7 @@ _STDOUT = "-"
 async def export(settings: Settings, target: str, *, without_files: bool, force: bool, as_json: bool) -> int:
     """Writes the archive to a file, or for "-" to stdout."""
     refuse_cut_off(settings)
+    await _bring_up_to_date(settings)
     with ExitStack() as stack:
         if target == _STDOUT:
             if sys.stdout.isatty():
@@ -46,6 +48,25 @@ async def export(settings: Settings, target: str, *, without_files: bool, force:
         _tell(Path(target), made.manifest, as_json=as_json)
     _tell_left_out(made.left_out)
     return 0
+
+
+async def _bring_up_to_date(settings: Settings) -> None:
+    """Does what the next start of a sprite would do to databases of an earlier one; a running sprite has done it."""
+    if settings.transcript_db.exists() and not settings.memory_db.exists():
+        problem: OperatorError = OperatorError(
+            f"There is no memory.db in {settings.memory}. Stop the sprite, and start it again: it is made anew."
+        )
+    else:
+        try:
+            async with snapshot(settings):
+                return
+        except MendedAtStartError as error:
+            problem = error
+    try:
+        async with owned(settings) as stores:
+            await stores.projection.replay(lambda _: None)
+    except WorkspaceLockedError:
+        raise problem from None
 
 
 def _tell(path: Path, manifest: Manifest, *, as_json: bool) -> None:

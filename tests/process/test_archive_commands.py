@@ -148,10 +148,10 @@ async def test_a_persons_agent_is_exported_beside_a_running_bridge_and_without_o
     status, _, err = await run_bridge("export", "ada", str(target), "--force", "--data", str(data))
     assert status == 0, err
     assert target.read_bytes() == (tmp_path / "own.zip").read_bytes()
-    (data / "workspaces/ada/.os/memory/memory.db").unlink()
+    (data / "workspaces/ada/.os/memory/transcript.db").write_text("no database" * 100)
     status, _, err = await run_bridge("export", "ada", str(tmp_path / "none.zip"), "--data", str(data))
     assert status == 1
-    assert "memory.db" in err
+    assert "left untouched" in " ".join(err.split())
     assert not [path for path in tmp_path.iterdir() if "none" in path.name]
 
 

@@ -32,6 +32,7 @@ from sprite.commands.owner import open_log
 from sprite.commands.stores import open_stores as open_to_read
 from sprite.config import Settings
 from sprite.database.connection import empty_database
+from sprite.database.lock import workspace_lock
 from sprite.database.lost_calls import LostCall
 from sprite.database.transcript import ImportedTurn, NewObservation
 from sprite.database.user_files import Entry
@@ -346,11 +347,24 @@ async def test_an_export_beside_a_writer_sees_one_moment(tmp_path: Path) -> None
             await writing
 
 
-async def test_memory_that_has_not_caught_up_with_the_log_is_said(lived_in: Path, tmp_path: Path) -> None:
-    (lived_in / ".os/memory/memory.db").unlink()
-    with pytest.raises(OperatorError, match=r"no memory\.db"):
-        await exported(lived_in, tmp_path / "sprite.zip")
-    assert not (tmp_path / "sprite.zip").exists()
+async def test_databases_of_an_earlier_sprite_are_brought_up_to_date_unless_one_runs(
+    lived_in: Path, archive: Path, tmp_path: Path
+) -> None:
+    settings = settings_of(lived_in)
+
+    def outdated() -> None:
+        with sqlite3.connect(settings.memory_db) as memory:
+            memory.execute("UPDATE log_seen SET log_id = 'another'")
+
+    for harm in (settings.memory_db.unlink, outdated):
+        harm()
+        with workspace_lock(settings.lock, settings.memory), pytest.raises(OperatorError, match=r"memory\.db"):
+            await exported(lived_in, tmp_path / "none.zip")
+        assert not (tmp_path / "none.zip").exists()
+        await exported(lived_in, tmp_path / "again.zip", force=True)
+        with zipfile.ZipFile(archive) as was, zipfile.ZipFile(tmp_path / "again.zip") as now:
+            for name in ("log/curations.jsonl", "memory/learnings.jsonl", "memory/user.md"):
+                assert now.read(name) == was.read(name)
 
 
 async def test_what_an_archive_cannot_hold_is_named(lived_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -444,6 +458,15 @@ def folder_upwards(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
     manifest["folders"].append({"path": "../evil", "mode": 511, "modified_ns": 0})
 
 
+def file_and_folder(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    manifest["folders"].append({"path": "top.md", "mode": 511, "modified_ns": 0})
+
+
+def file_above_a_file(entries: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    entries["files/top.md/deeper"] = b""
+    manifest["files"].append({"path": "files/top.md/deeper", "mode": 384, "modified_ns": 0})
+
+
 def for_everybody(_: dict[str, bytes], manifest: dict[str, Any]) -> None:
     manifest["files"][0]["mode"] = 0o4755
 
@@ -466,6 +489,8 @@ def memory_elsewhere(entries: dict[str, bytes], manifest: dict[str, Any]) -> Non
         (into_ours, True, "no name of a person's file"),
         (folder_upwards, True, "no name of a person's file"),
         (for_everybody, True, "permissions"),
+        (file_and_folder, True, "cannot be a file and a folder"),
+        (file_above_a_file, True, "cannot be a file and a folder"),
         (memory_elsewhere, True, "memory file"),
     ],
 )
@@ -556,6 +581,9 @@ async def test_a_workspace_with_a_memory_of_its_own_is_left_alone(
     (filed / "documents/notes.txt").unlink()
     (filed / "documents").rmdir()
     (filed / "documents").symlink_to(tmp_path)
+    await refused(archive, filed, "is no folder")
+    (filed / "documents").unlink()
+    (filed / "artifacts").write_text("no folder")
     await refused(archive, filed, "is no folder")
     with pytest.raises(OperatorError, match="alone"):
         await import_logs(settings_of(tmp_path / "new"), [archive, archive], dry_run=False, as_json=True)
@@ -672,7 +700,9 @@ def test_what_is_no_row_is_no_fault_of_ours(line: bytes) -> None:
         to_line({"a": float("inf")})
 
 
-@pytest.mark.parametrize("path", ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "../a", "a/./b", "a\0b"])
+@pytest.mark.parametrize(
+    "path", ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "../a", "a/./b", "a\0b", "a/" * 9999 + "a"]
+)
 def test_a_path_that_leads_elsewhere_is_none(path: str) -> None:
     assert not is_plain(path)
     assert is_plain("a/..b/c...")
