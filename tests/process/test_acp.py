@@ -304,7 +304,7 @@ async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, 
         session = await client.start()
         assert await client.say(session, "hello") == "end_turn"
         # Revoked in the middle of a message, it ends here, too.
-        asked = asyncio.create_task(client.say(session, "run `sleep 600`"))
+        asked = asyncio.create_task(client.say(session, "run `touch never`"))
         await client.until(lambda: client.questions)
         await home.bridge.run("users", "revoke", "grace")
         with pytest.raises(RequestError, match="you may not come in"):
