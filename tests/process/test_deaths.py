@@ -70,7 +70,7 @@ def test_each_kind_of_task_that_may_not_die_is_killed_here() -> None:
 
 
 async def test_an_editors_program_that_cannot_hear_the_bridge_any_more_ends_with_an_error() -> None:
-    with pytest.raises(TaskDiedError, match=EDITOR):
+    async def editor() -> None:
         async with acp_stage() as stage:
             await stage.begin()
             (reader,) = (task for task in asyncio.all_tasks() if task.get_name() == EDITOR)
@@ -78,6 +78,9 @@ async def test_an_editors_program_that_cannot_hear_the_bridge_any_more_ends_with
             async with asyncio.timeout(PATIENCE):
                 await stage.end.wait()
             assert stage.end.status == 1
+
+    with pytest.raises(TaskDiedError, match=EDITOR):
+        await editor()
 
 
 def task_names() -> set[str]:
