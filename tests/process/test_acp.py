@@ -311,6 +311,9 @@ async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, 
             await asked
         async with asyncio.timeout(PATIENCE):
             assert await client.process.wait() == 1
+    async with editor("--data", str(home.bridge.data), "--person", "grace") as client:
+        with pytest.raises(RequestError, match="knows no such person, or lets them in no more"):
+            await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
     token.write_text("wrong")
     async with editor(*elsewhere) as client:
         with pytest.raises(RequestError, match="does not know this token"):
