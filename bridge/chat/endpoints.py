@@ -27,7 +27,7 @@ _HEARTBEAT_SECONDS = 30.0
 #: A sprite's state is one frame.
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 1 << 16
-_UNAUTHORIZED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
+_NOBODY, _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY = 400, 401, 403, 429
 
 
 class _Endpoint:
@@ -210,6 +210,10 @@ async def _open(session: aiohttp.ClientSession, path: str, headers: dict[str, st
         )
     except aiohttp.WSServerHandshakeError as error:
         message, for_good = {
+            _NOBODY: (
+                "The bridge knows no such person, or lets them in no more: `users list` has who may come in.",
+                True,
+            ),
             _UNAUTHORIZED: ("The bridge does not know this token. `users add NAME` prints one.", True),
             _FORBIDDEN: ("The bridge does not let this client in.", True),
             _TOO_MANY: ("Too many pages and terminals are open at once: close one of them.", True),

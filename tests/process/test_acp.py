@@ -304,13 +304,16 @@ async def test_a_bridge_elsewhere_takes_a_persons_token_from_a_file(home: Home, 
         session = await client.start()
         assert await client.say(session, "hello") == "end_turn"
         # Revoked in the middle of a message, it ends here, too.
-        asked = asyncio.create_task(client.say(session, "run `sleep 600`"))
+        asked = asyncio.create_task(client.say(session, "run `touch never`"))
         await client.until(lambda: client.questions)
         await home.bridge.run("users", "revoke", "grace")
         with pytest.raises(RequestError, match="you may not come in"):
             await asked
         async with asyncio.timeout(PATIENCE):
             assert await client.process.wait() == 1
+    async with editor("--data", str(home.bridge.data), "--person", "grace") as client:
+        with pytest.raises(RequestError, match="knows no such person, or lets them in no more"):
+            await client.connection.initialize(protocol_version=acp.PROTOCOL_VERSION)
     token.write_text("wrong")
     async with editor(*elsewhere) as client:
         with pytest.raises(RequestError, match="does not know this token"):

@@ -20,8 +20,10 @@ import pytest
 from bridge.app import running
 from bridge.config import from_environment
 from bridge.offline.model import OfflineModel
+from bridge.tasks import TaskDiedError
 from sprite.config import Settings
 from sprite.server import serve
+from tests.acp_stage import acp_stage
 from tests.bridge_harness import running_bridge
 from tests.emulator import Emulator, Machine
 from tests.harness import PATIENCE, ROOT, observations, running_sprite, started_sprite
@@ -46,6 +48,8 @@ BRIDGE = ("accept", "ledger", "notices", "waker", "write behind")
 #: What it cannot be without where there is a webhook.
 WEBHOOK = "webhook"
 LINK = "link {}"
+#: What an editor's program cannot be without.
+EDITOR = "acp-follow"
 
 
 def owned_names(program: str) -> set[str]:
@@ -62,7 +66,21 @@ def owned_names(program: str) -> set[str]:
 
 def test_each_kind_of_task_that_may_not_die_is_killed_here() -> None:
     assert owned_names("sprite") == {*SPRITE, AT_START, CONNECTION}
-    assert owned_names("bridge") == {*BRIDGE, WEBHOOK, LINK}
+    assert owned_names("bridge") == {*BRIDGE, WEBHOOK, LINK, EDITOR}
+
+
+async def test_an_editors_program_that_cannot_hear_the_bridge_any_more_ends_with_an_error() -> None:
+    async def editor() -> None:
+        async with acp_stage() as stage:
+            await stage.begin()
+            (reader,) = (task for task in asyncio.all_tasks() if task.get_name() == EDITOR)
+            reader.cancel()
+            async with asyncio.timeout(PATIENCE):
+                await stage.end.wait()
+            assert stage.end.status == 1
+
+    with pytest.raises(TaskDiedError, match=EDITOR):
+        await editor()
 
 
 def task_names() -> set[str]:
