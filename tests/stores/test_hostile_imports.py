@@ -19,7 +19,7 @@ from sprite.database.claude_mem import NotClaudeMemError, open_claude_mem
 from sprite.memory.claude_code.entries import MAX_LINE_BYTES
 from sprite.memory.importing.documents import UnreadableError, decode, entries, moment
 from sprite.memory.importing.finding import READERS
-from sprite.memory.importing.reader import Surroundings, Tally
+from sprite.memory.importing.reader import MAX_KINDS, Surroundings, Tally
 from tests.elsewhere import CODEX, GEMINI, claude_mem, conversation, export, imported, json_lines, message
 from tests.fuzz.inputs import damaged
 from tests.harness import observations
@@ -149,6 +149,14 @@ async def test_words_that_look_like_a_turn_are_words(
     turns = observations(workspace)
     assert len(turns) == 3
     assert "coffee" not in "".join(turn["user_message"] + turn["agent_response"] for turn in turns)
+
+
+def test_a_file_of_nothing_but_names_is_told_of_in_bounds(tmp_path: Path) -> None:
+    head = FIRST.read_text().partition("\n")[0]
+    odd = ({"timestamp": "x", "type": f"kind {n}", "payload": {}} for n in range(5000))
+    _, tally = read("codex", json_lines(tmp_path / "a.jsonl", [json.loads(head), *odd]))
+    assert len(tally.not_understood) == MAX_KINDS + 1
+    assert tally.not_understood.total() == 5000
 
 
 def test_ids_that_are_said_again_and_values_of_any_shape_break_nothing(tmp_path: Path) -> None:

@@ -214,6 +214,20 @@ async def test_older_gemini_chats_and_lists_of_prompts_are_read_each_for_what_on
     assert not any("coffee" in message.own for message in heard_in.messages.values())
 
 
+async def test_what_a_person_took_back_in_gemini_cli_was_said_all_the_same(
+    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = {"sessionId": "aaaa1111-0", "projectHash": "h", "startTime": "2026-01-12T10:00:00.000Z"}
+    first, second = (
+        {"id": f"m{n}", "timestamp": f"2026-01-12T10:00:0{n}.000Z", "type": "user", "content": f"Try {n}"}
+        for n in (1, 3)
+    )
+    answer = {"id": "m2", "timestamp": "2026-01-12T10:00:02.000Z", "type": "gemini", "content": "No."}
+    json_lines(tmp_path / "chats/session-a.jsonl", [head, first, answer, {"$rewindTo": "m1"}, second])
+    await imported(workspace, tmp_path, capsys=capsys)
+    assert said(observations(workspace)) == [("Try 1", "No.", "complete"), ("Try 3", "", "crashed")]
+
+
 # --- claude.ai ---
 
 

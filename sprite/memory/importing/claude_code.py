@@ -13,6 +13,9 @@ from sprite.memory.claude_code.subagents import SubagentLogs
 from sprite.memory.claude_code.turns import SOURCE, SessionTurns
 from sprite.memory.importing.reader import Surroundings, Tally
 
+#: A session's log has one that can be used among its first lines.
+_MOST_LINES = 2000
+
 
 class ClaudeCodeReader:
     """Reads session logs, with the logs of subagents that belong to them."""
@@ -22,7 +25,10 @@ class ClaudeCodeReader:
 
     def recognises(self, path: Path, opening: bytes) -> bool:
         """Returns whether one of the first lines is one of a session log; an empty log is one without turns."""
-        return path.suffix == ".jsonl" and (not opening or any(map(_is_line, opening.split(b"\n"))))
+        if path.suffix != ".jsonl":
+            return False
+        lines = [line for line in opening.split(b"\n") if line.strip()]
+        return not opening or any(map(_is_line, lines[:_MOST_LINES]))
 
     def read(self, paths: list[Path], around: Surroundings, tally: Tally) -> Iterator[ImportedTurn]:
         """Yields the turns of the sessions, in the order in which these began."""

@@ -1,6 +1,6 @@
 """Gemini CLI's sessions: `~/.gemini/tmp/<project>/chats/session-*.jsonl` (older versions: `*.json`), and `logs.json`.
 
-A chat is a list of messages: one document, or lines that add to it, change it and rewind it. `logs.json` has only
+A chat is a list of messages: one document, or lines that add to it and change it. `logs.json` has only
 what a person typed; of a session that has a chat it says nothing new.
 """
 
@@ -48,8 +48,6 @@ class _Chat:
     session: str = ""
     is_subagent: bool = False
     messages: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
-    #: The program takes them out of what it shows; they were said all the same.
-    rewound: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
 
 class GeminiReader:
@@ -116,10 +114,9 @@ def _document(path: Path, around: Surroundings, tally: Tally) -> Any:
 def _take(chat: _Chat, line: int, value: dict[str, Any], path: Path, tally: Tally) -> None:
     changes = value.get("$set")
     if isinstance(value.get("$rewindTo"), str):
-        ids = list(chat.messages)
-        start = ids.index(value["$rewindTo"]) if value["$rewindTo"] in chat.messages else 0
-        chat.rewound += [chat.messages.pop(id_) for id_ in ids[start:]]
-    elif isinstance(value.get("id"), str):
+        # The program takes them out of what it shows; they were said all the same.
+        return
+    if isinstance(value.get("id"), str):
         known = chat.messages.get(value["id"])
         # A message that is said again has its tool calls by then.
         chat.messages[value["id"]] = (line if known is None else known[0], {**(known[1] if known else {}), **value})
@@ -143,7 +140,7 @@ def _turns(chat: _Chat, path: Path, around: Surroundings, tally: Tally) -> Itera
     conversation = Conversation(SOURCE, chat.session, path, around.now, tally)
     project = around.project_of(_root(path.parent.parent))
     turn: Turn | None = None
-    for line, message in sorted([*chat.rewound, *chat.messages.values()], key=lambda said: said[0]):
+    for line, message in sorted(chat.messages.values(), key=lambda said: said[0]):
         at, kind = moment(message.get("timestamp")), word(message.get("type"))
         if kind not in _SPEAKERS:
             tally.passed_over(f"Gemini CLI messages of type {kind[:60]!r}")

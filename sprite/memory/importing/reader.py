@@ -13,6 +13,9 @@ from sprite.memory.claude_code.log_files import Refusal
 
 #: The most places that are listed one by one; the rest are counted.
 MAX_NAMED = 50
+#: A file can be made of things that have a name each; so many names are told.
+MAX_KINDS = 100
+OTHER_KINDS = "things of other names"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Tally:
 
     def passed_over(self, what: str, number: int = 1) -> None:
         """Counts what is known to be there and is not taken."""
+        if what not in self.not_understood and len(self.not_understood) >= MAX_KINDS:
+            what = OTHER_KINDS
         self.not_understood[what] += number
 
     def refuse(self, path: Path, reason: str | OSError) -> None:
