@@ -61,17 +61,22 @@ def test_the_longest_memory_fits_into_the_hooks_parts() -> None:
     hooks = json.loads((PLUGIN / "hooks/hooks.json").read_text())["hooks"]["SessionStart"][0]["hooks"]
     numbers = [int(hook["args"][-1]) for hook in hooks]
     assert numbers == list(range(1, len(hooks) + 1))
-    for unit in (ENTRY, "word " * 15 + "\n", "\N{LATIN SMALL LETTER E WITH ACUTE}" * 70 + "\n"):
+    for unit in (ENTRY, "word " * 15 + "\n", "\N{LATIN SMALL LETTER E WITH ACUTE}" * 70 + "\n", "x" * 3000 + "\n"):
         text = unit * (BOOT_TOKENS // estimate_tokens(unit))
-        assert len(parts(f"{BEGIN}{text}{END}")) <= len(hooks)
+        for begin in (BEGIN, BEGIN.replace("/code", "/" + "c" * (SCRIPT.MOST_TAG_CHARS - len(BEGIN)))):
+            assert len(parts(f"{begin}{text}{END}")) <= len(hooks)
 
 
-def test_what_has_no_second_part_is_known_by_its_size() -> None:
-    blocks = re.search(r"-size \+(\d+)", (PLUGIN / "scripts/session-start").read_text())
-    assert blocks is not None
-    text = f"{BEGIN}{'x' * (int(blocks[1]) * 512 - len(BEGIN) - len(END) - 1)}\n{END}"
-    assert len(text) == int(blocks[1]) * 512
-    assert parts(text) == [text]
+def test_what_has_no_such_part_is_known_by_its_size() -> None:
+    blocks = [int(found) for found in re.findall(r"least=(\d+)", (PLUGIN / "scripts/session-start").read_text())]
+    tag = BEGIN.replace("/code", "/" + "c" * (SCRIPT.MOST_TAG_CHARS - len(BEGIN)))
+    for begin in (BEGIN, tag):
+        for count, size in enumerate(blocks, start=1):
+            for filling in ("x", "words in a line\n", ENTRY):
+                body = (filling * 20_000)[: size * 512 - len(begin) - len(END) - 1]
+                text = f"{begin}{body}\n{END}"
+                assert len(text.encode()) == size * 512
+                assert len(parts(text)) <= count
 
 
 def test_parts_end_where_a_delimited_part_of_memory_ends() -> None:

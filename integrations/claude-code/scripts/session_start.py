@@ -14,6 +14,8 @@ import sys
 
 #: Claude Code shows a hook's output up to 10,000 characters; of a longer one it shows the first 2 KB.
 PART_CHARS = 9_800
+#: A tag that leaves less room is none of the sprite's.
+MOST_TAG_CHARS = 1_200
 #: Several times the longest text there is (8,000 tokens).
 MAX_BYTES = 256 * 1024
 #: Nobody's own settings, no words, an error for an error, and for all of it so many seconds. Headers come by stdin.
@@ -117,7 +119,7 @@ def part_of(text: str, part: int) -> str:
     Each stands between the tags of memory's own words. "", too, for what does not: it is no text of the sprite's.
     """
     begin, line_break, rest = text.partition("\n")
-    if not begin.startswith(BEGIN) or not rest.endswith(f"\n{END}") or length(begin) > PART_CHARS // 2:
+    if not begin.startswith(BEGIN) or not rest.endswith(f"\n{END}") or length(begin) > MOST_TAG_CHARS:
         return ""
     if length(text) <= PART_CHARS:
         return text if part == 1 else ""
@@ -128,15 +130,17 @@ def part_of(text: str, part: int) -> str:
 
 
 def cut(text: str, most: int) -> list[str]:
-    """Pieces of at most so many characters, cut where a delimited part ends if one does in a piece's second half."""
+    """As few pieces of at most so many characters as can be: where a part of memory ends if one may, else a line."""
     pieces = []
-    while length(text) > most:
+    while (left := length(text)) > most:
         head = text[:most]
         while length(head) > most:
             head = head[: len(head) - (length(head) - most + 1) // 2]
-        ends = [head.rfind("\n</"), head.rfind("\n")]
-        at = next((head.find("\n", end + 1) + 1 for end in ends if end > len(head) // 2), 0) or head.rfind("\n") + 1
-        at = at or len(head)
+        # So much has to go, or the rest needs a piece more.
+        least = left - most * ((left - 1) // most)
+        closing = head.rfind("\n</")
+        ends = (head.find("\n", closing + 1) + 1 if closing >= 0 else 0, head.rfind("\n") + 1)
+        at = next((end for end in ends if length(text[:end]) >= least), len(head))
         pieces.append(text[:at])
         text = text[at:]
     return [*pieces, text]
