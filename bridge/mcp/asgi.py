@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Coroutine[Any, Any, None]]
 
 #: A client that takes nothing for so long is cut off: what it is sent stands in memory meanwhile.
 STALLED_SECONDS = 30.0
@@ -43,7 +43,7 @@ async def served_by(
     """
     exchange = _Exchange(request, stalled_seconds)
     work = application({**_scope(request), **(extra or {})}, exchange.receive, exchange.send)
-    task = asyncio.ensure_future(work)
+    task = asyncio.create_task(work, name="asgi application")
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -53,15 +53,15 @@ async def served_by(
     return exchange.finished()
 
 
-async def _ended(task: asyncio.Future[None]) -> None:
+async def _ended(task: asyncio.Task[None]) -> None:
     """Waits for the end of an application that was told that nobody listens any more; one that goes on is cancelled."""
     try:
         await asyncio.wait({task}, timeout=_FAREWELL_SECONDS)
     finally:
-        if not task.done():
-            task.cancel()
-        elif not task.cancelled() and (error := task.exception()) is not None:
-            log.debug("an application failed after its client had gone", exc_info=error)
+        task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.debug("an application failed after its client had gone", exc_info=error)
 
 
 def _scope(request: web.Request) -> dict[str, Any]:

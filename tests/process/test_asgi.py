@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,8 +13,6 @@ from aiohttp import web
 
 from bridge.mcp.asgi import Application, served_by
 from tests.harness import PATIENCE
-
-Handler = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 @asynccontextmanager

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
+import shlex
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +22,7 @@ from mcp_types import TextResourceContents
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, running_bridge
 from tests.claude_code import ClaudeCode
-from tests.harness import PATIENCE, observations
+from tests.harness import PATIENCE, ROOT, observations
 from tests.inspection import eventually
 from tests.mcp_client import called, mcp_client, person_token
 
@@ -313,17 +316,43 @@ async def test_a_client_that_never_reads_delays_nobody(rooms: Rooms) -> None:
             writer.transport.abort()
 
 
-async def test_the_cli_of_claude_code_finds_what_was_said(rooms: Rooms, tmp_path: Path) -> None:
-    header = f"Authorization: Bearer {rooms.token}"
-    address = f"{rooms.bridge.url}/mcp"
+def written(kind: str, number: int, rooms: Rooms) -> str:
+    """A block of docs/mcp.md, for this bridge and this token."""
+    text = re.findall(rf"```{kind}\n(.*?)```", (ROOT / "docs/mcp.md").read_text(), re.DOTALL)[number]
+    return str(text).replace("http://127.0.0.1:8080", rooms.bridge.url).replace("TOKEN", rooms.token)
+
+
+async def test_the_cli_of_claude_code_finds_what_was_said_set_up_as_written(rooms: Rooms, tmp_path: Path) -> None:
     async with OfflineModel() as model:
         claude = ClaudeCode(tmp_path / "home", model.url)
-        await claude.run("mcp", "add", "--transport", "http", "sprite-memory", address, "--header", header)
-        assert "Connected" in await claude.run("mcp", "list")
-        model.script.agent(
-            {"tool": "mcp__sprite-memory__search_memory", "input": {"query": "harbour"}}, {"text": "It is in Kiel."}
-        )
-        result = await claude.say("Where is my harbour?", tmp_path / "home")
-        assert result["result"] == "It is in Kiel."
-        shown = [json.dumps(request.body["messages"][-1]) for request in model.requests if request.kind == "main"]
-    assert any("My harbour is in Kiel." in text for text in shown), shown
+        config = tmp_path / "mcp.json"
+        config.write_text(written("json", 0, rooms))
+        for number in (1, 2):
+            line = written("console", number, rooms).replace("~/sprite", str(ROOT))
+            line = line.replace("data/workspaces/local", str(rooms.bridge.workspace))
+            await claude.run(*shlex.split(line.removeprefix("$ claude ")))
+        listed = await claude.run("mcp", "list")
+        assert listed.count("Connected") == 2, listed
+        for server, setup in (
+            ("sprite-memory", []),
+            ("sprite-here", []),
+            ("sprite-memory", ["--strict-mcp-config", "--mcp-config", str(config)]),
+        ):
+            model.requests.clear()
+            model.script.agent(
+                {"tool": f"mcp__{server}__search_memory", "input": {"query": "harbour"}},
+                {"text": "It is in Kiel."},
+            )
+            result = await claude.say("Where is my harbour?", tmp_path / "home", *setup)
+            assert result["result"] == "It is in Kiel."
+            shown = [json.dumps(asked.body["messages"]) for asked in model.requests if asked.kind == "main"]
+            assert any("My harbour is in Kiel." in text for text in shown), shown
+
+
+async def test_a_program_of_ones_own_finds_it_as_written(rooms: Rooms) -> None:
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", written("python", 0, rooms)), stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(PATIENCE):
+        printed, _ = await program.communicate()
+    assert "My harbour is in Kiel." in printed.decode()

@@ -135,6 +135,7 @@ BY_HAND = {
     "bridge/chat/bridge_link.py",
     "bridge/chat/endpoints.py",
     "bridge/door/visitors.py",
+    "bridge/mcp/asgi.py",
     "bridge/relay/link.py",
     "bridge/relay/relay.py",
     "bridge/relay/room.py",
