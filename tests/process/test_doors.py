@@ -10,6 +10,7 @@ import base64
 import io
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -24,7 +25,7 @@ import pytest_asyncio
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
 from tests.bridge_harness import BridgeProcess, running_bridge
-from tests.harness import PATIENCE, observations
+from tests.harness import PATIENCE, ROOT, observations
 from tests.inspection import eventually, request_seen
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -355,6 +356,31 @@ async def test_boot_memory_is_text_with_an_etag_and_forgets(stage: Stage) -> Non
         status, changed, text = await boot(**{"If-None-Match": etag})
         assert (status, changed != etag) == (200, True)
         assert "Rosalind" not in text
+
+
+# --- the page that says so ---
+
+
+async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> None:
+    page = (ROOT / "docs/doors.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    answers = []
+    for block in blocks:
+        shell = await asyncio.create_subprocess_exec(
+            *("bash", "-euc", block.replace("http://127.0.0.1:8080", stage.bridge.url)),
+            env={"PATH": os.environ["PATH"], "TOKEN": await stage.token("observe", "memory:read", "ask")},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await shell.communicate()
+        assert shell.returncode == 0
+        answers.append(out.decode())
+    observed, boot, completed = answers
+    assert f"`{observed}`" in page
+    assert boot.startswith("<sprite_memory")
+    assert completed.startswith("data: ")
+    assert completed.endswith("data: [DONE]\n\n")
+    for command in re.findall(r"^\$ \S+ -m bridge (.*)$", page, re.MULTILINE):
+        assert (await stage.bridge.run(*command.split()))[0] == 0
 
 
 # --- the end ---
