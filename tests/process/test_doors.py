@@ -388,7 +388,7 @@ async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> 
 
 @pytest.mark.parametrize("path", ["/users/local/tokens/phone", "/users/local"])
 async def test_a_stream_whose_token_is_revoked_is_cut_and_its_mission_stopped(stage: Stage, path: str) -> None:
-    words = f"think until I lose it, {path}"
+    words = f"think until {path.rpartition('/')[2]} goes"
     stage.model.script.agent({"match": words, "text": THINKING, "hang": True, "times": -1})
     async with stage.program(name="phone") as program, control.control_session(stage.bridge.data / "run") as operator:
         stream = await streamed(program, words, extra_headers={"Idempotency-Key": path})
