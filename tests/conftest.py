@@ -28,8 +28,8 @@ T = TypeVar("T")
 LONGEST_FIRST = (
     "kill_anytime chat_gives_way page_chat bootstrap_interrupted page_memory page_canvas quarantine bootstrap "
     "bootstrap_failures own_turns deaths sessions chat_end_to_end curation_at_rest page_drift session_log forget "
-    "crashes capture import page_by_itself page_actions page_writing page_promise page_app readme mcp first_word "
-    "mcp_door mcp_oauth claude_code_plugin one_memory boundary acp rebuild following curation_failures "
+    "crashes doors capture import page_by_itself page_actions page_writing page_promise page_app readme mcp "
+    "first_word mcp_door mcp_oauth claude_code_plugin one_memory boundary acp rebuild following curation_failures "
     "bridge_operator privacy waking_vm archive_commands drift_waits events bridge_sprites hosts_local acceptance "
     "commands bridge_serve schedules hosts_sprites awake relay_cuts offline_model first_request kill_upkeep "
     "memory_passes_over connection permissions second_page protocol bridge_discreet storage_failures stopped_agent "

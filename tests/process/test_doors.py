@@ -10,6 +10,7 @@ import base64
 import io
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -24,7 +25,7 @@ import pytest_asyncio
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
 from tests.bridge_harness import BridgeProcess, running_bridge
-from tests.harness import PATIENCE, observations
+from tests.harness import PATIENCE, ROOT, observations
 from tests.inspection import eventually, request_seen
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -357,12 +358,37 @@ async def test_boot_memory_is_text_with_an_etag_and_forgets(stage: Stage) -> Non
         assert "Rosalind" not in text
 
 
+# --- the page that says so ---
+
+
+async def test_what_the_page_about_doors_says_works_as_written(stage: Stage) -> None:
+    page = (ROOT / "docs/doors.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    answers = []
+    for block in blocks:
+        shell = await asyncio.create_subprocess_exec(
+            *("bash", "-euc", block.replace("http://127.0.0.1:8080", stage.bridge.url)),
+            env={"PATH": os.environ["PATH"], "TOKEN": await stage.token("observe", "memory:read", "ask")},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await shell.communicate()
+        assert shell.returncode == 0
+        answers.append(out.decode())
+    observed, boot, completed = answers
+    assert f"`{observed}`" in page
+    assert boot.startswith("<sprite_memory")
+    assert completed.startswith("data: ")
+    assert completed.endswith("data: [DONE]\n\n")
+    for command in re.findall(r"^\$ \S+ -m bridge (.*)$", page, re.MULTILINE):
+        assert (await stage.bridge.run(*command.split()))[0] == 0
+
+
 # --- the end ---
 
 
 @pytest.mark.parametrize("path", ["/users/local/tokens/phone", "/users/local"])
 async def test_a_stream_whose_token_is_revoked_is_cut_and_its_mission_stopped(stage: Stage, path: str) -> None:
-    words = f"think until I lose it, {path}"
+    words = f"think until {path.rpartition('/')[2]} goes"
     stage.model.script.agent({"match": words, "text": THINKING, "hang": True, "times": -1})
     async with stage.program(name="phone") as program, control.control_session(stage.bridge.data / "run") as operator:
         stream = await streamed(program, words, extra_headers={"Idempotency-Key": path})

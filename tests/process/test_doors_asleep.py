@@ -35,6 +35,7 @@ TURN = {"external_id": "1", "session": "s", "at": 1795000000, "user": "Hello", "
 class Stage:
     sprite: StandIn
     street: Street
+    relay: Relay
     session: aiohttp.ClientSession
     url: str
 
@@ -60,6 +61,7 @@ class Stage:
 
         self.street.before = refuse
         visitor.cut()
+        await eventually(lambda: not self.relay.is_ready("ada"), "the link is still there")
 
 
 async def answer_boot(visitor: Visitor, text: str) -> None:
@@ -87,7 +89,7 @@ async def staged(folder: Path, seconds: float) -> AsyncIterator[Stage]:
                 try:
                     async with aiohttp.ClientSession(headers=headers) as session:
                         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-                        yield Stage(sprite, street, session, url)
+                        yield Stage(sprite, street, relay, session, url)
                 finally:
                     await runner.cleanup()
 
@@ -138,7 +140,6 @@ async def test_while_the_sprite_sleeps_the_text_given_out_last_is_the_answer(pat
     await answer_boot(visitor, "One.")
     assert await asking == (200, "One.")
     await patient.asleep(visitor)
-    await eventually(lambda: patient.street.reached > 1, "it is not tried again")
     assert await patient.boot() == (200, "One.")
     # Beside that it is woken, and says what is new.
     patient.street.before = None
