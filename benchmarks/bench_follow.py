@@ -78,7 +78,7 @@ def has_turns(workspace: Path, count: int) -> bool:
 def at_rest(workspace: Path, logs: Path) -> None:
     """Prints what a follower costs while nobody works, after it has caught up with everything."""
     with following(workspace, logs) as process:
-        while len(observations(workspace)) < SESSIONS * TURNS_EACH:
+        while not has_turns(workspace, SESSIONS * TURNS_EACH):
             time.sleep(0.2)
         time.sleep(5)
         before = cpu_seconds(process.pid)
