@@ -292,13 +292,22 @@ def _add_memory_commands(
 ) -> None:
     parents = [here, printed]
     search = commands.add_parser("search", parents=parents, help="find learnings and turns, best first")
-    search.add_argument("query", nargs="+", help="in natural language; filters: type: since: before: session: around:")
+    search.add_argument(
+        "query", nargs="+", help="in natural language; filters: type: since: before: session: project: around:"
+    )
+    search.add_argument("--project", metavar="P", help="only of this project: its key, or its folder's name")
     search.add_argument("--limit", type=_number, default=DEFAULT_LIMIT, metavar="N", help="hits (default: 10)")
 
     file = commands.add_parser("file", parents=parents, help="print a memory file")
     file.add_argument("name", help="soul.md, os.md, tools.md, user.md, files.md or context.md")
     file.add_argument(
         "--as-of", metavar="TIME|CURATION", help="as it was then: 2026-11-20T15:00, or a curation's number"
+    )
+
+    file.add_argument(
+        "--project",
+        metavar="P",
+        help="what a session of this project is shown of it: the person's part and its section",
     )
 
     history = commands.add_parser("history", parents=parents, help="every version of a curated file")

@@ -20,10 +20,12 @@ log = logging.getLogger(__name__)
 class Announcer:
     """Call it with each change; the rows are read in its own task, not the caller's."""
 
-    def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView) -> None:
+    def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView, on_change: Callable[[], None]) -> None:
+        """`on_change` is called at once with each change."""
         self._feed = feed
         self._memory = memory
         self._view = view
+        self._on_change = on_change
         self._tell_of_actions: Callable[[], None] = lambda: None
         #: None asks the task to end.
         self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
@@ -31,6 +33,7 @@ class Announcer:
     def __call__(self, change: Change) -> None:
         """Takes a change; returns at once."""
         self._changes.put_nowait(change)
+        self._on_change()
         if change.actions:
             self._tell_of_actions()
 

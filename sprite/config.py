@@ -129,6 +129,16 @@ class Settings:
         return self.run / "boot.md"
 
     @property
+    def boot_files(self) -> Path:
+        """What sessions elsewhere begin with: a file a project."""
+        return self.run / "boot"
+
+    @property
+    def own_project(self) -> str:
+        """The key under which other programs know this workspace: what is of it is the person's own."""
+        return str(self.workspace.resolve())
+
+    @property
     def documents(self) -> Path:
         """What people upload."""
         return self.workspace / "documents"

@@ -41,6 +41,7 @@ from sprite.feed import Feed
 from sprite.folders import make_folders
 from sprite.memory.actions import Actions
 from sprite.memory.agent_watch import AgentWatch
+from sprite.memory.boot_files import BootFiles
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.files import MemoryFiles
 from sprite.memory.forgetting.forget import Forgetter
@@ -49,6 +50,7 @@ from sprite.memory.processor import ObservationProcessor
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.canvas_sight import CanvasSight
+from sprite.memory.recall.project_boot import ProjectBoot
 from sprite.memory.recall.view import MemoryView
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
@@ -83,20 +85,21 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         feed = Feed(workspace, await workspace.last_seq(), confidences.others)
         await stack.enter_async_context(feed.running(stop.set))
 
-        files = MemoryFiles(settings.memory)
-        files.ensure()
+        (files := MemoryFiles(settings.memory)).ensure()
         projection = Projection(transcript, memory, files, lambda words: feed.warn("over_limit", words))
         # What an agent wrote whose sprite was killed is not for now to be taken for a person's.
         await projection.agent_rests()
         forgetter = Forgetter(settings, transcript, memory, workspace, projection)
         await forgetter.finish_interrupted()
-        view = MemoryView(transcript, memory, files)
-        announce = Announcer(feed, memory, view)
+        view = MemoryView(transcript, memory, files, settings.own_project)
+        boots = BootFiles(settings.boot_files, transcript, ProjectBoot(files, memory, transcript))
+        announce = Announcer(feed, memory, view, boots.changed)
         user_files = UserFiles(settings.workspace, transcript, confidences.others)
         processor = ObservationProcessor(
             *(settings, transcript, memory, files, projection, announce),
             is_left=lambda: feed.audience == 0,
             user_files=user_files,
+            on_turn=boots.changed,
         )
         actions = Actions(projection, memory, announce, discreet=confidences.others)
         await stack.enter_async_context(announce.running(stop.set))
@@ -141,7 +144,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         gateway = Gateway(
             *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
             *(actions, PersonsCanvas(workspace, feed, confidences, sight), user_files, scheduler),
-            *(Intake(transcript, processor.turn_ended, new_confidences, settings.workspace), announce),
+            *(Intake(transcript, processor.turn_ended, new_confidences, settings.own_project), boots, announce),
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for
@@ -157,7 +160,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         await stack.enter_async_context(
             kept_awake(settings.vm_socket, lambda: runtime.needs_machine or processor.needs_machine, stop.set)
         )
-        await stack.enter_async_context(_at_work(processor, runtime, scheduler, stop.set))
+        await stack.enter_async_context(_at_work(processor, runtime, scheduler, boots, stop.set))
         await stop.wait()
         log.info("stopping: the turn is stored and memory is flushed")
         # No new clients; those connected still hear how it ends.
@@ -185,14 +188,20 @@ def _token(path: Path) -> str:
 
 @asynccontextmanager
 async def _at_work(
-    processor: ObservationProcessor, runtime: AgentRuntime, scheduler: Scheduler, on_death: Callable[[], None]
+    processor: ObservationProcessor,
+    runtime: AgentRuntime,
+    scheduler: Scheduler,
+    boots: BootFiles,
+    on_death: Callable[[], None],
 ) -> AsyncIterator[None]:
-    """Curates what was left, runs missions, and fires what is due, while the block runs."""
+    """Curates what was left, runs missions, fires what is due, and tells sessions elsewhere, while the block runs."""
     await processor.take_up()
     runtime.expect_mission()
     # Before the queue runs: what somebody closed while the sprite was away is taken back first.
     await scheduler.try_look()
     async with (
+        # Ends last: what the runtime's end has curated is told, too.
+        boots.running(on_death),
         owned_task(runtime.run(), name="runtime", on_death=on_death, finish=runtime.stop),
         owned_task(scheduler.run(), name="scheduler", on_death=on_death, finish=scheduler.stop),
     ):

@@ -21,6 +21,7 @@ from sprite.database.workspace import WorkspaceDB
 from sprite.errors import ModelError, PeerError
 from sprite.feed import Feed
 from sprite.memory.actions import Actions
+from sprite.memory.boot_files import BootFiles
 from sprite.memory.curation.model import check_model
 from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
@@ -39,8 +40,8 @@ from sprite.protocol.memory import (
     AddActionRequest,
     AnyMemoryRequest,
     AnyMemoryResult,
-    AroundRequest,
     BootRequest,
+    BootResult,
     ChatRequest,
     ChatResult,
     DeleteUserFileRequest,
@@ -52,7 +53,6 @@ from sprite.protocol.memory import (
     HealthRequest,
     HealthResult,
     MemoryRequest,
-    ProjectsRequest,
     RejectRequest,
     RejectResult,
     ResolveActionRequest,
@@ -109,6 +109,7 @@ class Gateway:
         user_files: UserFiles,
         scheduler: Scheduler,
         intake: Intake,
+        boots: BootFiles,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -126,6 +127,7 @@ class Gateway:
         self._user_files = user_files
         self._scheduler = scheduler
         self._intake = intake
+        self._boots = boots
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
@@ -243,10 +245,10 @@ class Gateway:
                 result = HealthResult(health)
             case UserFilesRequest() | DeleteUserFileRequest():
                 result = await self._files(request)
-            case AroundRequest() | BootRequest() | ProjectsRequest():
-                raise NotImplementedError
+            case BootRequest(project):
+                result = BootResult(await self._boots.text(self._view.project(project)))
             case _:
-                result = await look(self._view, request)
+                result = await look(self._view, request, self._settings.run)
         return result
 
     async def _change(self, request: EditRequest | AcceptRequest | RejectRequest | RetryRequest) -> AnyMemoryResult:
@@ -310,6 +312,7 @@ class Gateway:
                 return await self._forgetter.forget(target, sure=request.yes)
 
         forgotten = await self._runtime.at_rest(forget)
+        self._boots.changed()
         # What is on people's screens still has the words: everyone gets the state as it now is.
         self._feed.publish(await self.snapshot(), durable=False)
         return ForgetResult(forgotten, done=True)

@@ -10,14 +10,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 
 from sprite.database.transcript import ImportedTurn, TranscriptDB
 from sprite.errors import PeerError
 from sprite.memory.capture.observed_turns import CLAUDE_CODE, checked_source, logged, session_name
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed, ObservedTurn, RefusedTurn
-from sprite.protocol.projects import project_key
+from sprite.protocol.projects import others_project
 
 #: Of so many conversations what was said in private is known, those heard last: it is in memory only.
 MAX_CONVERSATIONS = 200
@@ -28,7 +27,7 @@ class Intake:
     """Takes `observe` messages, one after the other.
 
     `turns_ended` is told of turns that wait to be curated; `confidences` makes what a conversation's private words are
-    known by. Turns of the sprite's own `workspace` are the person's own.
+    known by. Turns of the sprite's own workspace, `own_project`, are the person's own.
     """
 
     def __init__(
@@ -36,12 +35,12 @@ class Intake:
         transcript: TranscriptDB,
         turns_ended: Callable[[], Awaitable[None]],
         confidences: Callable[[], Confidences],
-        workspace: Path,
+        own_project: str,
     ) -> None:
         self._transcript = transcript
         self._turns_ended = turns_ended
         self._new_confidences = confidences
-        self._own_project = str(workspace.resolve())
+        self._own_project = own_project
         self._conversations: OrderedDict[str, Confidences] = OrderedDict()
         self._one_call = asyncio.Lock()
         # A caller that is gone leaves its thread at work on the same conversations.
@@ -56,18 +55,11 @@ class Intake:
                 code="too_large",
             )
         try:
-            project = self.project(message.project)
+            project = others_project(message.project, self._own_project)
         except PeerError as error:
             return Observed(0, 0, [_refused(turn.external_id, str(error)) for turn in message.turns])
         async with self._one_call:
             return await self._take(source, project, message)
-
-    def project(self, given: str | None) -> str | None:
-        """The key of a project; None for the person's own, which the sprite's workspace is. PeerError if it is none."""
-        if given is None:
-            return None
-        key = project_key(given)
-        return None if key == self._own_project else key
 
     async def _take(self, source: str, project: str | None, message: Observe) -> Observed:
         recorded_here = await self._transcript.cli_sessions() if source == CLAUDE_CODE else set()

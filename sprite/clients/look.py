@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from sprite.memory.files import shown_to
 from sprite.memory.recall.search import DEFAULT_LIMIT
 from sprite.memory.recall.view import MemoryView, drifted
+from sprite.protocol.frames import encode
 from sprite.protocol.memory import (
     ActionsRequest,
     ActionsResult,
     AnyMemoryResult,
+    AroundRequest,
+    AroundResult,
     CurationsRequest,
     CurationsResult,
     FileRequest,
@@ -21,44 +27,53 @@ from sprite.protocol.memory import (
     LoggedTurnResult,
     ObservationsRequest,
     ObservationsResult,
+    ProjectsRequest,
+    ProjectsResult,
     SearchRequest,
     SearchResult,
     TurnRequest,
 )
+from sprite.protocol.messages import MAX_FRAME_BYTES
 
 #: Rows of a list where a client names no limit.
 PAGE_ROWS = 100
 
-Look = (
-    FilesRequest
-    | FileRequest
-    | HistoryRequest
-    | SearchRequest
-    | LearningsRequest
-    | TurnRequest
-    | ActionsRequest
-    | CurationsRequest
-    | ObservationsRequest
-)
+Lists = SearchRequest | ProjectsRequest | LearningsRequest | ActionsRequest | CurationsRequest | ObservationsRequest
+Look = FilesRequest | FileRequest | HistoryRequest | TurnRequest | AroundRequest | Lists
 
 
-async def look(view: MemoryView, request: Look) -> AnyMemoryResult:
-    """What a request shows. PeerError where there is no such file, version or turn."""
+async def look(view: MemoryView, request: Look, scratch: Path) -> AnyMemoryResult:
+    """What a request shows. PeerError where there is no such file, version or turn.
+
+    `scratch` is a folder to work in.
+    """
     result: AnyMemoryResult
     match request:
         case FilesRequest():
             result = FilesResult(view.files())
         case FileRequest():
-            result = await _file(view, request)
+            result = await _file(view, request, scratch)
         case HistoryRequest(name):
             result = HistoryResult(name, await view.history(name))
-        case SearchRequest(query, limit):
-            found = await view.search(query, limit or DEFAULT_LIMIT)
-            result = SearchResult(found.hits, found.indexed_through, found.waiting, list(found.notes))
-        case LearningsRequest():
-            result = await _learnings(view, request)
         case TurnRequest(turn_id):
             result = LoggedTurnResult(await view.turn(turn_id))
+        case AroundRequest():
+            result = await _around(view, request)
+        case _:
+            result = await _list(view, request)
+    return result
+
+
+async def _list(view: MemoryView, request: Lists) -> AnyMemoryResult:
+    result: AnyMemoryResult
+    match request:
+        case SearchRequest(query, limit, project):
+            found = await view.search(query, limit or DEFAULT_LIMIT, project)
+            result = SearchResult(found.hits, found.indexed_through, found.waiting, list(found.notes))
+        case ProjectsRequest():
+            result = ProjectsResult(await view.projects())
+        case LearningsRequest():
+            result = await _learnings(view, request)
         case ActionsRequest():
             result = ActionsResult(await view.actions())
         case CurationsRequest(before, limit):
@@ -68,15 +83,34 @@ async def look(view: MemoryView, request: Look) -> AnyMemoryResult:
     return result
 
 
-async def _file(view: MemoryView, request: FileRequest) -> FileResult:
-    if request.version is None:
-        content, version = await view.file(request.name)
-        drift = (await view.drift()).get(request.name)
-        if drift is None:
-            return FileResult(request.name, content, version)
-        return FileResult(request.name, content, version, drift.content, drifted(drift))
-    found = await view.file_version(request.name, request.version)
-    return FileResult(request.name, found.content, found.version)
+async def _file(view: MemoryView, request: FileRequest, scratch: Path) -> FileResult:
+    project = view.project(request.project)
+    result = await _whole_file(view, request, scratch)
+    if request.project is not None:
+        result.content = shown_to(request.name, result.content, [project] if project else [])
+    return result
+
+
+async def _whole_file(view: MemoryView, request: FileRequest, scratch: Path) -> FileResult:
+    if request.version is not None:
+        found = await view.file_version(request.name, request.version)
+        return FileResult(request.name, found.content, found.version)
+    if request.as_of is not None:
+        return FileResult(request.name, *await view.file_at(request.name, request.as_of, scratch))
+    content, version = await view.file(request.name)
+    drift = (await view.drift()).get(request.name)
+    if drift is None:
+        return FileResult(request.name, content, version)
+    return FileResult(request.name, content, version, drift.content, drifted(drift))
+
+
+async def _around(view: MemoryView, request: AroundRequest) -> AroundResult:
+    result = AroundResult(await view.around(request.turn, request.before, request.after))
+    while len(result.turns) > 1 and len(encode(result)) > MAX_FRAME_BYTES:
+        # What stands farthest from the turn is asked for by itself.
+        first, last = result.turns[0], result.turns[-1]
+        del result.turns[0 if request.turn - first.id >= last.id - request.turn else -1]
+    return result
 
 
 async def _learnings(view: MemoryView, request: LearningsRequest) -> LearningsResult:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import tempfile
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
-from sprite.commands.output import day_and_time, say, say_json
+from sprite.commands.output import day_and_time, one_line, say, say_json
 from sprite.commands.stores import Stores, open_stores
 from sprite.config import Settings
 from sprite.database.connection import LARGEST_ROW_ID
-from sprite.database.memory import open_memory
 from sprite.errors import PeerError
-from sprite.memory.files import template
-from sprite.memory.rebuild import replay_aside
+from sprite.memory.files import shown_to, template
+from sprite.memory.recall.as_of import file_as_of
 from sprite.memory.recall.view import known_file
 from sprite.protocol.rows import SearchHit
 
@@ -27,7 +24,7 @@ SNIPPET_CHARS = 200
 async def search(settings: Settings, arguments: argparse.Namespace) -> int:
     """Prints the hits of a query, best first; exit code 1 if there are none."""
     async with open_stores(settings) as stores:
-        found = await stores.view.search(" ".join(arguments.query), arguments.limit)
+        found = await stores.view.search(" ".join(arguments.query), arguments.limit, arguments.project)
     if arguments.json:
         say_json(
             {
@@ -52,15 +49,25 @@ def _hit_line(hit: SearchHit) -> str:
     text = text if len(text) <= SNIPPET_CHARS else f"{text[:SNIPPET_CHARS]}…"
     name = f"L{hit.id}" if hit.kind == "learning" else f"t{hit.id}"
     replaced = f" [superseded by L{hit.superseded_by}]" if hit.superseded_by is not None else ""
-    return f"{name:<6} {hit.type:<12} {day_and_time(hit.at)}{replaced}  {text}"
+    project = f" {one_line(hit.project)}" if hit.project is not None else ""
+    return f"{name:<6} {hit.type:<12} {day_and_time(hit.at)}{project}{replaced}  {text}"
 
 
 async def file(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Prints a memory file as it is now, as it was at a time, or as it was after a curation."""
+    """Prints a memory file as it is now, as it was at a time, or as it was after a curation.
+
+    With a project, what a session of that project is shown of it.
+    """
     async with open_stores(settings) as stores:
-        content, version = await stores.view.file(arguments.name)
-        if arguments.as_of is not None:
-            content, version = await _as_of(settings, stores, arguments.name, arguments.as_of)
+        project = stores.view.project(arguments.project)
+        if arguments.as_of is None:
+            content, version = await stores.view.file(arguments.name)
+        else:
+            until = await _event(stores, arguments.as_of)
+            name = known_file(arguments.name)
+            content, version = await file_as_of(stores.transcript, stores.memory, settings.run, name, until)
+    if arguments.project is not None:
+        content = shown_to(arguments.name, content, [project] if project else [])
     if arguments.json:
         say_json({"name": arguments.name, "version": version, "content": content})
     else:
@@ -68,19 +75,10 @@ async def file(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _as_of(settings: Settings, stores: Stores, name: str, moment: str) -> tuple[str, int]:
-    log = stores.transcript
-    until = min(int(moment), LARGEST_ROW_ID) if moment.isdecimal() else await log.curations.newest_event(_time(moment))
-    if await log.curations.activation(until) == await log.curations.activation():
-        found = await stores.memory.version_after(known_file(name), until)
-    else:
-        # A later re-extraction replaced what was in force then. memory.db no longer has it; the log does.
-        with tempfile.TemporaryDirectory(dir=settings.run, prefix="as-of-") as folder:
-            path = Path(folder) / settings.memory_db.name
-            await replay_aside(log, path, lambda: None, until=until)
-            async with open_memory(path) as memory:
-                found = await memory.latest_version(known_file(name))
-    return (found.content, found.version) if found else (template(name), 0)
+async def _event(stores: Stores, moment: str) -> int:
+    if moment.isdecimal():
+        return min(int(moment), LARGEST_ROW_ID)
+    return await stores.transcript.curations.newest_event(_time(moment))
 
 
 def _time(text: str) -> float:
@@ -161,7 +159,8 @@ async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
     for row in rows:
         turn = f" t{row.source_observation_id}" if row.source_observation_id is not None else ""
         replaced = f" [superseded by L{row.superseded_by}]" if row.superseded_by is not None else ""
-        say(f"L{row.id:<5} {row.type:<12} {day_and_time(row.created_at)}{turn} ({row.origin}){replaced}  "
+        project = f" {one_line(row.project)}" if row.project is not None else ""
+        say(f"L{row.id:<5} {row.type:<12} {day_and_time(row.created_at)}{turn} ({row.origin}){project}{replaced}  "
             f"{row.content}")  # fmt: skip
     if not rows:
         say("Nothing has been learned yet.")

@@ -34,4 +34,4 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
         await refuse_misfit(transcript, memory)
         files = MemoryFiles(settings.memory)
         files.hold(await held_back(memory, await transcript.curations.open_drift()))
-        yield Stores(transcript, memory, files, MemoryView(transcript, memory, files))
+        yield Stores(transcript, memory, files, MemoryView(transcript, memory, files, settings.own_project))

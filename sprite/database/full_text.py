@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -28,19 +28,30 @@ DENSE = 1.3
 #: Of a query too large for that, the rarest words count; the others would add little to any score.
 LARGE_QUERY_TERMS = 8
 
+#: Stands for the person's own among the keys of projects.
+OWN = ""
+#: A condition that a row is of one of so many projects, each a parameter, or of none, where that is asked for.
+ProjectSql = Callable[[int, bool], str]
+
 _UNSPACED = re.compile(f"([{UNSPACED}])")
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a hit must be; times in Unix seconds, `types` none for all."""
+    """What a hit must be; times in Unix seconds, `types` none for all.
+
+    `projects` are keys, OWN for what is of none; None for all.
+    """
 
     since: float | None = None
     before: float | None = None
     session: str | None = None
     types: tuple[str, ...] = ()
+    projects: tuple[str, ...] | None = None
 
-    def sql(self, time: str, session: str, type_: str | None = None) -> tuple[str, list[str | float]]:
+    def sql(
+        self, time: str, session: str, type_: str | None = None, project: ProjectSql | None = None
+    ) -> tuple[str, list[str | float]]:
         """As a condition on these columns, with its parameters; "1" if there is none."""
         parts: list[str] = []
         parameters: list[str | float] = []
@@ -55,6 +66,10 @@ class Filters:
         if self.types and type_ is not None:
             parts.append(f"{type_} IN ({', '.join('?' * len(self.types))})")
             parameters.extend(self.types)
+        if self.projects is not None and project is not None:
+            keys = [key for key in self.projects if key != OWN]
+            parts.append(project(len(keys), len(keys) < len(self.projects)))
+            parameters.extend(keys)
         return " AND ".join(parts) or "1", parameters
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sprite.database.connection import Database
-from sprite.database.full_text import TOKENIZER, Filters, Index, any_of, spaced_sql
+from sprite.database.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, spaced_sql
 
 _T = TypeVar("_T")
 
@@ -44,6 +44,7 @@ class LearningHit:
     confidence: float
     origin: str
     superseded_by: int | None
+    project: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,14 @@ class LearningLook:
         """These learnings, as far as they exist."""
         rows = self._connection.execute(
             "SELECT id, created_at, session_id, type, content, source_observation_id, confidence, origin, "
-            "superseded_by FROM learnings WHERE id IN (SELECT value FROM json_each(?))",
+            "superseded_by, project FROM learnings WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(ids)),),
         )
         return {row[0]: LearningHit(*row) for row in rows}
 
     def newest(self, filters: Filters, limit: int) -> list[int]:
         """The ids of the newest learnings that pass the filters."""
-        where, parameters = filters.sql("created_at", "session_id", "type")
+        where, parameters = filters.sql("created_at", "session_id", "type", _of_projects("project"))
         sql = f"SELECT id FROM learnings WHERE {where} ORDER BY id DESC LIMIT ?"  # noqa: S608 - our clause
         return [row[0] for row in self._connection.execute(sql, (*parameters, limit))]
 
@@ -103,11 +104,19 @@ class LearningIndex:
         return await self._db.read(lambda connection: work(LearningLook(connection)))
 
 
+def _of_projects(column: str) -> ProjectSql:
+    def condition(keys: int, own: bool) -> str:
+        parts = [f"{column} IN ({', '.join('?' * keys)})"] if keys else []
+        return f"({' OR '.join([*parts, *([f'{column} IS NULL'] if own else [])]) or '0'})"
+
+    return condition
+
+
 def _in_content(phrase: str) -> str:
     return f"{{content}} : {phrase}" if _TYPE_WORD.match(phrase) else phrase
 
 
 def _filtered(filters: Filters) -> Index:
-    where, parameters = filters.sql("l.created_at", "l.session_id", "l.type")
+    where, parameters = filters.sql("l.created_at", "l.session_id", "l.type", _of_projects("l.project"))
     joined = "" if where == "1" else "CROSS JOIN learnings l ON l.id = learnings_fts.rowid"
     return Index("learnings_fts", joined, where, parameters)

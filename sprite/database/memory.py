@@ -121,6 +121,11 @@ SCHEMA = Schema(
         CREATE INDEX pending_actions_due ON pending_actions (due) WHERE status = 'open' AND due IS NOT NULL;
         """,
         MADE_ACTIONS,
+        # Of which project a learning is; null for the person's own.
+        """
+        ALTER TABLE learnings ADD COLUMN project TEXT;
+        CREATE INDEX learnings_project ON learnings (project, id) WHERE project IS NOT NULL;
+        """,
     ],
 )
 
@@ -142,6 +147,7 @@ class Learning:
     superseded_by: int | None
     seen: int
     last_seen: float
+    project: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +174,7 @@ class Report:
 
 _LEARNING = (
     "id, created_at, session_id, type, content, source_observation_id, confidence, curation_id, origin, "
-    "evidence, superseded_by, seen, last_seen"
+    "evidence, superseded_by, seen, last_seen, project"
 )
 _VERSION = "name, version, curation_id, created_at, source, content, sha256"
 
@@ -262,6 +268,13 @@ class MemoryDB:
         )
         return {row[0]: row[1] for row in rows}
 
+    async def learnings_by_project(self) -> dict[str, int]:
+        """How many learnings there are of each project, superseded ones included."""
+        rows = await self._db.fetch_all(
+            "SELECT project, count(*) FROM learnings WHERE project IS NOT NULL GROUP BY project"
+        )
+        return {row[0]: row[1] for row in rows}
+
     async def unverified_count(self) -> int:
         """How many learnings rest on no evidence that could be found."""
         return int(await self._db.fetch_value("SELECT count(*) FROM learnings WHERE origin = 'none'"))
@@ -283,21 +296,28 @@ class MemoryDB:
         sql = f"SELECT {_LEARNING} FROM learnings {where}"  # noqa: S608 - our columns, our clause
         return [Learning(**dict(row)) for row in await self._db.fetch_all(sql, parameters)]
 
-    async def nearest(self, match: str, limit: int) -> list[Learning]:
-        """The valid learnings that share most with a text, best first; `match` is an FTS5 expression, or empty."""
+    async def nearest(self, match: str, limit: int, projects: Collection[str] = ()) -> list[Learning]:
+        """The valid learnings that share most with a text, best first; `match` is an FTS5 expression, or empty.
+
+        Those of these projects, and the person's own.
+        """
         if not match:  # a text without a word, which FTS5 would not parse
             return []
         sql = (
             f"SELECT {', '.join(f'l.{name}' for name in _LEARNING.split(', '))} FROM learnings_fts f "  # noqa: S608
             "JOIN learnings l ON l.id = f.rowid WHERE learnings_fts MATCH ? AND l.superseded_by IS NULL "
+            "AND (l.project IS NULL OR l.project IN (SELECT value FROM json_each(?))) "
             "ORDER BY f.rank, l.id DESC LIMIT ?"
         )
-        return [Learning(**dict(row)) for row in await self._db.fetch_all(sql, (f"{{content}} : ({match})", limit))]
+        rows = await self._db.fetch_all(sql, (f"{{content}} : ({match})", json.dumps(list(projects)), limit))
+        return [Learning(**dict(row)) for row in rows]
 
-    async def standing(self, sessions: Collection[str], limit: int = 500) -> list[Learning]:
+    async def standing(
+        self, sessions: Collection[str], projects: Collection[str] = (), limit: int = 500
+    ) -> list[Learning]:
         """What holds until somebody says otherwise: open actions, the sessions' digests, wishes and corrections.
 
-        The newest of each first.
+        The newest of each first; of these projects and the person's own, and where it is about none, every action.
         """
         actions = await self._learnings(
             "WHERE superseded_by IS NULL AND type = 'ACTION' AND id IN "
@@ -309,7 +329,13 @@ class MemoryDB:
             f"WHERE superseded_by IS NULL AND type = 'DIGEST' AND session_id IN ({places}) ORDER BY id DESC LIMIT ?",
             (*sessions, limit),
         )
-        return [*actions, *digests, *await self.wishes("PREFERENCE", "CORRECTION", limit=limit)]
+        wishes = await self.wishes("PREFERENCE", "CORRECTION", limit=limit)
+        here = {None, *projects}
+        return [
+            *(action for action in actions if not projects or action.project in here),
+            *digests,
+            *(wish for wish in wishes if wish.project in here),
+        ]
 
     async def wishes(self, *types: str, limit: int = 500) -> list[Learning]:
         """How the person wants things, newest first, by types of learnings."""

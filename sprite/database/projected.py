@@ -29,6 +29,7 @@ class NewLearning:
     evidence: str | None
     #: The content without fillers, by which a repeat is known.
     said: str
+    project: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Known:
     confidence: float
     source_observation_id: int | None
     evidence: str | None
+    project: str | None = None
 
 
 def _of(table: str) -> str:
@@ -55,9 +57,13 @@ class Projected:
         self._tx = tx
         self.actions = ProjectedActions(tx)
 
-    def same_learning(self, type_: str, said: str) -> Known | None:
-        """A valid learning of the same type that says the same, or None."""
-        return self._known("said = ? AND type = ? AND superseded_by IS NULL ORDER BY id LIMIT 1", (said, type_))
+    def same_learning(self, type_: str, said: str, project: str | None) -> Known | None:
+        """A valid learning of the same type that says the same, of a project or else of the person's own, or None."""
+        return self._known(
+            "said = ? AND type = ? AND superseded_by IS NULL AND (project IS NULL OR project = ?) "
+            "ORDER BY project IS NULL, id LIMIT 1",
+            (said, type_, project),
+        )
 
     def known(self, learning_id: int) -> Known | None:
         """A valid learning, or None."""
@@ -109,7 +115,8 @@ class Projected:
         """Stores a learning."""
         self._tx.execute(
             "INSERT INTO learnings (id, created_at, session_id, type, content, source_observation_id, "
-            "confidence, curation_id, origin, evidence, last_seen, said) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "confidence, curation_id, origin, evidence, last_seen, said, project) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 learning.id,
                 learning.created_at,
@@ -123,6 +130,7 @@ class Projected:
                 learning.evidence,
                 learning.created_at,
                 learning.said,
+                learning.project,
             ),
         )
 
@@ -146,6 +154,10 @@ class Projected:
             "session_id = ? WHERE id = ?",
             (origin, confidence, evidence, source_observation_id, session_id, learning_id),
         )
+
+    def make_own(self, learning_id: int) -> None:
+        """Makes a learning the person's own, whatever project it was of."""
+        self._tx.execute("UPDATE learnings SET project = NULL WHERE id = ?", (learning_id,))
 
     def supersede(self, learning_id: int, by: int) -> bool:
         """Marks a valid learning as replaced; False if there is none."""

@@ -295,7 +295,7 @@ class TranscriptDB:
             (first, last, recent, match or NOTHING, limit),
         )
 
-    async def conversation(self, observation_id: int, turns: int) -> list[Observation]:
+    async def conversation(self, observation_id: int, before: int, after: int) -> list[Observation]:
         """A turn with so many of its session before and after it, in their order; empty if there is no such turn.
 
         What is off the record is passed over.
@@ -306,9 +306,19 @@ class TranscriptDB:
             "ON s.session_id = o.session_id AND s.sequence_num <= o.sequence_num WHERE o.id = ?1 "
             "ORDER BY s.sequence_num DESC LIMIT ?2 + 1) UNION ALL SELECT id FROM (SELECT s.id FROM observations o "
             "JOIN observations s ON s.session_id = o.session_id AND s.sequence_num > o.sequence_num WHERE o.id = ?1 "
-            "ORDER BY s.sequence_num LIMIT ?2)) ORDER BY sequence_num",
-            (observation_id, turns),
+            "ORDER BY s.sequence_num LIMIT ?3)) ORDER BY sequence_num",
+            (observation_id, before, after),
         )
+
+    async def projects(self, limit: int) -> list[tuple[str, int, float]]:
+        """(key, turns, time of the newest) of every project, the one with the newest turn first."""
+        rows = await self._db.fetch_all(
+            "SELECT p.project, p.turns, o.timestamp FROM (SELECT project, count(*) AS turns, max(id) AS newest "
+            "FROM observations WHERE project IS NOT NULL GROUP BY project) p JOIN observations o ON o.id = p.newest "
+            "ORDER BY p.newest DESC LIMIT ?",
+            (limit,),
+        )
+        return [(row[0], row[1], row[2]) for row in rows]
 
     async def observations_of(self, ids: Sequence[int]) -> dict[int, Observation]:
         """These turns by id, as far as they exist."""
@@ -326,6 +336,18 @@ class TranscriptDB:
     async def newest_waiting(self, limit: int) -> list[Observation]:
         """The newest turns that are not curated yet, oldest first."""
         rows = await self._observations("WHERE processed = 0 ORDER BY id DESC LIMIT ?", (limit,))
+        return rows[::-1]
+
+    async def newest_waiting_here(self, limit: int) -> list[Observation]:
+        """The newest turns said to this sprite that are not curated yet, oldest first."""
+        rows = await self._observations("WHERE processed = 0 AND source IS NULL ORDER BY id DESC LIMIT ?", (limit,))
+        return rows[::-1]
+
+    async def newest_waiting_of(self, project: str, limit: int) -> list[Observation]:
+        """The newest turns of a project that are not curated yet, oldest first."""
+        rows = await self._observations(
+            "WHERE project = ? AND processed = 0 ORDER BY id DESC LIMIT ?", (project, limit)
+        )
         return rows[::-1]
 
     async def counts(self) -> tuple[int, int, int]:

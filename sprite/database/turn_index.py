@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from sprite.database.connection import Database
-from sprite.database.full_text import TOKENIZER, Filters, Index, any_of, index_stems, spaced_sql
+from sprite.database.full_text import TOKENIZER, Filters, Index, ProjectSql, any_of, index_stems, spaced_sql
 from sprite.protocol.tools import SEARCH_CALL
 
 _T = TypeVar("_T")
@@ -228,7 +228,7 @@ class TurnLook:
 
     def outlines(self, ids: Collection[int], filters: Filters) -> dict[int, Outline]:
         """What is known of these turns, as far as they exist and pass the filters."""
-        where, parameters = filters.sql("at", "session_id")
+        where, parameters = filters.sql("at", "session_id", project=_of_projects("o.id"))
         sql = (
             "SELECT o.id, session_id, at, sz FROM json_each(?) AS wanted "  # noqa: S608 - our clause
             "CROSS JOIN turn_outlines o ON o.id = wanted.value "
@@ -323,7 +323,7 @@ class TurnLook:
 
     def newest(self, filters: Filters, limit: int) -> list[int]:
         """The ids of the newest turns that pass the filters."""
-        where, parameters = filters.sql("at", "session_id")
+        where, parameters = filters.sql("at", "session_id", project=_of_projects("turn_outlines.id"))
         sql = f"SELECT id FROM turn_outlines WHERE {where} ORDER BY at DESC, id DESC LIMIT ?"  # noqa: S608 - our clause
         return [row[0] for row in self._rows(sql, (*parameters, limit))]
 
@@ -345,17 +345,38 @@ class TurnIndex:
 
 
 def _filtered(filters: Filters) -> Index:
-    where, parameters = filters.sql("o.at", "o.session_id")
+    where, parameters = filters.sql("o.at", "o.session_id", project=_of_projects("o.id"))
     joined = "" if where == "1" else "CROSS JOIN turn_outlines o ON o.id = observations_fts.rowid"
     return Index("observations_fts", joined, where, parameters)
 
 
+def _of_projects(turn: str) -> ProjectSql:
+    """The condition on a turn's id, read from the index alone: a turn's own row can be hundreds of kilobytes."""
+
+    def condition(keys: int, own: bool) -> str:
+        parts = []
+        if keys:
+            places = ", ".join("?" * keys)
+            known = f"observations p INDEXED BY observations_project WHERE p.project IN ({places})"
+            parts.append(f"EXISTS (SELECT 1 FROM {known} AND p.project IS NOT NULL AND p.id = {turn})")  # noqa: S608
+        if own:
+            parts.append(f"{turn} NOT IN (SELECT id FROM observations WHERE project IS NOT NULL)")  # noqa: S608 - ours
+        return f"({' OR '.join(parts) or '0'})"
+
+    return condition
+
+
 def _turns(connection: sqlite3.Connection, filters: Filters) -> int:
+    parameters: tuple[str | float, ...]
     if filters.session is not None:
         sql, parameters = "SELECT count(*) FROM observations WHERE session_id = ?", (filters.session,)
+    elif filters.projects is not None:
+        where, given = filters.sql("at", "session_id", project=_of_projects("turn_outlines.id"))
+        sql = f"SELECT count(*) FROM turn_outlines WHERE {where}"  # noqa: S608 - our clause
+        parameters = tuple(given)
     else:
         # The newest id is as good as a count, and costs nothing at a million turns.
-        sql, parameters = "SELECT coalesce(max(id), 0) FROM turn_outlines", ()  # type: ignore[assignment]
+        sql, parameters = "SELECT coalesce(max(id), 0) FROM turn_outlines", ()
     return int(connection.execute(sql, parameters).fetchone()[0])
 
 

@@ -13,13 +13,14 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
 
 from sprite.errors import StorageError
 from sprite.memory.limits import CURATED_TOKENS
+from sprite.memory.sections import Parts, shown, split, views
 from sprite.memory.set_aside import name_aside
 from sprite.memory.tokens import estimate_tokens
 
@@ -38,6 +39,11 @@ LINE_LIMITS: Final[dict[str, int]] = {
 BYTE_LIMIT: Final = 16_000
 DEPLOYED: Final = ("soul.md", "os.md")
 CURATED: Final = ("tools.md", "user.md", "files.md", "context.md")
+#: In these a project has a section of its own.
+SECTIONED: Final = ("tools.md", "files.md", "context.md")
+#: Lines and bytes are limited as a session is shown them: the person's part with one project's section. A file with
+#: the sections of all projects may have so much.
+WHOLE_BYTE_LIMIT: Final = 128 * 1024
 #: A larger file is no memory file. What a hand or a program made so large is set aside, never read.
 LARGEST_FILE_BYTES: Final = 256 * 1024
 #: Stands in the folder while the agent works, and after it was killed at that.
@@ -70,7 +76,20 @@ def managed_by(name: str) -> Literal["deploy", "curated"]:
 
 
 def over_limit(name: str, content: str, *, has: str = "would have") -> str | None:
-    """Why this content may not become the file, or None if it may."""
+    """Why this content may not become the file, or None if it may.
+
+    The limits hold for what one session is shown: the person's part with one project's section.
+    """
+    for view in _views(name, content):
+        if (reason := _over(name, view, has)) is not None:
+            return reason
+    size = len(content.encode())
+    if size > WHOLE_BYTE_LIMIT:
+        return f"{name} {has} {size} bytes with the sections of all projects; {WHOLE_BYTE_LIMIT} are allowed"
+    return None
+
+
+def _over(name: str, content: str, has: str) -> str | None:
     lines, limit = line_count(content), LINE_LIMITS[name]
     if lines > limit:
         return f"{name} {has} {lines} lines; {limit} are allowed"
@@ -80,12 +99,31 @@ def over_limit(name: str, content: str, *, has: str = "would have") -> str | Non
     return None
 
 
+def _views(name: str, content: str) -> list[str]:
+    return views(content) if name in SECTIONED else [content]
+
+
+def lines_shown(name: str, content: str) -> int:
+    """The most lines of a file that one session is shown, as its limit counts them."""
+    return max(map(line_count, _views(name, content)))
+
+
+def shown_to(name: str, content: str, projects: Iterable[str]) -> str:
+    """What a session of these projects is shown of a file: the person's part, and as many sections as fit its limits.
+
+    A single project's section always does, unless a hand made the file too large.
+    """
+    if name not in SECTIONED:
+        return content
+    return shown(content, projects, lambda view: _over(name, view, "has") is None)
+
+
 def within_limits(name: str, content: str) -> tuple[str, str | None]:
-    """As much of a file as may be read into a prompt, and in words what is left out; None if it is all of it.
+    """As much of what a session is shown as may be read into a prompt, and in words what is left out; None if nothing.
 
     What a hand wrote stands on disk whatever its size; a prompt has room for so much.
     """
-    over = over_limit(name, content, has="has")
+    over = _over(name, content, "has")
     if over is None:
         return content, None
     kept = "\n".join(content.split("\n")[: LINE_LIMITS[name]]).encode()[:BYTE_LIMIT].decode(errors="ignore")
@@ -109,7 +147,12 @@ def over_limits(files: Mapping[str, str]) -> list[str]:
 
 
 def _together(files: Mapping[str, str], have: str) -> str | None:
-    total = sum(estimate_tokens(files[name]) for name in CURATED)
+    """Why the files are too much together, as a session is shown them: with the sections of one project, or of none."""
+    parts = {name: split(files[name]) if name in SECTIONED else Parts(files[name], {}) for name in CURATED}
+    sizes = {name: estimate_tokens(parts[name].own) for name in CURATED}
+    projects = {key for part in parts.values() for key in part.sections}
+    sections = [sum(estimate_tokens(part.sections.get(key, "")) for part in parts.values()) for key in projects]
+    total = sum(sizes.values()) + max(sections, default=0)
     if total <= CURATED_TOKENS:
         return None
     return f"the four curated files {have} about {total} tokens together; {CURATED_TOKENS} are allowed"

@@ -63,14 +63,16 @@ class ObservationProcessor:
         on_change: Callable[[Change], None],
         is_left: Callable[[], bool] = lambda: True,
         user_files: UserFiles | None = None,
+        on_turn: Callable[[], None] = lambda: None,
     ) -> None:
-        """`is_left` says whether nobody is connected, which by default nobody is."""
+        """`is_left` says whether nobody is connected, which by default nobody is; `on_turn` is told of every turn."""
         self._settings = settings
         self._transcript = transcript
         self._projection = projection
         self._files = files
         self._on_change = on_change
         self._user_files = user_files
+        self._on_turn = on_turn
         self._one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._least_wanted = self._least = settings.least_turns
@@ -99,6 +101,7 @@ class ObservationProcessor:
 
     async def turn_ended(self) -> None:
         """A turn was written: at the batch size, what waits is curated beside the agent; else once it has rested."""
+        self._on_turn()
         waiting = await self._transcript.waiting_count()
         if waiting >= self._settings.batch_turns:
             self.request()

@@ -44,6 +44,17 @@ def project_key(text: str) -> str:
     return str(path)
 
 
+def others_project(given: str | None, own: str | None) -> str | None:
+    """The key of a project that is not the person's `own`, which is the sprite's workspace; None for that or none.
+
+    PeerError if it is no key.
+    """
+    if given is None:
+        return None
+    key = project_key(given)
+    return None if key == own else key
+
+
 def _address(text: str) -> str:
     try:
         parts = urlsplit(text)

@@ -28,7 +28,7 @@ def memory_tools(view: MemoryView) -> list[SdkMcpTool[Any]]:
         SEARCH_TOOL,
         "Search everything ever said or learned here, in natural language: learnings and past turns, best first. "
         "Filters inside the query: type:PREFERENCE (FACT, PATTERN, CORRECTION, ACTION, TOOL_INSTALL, DIGEST, TURN), "
-        "since:2026-01-31, before:2026-02-28, session:ID, around:31 (the conversation around turn 31).",
+        "since:2026-01-31, before:2026-02-28, session:ID, project:NAME, around:31 (the conversation around turn 31).",
         {
             "type": "object",
             "properties": {
@@ -61,7 +61,8 @@ def _line(hit: SearchHit) -> str:
     marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
     if hit.origin in {"tool", "web", "none"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
-    return f"- [{name}, {when}{source}, session {hit.session_id}]{marks} {set_in(hit.text)}"
+    project = f", project {hit.project}" if hit.project is not None else ""
+    return f"- [{name}, {when}{source}, session {hit.session_id}{project}]{marks} {set_in(hit.text)}"
 
 
 def _limit(value: Any) -> int:

@@ -36,7 +36,7 @@ from tests.inspection import (
 )
 
 #: What a sprite cannot be without, as long as it runs.
-SPRITE = ("accept", "announcer", "awake", "curation", "feed", "runtime", "scheduler")
+SPRITE = ("accept", "announcer", "awake", "boot files", "curation", "feed", "runtime", "scheduler")
 #: And what it cannot begin without.
 AT_START = "agent import"
 #: What one connection cannot be without.

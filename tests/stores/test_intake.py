@@ -14,6 +14,7 @@ import pytest
 from sprite.clients.intake import Intake
 from sprite.database.transcript import Observation, TranscriptDB, open_transcript
 from sprite.errors import PeerError
+from sprite.memory.echo import given
 from sprite.privacy.confidences import Confidences
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, Observed
 from sprite.protocol.projects import project_key
@@ -32,7 +33,9 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        self.intake = Intake(self.transcript, self._tell, lambda: Confidences("the-own-token-of-it"), self.workspace)
+        self.intake = Intake(
+            self.transcript, self._tell, lambda: Confidences("the-own-token-of-it"), str(self.workspace)
+        )
 
     async def _tell(self) -> None:
         self.told += 1
@@ -148,7 +151,7 @@ def test_an_address_with_a_secret_in_it_is_no_key(given: str) -> None:
 
 
 async def test_the_sprites_own_workspace_is_the_persons_own(desk: Desk) -> None:
-    await desk.take(turn(), project=f"{desk.workspace.resolve()}/")
+    await desk.take(turn(), project=f"{desk.workspace}/")
     (kept,) = await desk.turns()
     assert (kept.project, kept.source) == (None, "claude-code")
 
@@ -211,3 +214,17 @@ async def test_calls_without_ids_and_values_of_any_kind_are_kept_apart(desk: Des
     assert await desk.take(turn(user="\x00Hi", tools=tools)) == Observed(1, 0, [])
     (kept,) = await desk.turns()
     assert [call["name"] for call in kept.tool_calls] == ["A", "A"]
+
+
+async def test_what_memory_gave_to_that_session_is_not_written_again(desk: Desk) -> None:
+    boot = given(PROJECT, "- Ada likes oolong tea.")
+    tools = [
+        {"name": "mcp__plugin_sprite_sprite__search_memory", "input": {"query": "tea"}, "result": "Ada likes oolong"},
+        {"name": "Bash", "input": {"command": "cat boot.md"}, "result": f"x\n{boot}y"},
+    ]
+    await desk.take(turn(user=f"{boot}What now?", reply=f"You said: {boot}", notice=boot, tools=tools), source="codex")
+    (kept,) = await desk.turns()
+    assert "oolong" not in f"{kept.user_message}{kept.agent_response}{kept.notice}{kept.tool_calls}"
+    assert "What now?" in kept.user_message
+    assert kept.tool_calls[0]["name"] == "mcp__sprite__search_memory"
+    assert kept.tool_calls[1]["result"].endswith("\ny")

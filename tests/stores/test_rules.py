@@ -384,7 +384,7 @@ async def test_what_the_answer_gives_a_reason_for_may_leave(stores: Stores) -> N
     def fold(tx: Any) -> str | None:
         batch = BatchFold(tx, curation, [])
         content = f"# New\n{LINES[0]}\n"
-        batch._rewrite("context.md", content, Edited(content, frozenset(LINES[2:]), (), ()))
+        batch._files._rewrite("context.md", content, Edited(content, frozenset(LINES[2:]), (), ()))
         latest: str | None = tx.latest_content("context.md")
         return latest
 

@@ -18,10 +18,12 @@ from sprite.database.transcript import ImportedTurn, NewObservation
 from sprite.errors import PeerError
 from sprite.memory.capture.turn_buffer import TurnBuffer
 from sprite.memory.claude_code.entries import EARLIEST
+from sprite.memory.claude_code.subagents import MEMORY_ANSWERED
 from sprite.memory.unkept import read_all
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
 from sprite.protocol.observing import MAX_EXTERNAL_ID_CHARS, MAX_SOURCE_CHARS, ObservedTool, ObservedTurn
+from sprite.protocol.tools import as_own_call
 
 #: Its session logs are also read by `import`: the ids of their turns and sessions are kept as they stand there.
 CLAUDE_CODE = "claude-code"
@@ -108,9 +110,11 @@ def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
         # Two calls without an id are two all the same.
         key = clean(call.tool_use_id[:MAX_EXTERNAL_ID_CHARS]) or f"call-{place}"
         agent = None if call.agent_id is None else clean(call.agent_id[:MAX_EXTERNAL_ID_CHARS])
-        buffer.start_tool(key, call.name, call.input, agent)
+        own = as_own_call(call.name)
+        buffer.start_tool(key, own or call.name, call.input, agent)
         if call.result is not None:
-            buffer.tool_answered(key, call.result, is_error=call.is_error)
+            said = call.result if own is None else MEMORY_ANSWERED
+            buffer.tool_answered(key, said, is_error=call.is_error)
 
 
 def _said_unkept(turn: ObservedTurn) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sprite.database.transcript import NewObservation, Outcome, Trigger
 from sprite.database.turn_journal import JournalEntry
+from sprite.memory.echo import without_memory
 from sprite.memory.unkept import Unkept, read_all, unkept_of
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import (
@@ -56,7 +57,7 @@ class TurnBuffer:
     @property
     def discreet_message(self) -> str:
         """What a person asked, as it may be written down; where nobody did, it is empty."""
-        return self._confidences.person(self.user_message) if self.trigger == "user" else ""
+        return self._confidences.person(without_memory(self.user_message)) if self.trigger == "user" else ""
 
     @property
     def empty(self) -> bool:
@@ -65,16 +66,16 @@ class TurnBuffer:
 
     def add_notice(self, text: str) -> None:
         """What the CLI put into the turn by itself: never the person's words."""
-        self._notices.append(self._discreet(clean(text)))
+        self._notices.append(self._kept(text))
 
     def add_text(self, text: str) -> None:
         """A piece of the agent's reply."""
         if text.strip():
-            self._texts.append(self._discreet(clean(text)))
+            self._texts.append(self._kept(text))
 
     def set_last_message(self, text: str) -> None:
         """The reply as the Stop hook knows it: used where the stream brought none."""
-        self._last_message = self._discreet(clean(text))
+        self._last_message = self._kept(text)
 
     def start_tool(self, tool_use_id: str, name: str, tool_input: Any, agent_id: str | None = None) -> dict[str, Any]:
         """A tool call as it begins, as it is kept; what is already known of it is not overwritten.
@@ -97,10 +98,10 @@ class TurnBuffer:
         agent_id: str | None = None,
     ) -> dict[str, Any]:
         """A tool call as a hook saw it end; returns it as it is kept."""
-        said = result_text(result, self._discreet)
+        said, seen = self._said(result)
         call = self._call(tool_use_id, name, tool_input, said, agent_id, is_error=is_error)
         self._calls[tool_use_id] = call
-        self._note_unkept(tool_use_id, result)
+        self._note_unkept(tool_use_id, seen)
         return call
 
     def unkept(self, tool_use_id: str) -> dict[str, Any]:
@@ -112,9 +113,10 @@ class TurnBuffer:
         """The stream's word on how a call ended: all there is where it was denied or interrupted."""
         call = self._calls.get(tool_use_id)
         if call is not None and call["result"] is None:
-            call["result"] = cut(result_text(result, self._discreet), discreet=self._discreet)
+            said, seen = self._said(result)
+            call["result"] = cut(said, discreet=self._discreet)
             call["is_error"] = is_error
-            self._note_unkept(tool_use_id, result)
+            self._note_unkept(tool_use_id, seen)
 
     def knows_tool(self, tool_use_id: str) -> bool:
         """Whether this turn made that call."""
@@ -176,6 +178,15 @@ class TurnBuffer:
             off_record=self.trigger == "user" and is_off_record(self.discreet_message),
             unkept={key: unkept.to_json() for key, unkept in self._unkept.items()},
         )
+
+    def _kept(self, text: str) -> str:
+        return self._discreet(without_memory(clean(text)))
+
+    def _said(self, result: Any) -> tuple[str, Any]:
+        """What a result says, and what of it may be compared later: both without what memory gave."""
+        said = result_text(result, self._discreet)
+        kept = without_memory(said)
+        return kept, result if kept == said else kept
 
     def _note_unkept(self, tool_use_id: str, result: Any) -> None:
         unkept = unkept_of(result, self._calls[tool_use_id]["result"])

@@ -29,8 +29,9 @@ from sprite.memory.curation.prompt import (
     build_prompt,
     fit,
 )
-from sprite.memory.files import CURATED, LINE_LIMITS, MemoryFiles, within_limits
+from sprite.memory.files import CURATED, LINE_LIMITS, MemoryFiles, shown_to, within_limits
 from sprite.memory.limits import PROMPT_BUDGET_TOKENS
+from sprite.memory.projection.project_turns import projects_of
 from sprite.memory.recall.query import (
     any_term,
     significant,
@@ -95,7 +96,7 @@ class Extractor:
         """
         # Read before the files: what a person changes from here on, the curator has not seen.
         seen = await self._memory.cursor()
-        files = self._shown_files()
+        files = self._shown_files(turns)
         prompt, batch = await self.prompt(turns, files, is_followed=is_followed)
         asked = Asked(batch[0].id, batch[-1].id, generation, again=may_repeat(batch))
         answer = await self._model.ask(prompt, asked)
@@ -122,7 +123,7 @@ class Extractor:
     ) -> tuple[CuratorPrompt, Sequence[Observation]]:
         """What the curator would be shown, and the turns that are in it; `files` as they are by default."""
         if files is None:
-            files = self._shown_files()
+            files = self._shown_files(turns)
         tz = await self._memory.zone()
         learnings = await self._open_learnings(turns, files["user.md"], tz)
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
@@ -142,17 +143,21 @@ class Extractor:
         )
         return prompt, turns[:number]
 
-    def _shown_files(self) -> dict[str, str]:
-        # A person may have written more than fits. The lines that are shown have the numbers that they have on disk.
-        return {name: within_limits(name, self._files.read(name))[0] for name in CURATED}
+    def _shown_files(self, turns: Sequence[Observation]) -> dict[str, str]:
+        # Of projects that no turn is of, nothing is to be said, and nothing paid for.
+        projects = projects_of(turns)
+        shown = {name: shown_to(name, self._files.read(name), projects) for name in CURATED}
+        # A person may have written more than fits.
+        return {name: within_limits(name, content)[0] for name, content in shown.items()}
 
     async def _open_learnings(self, turns: Sequence[Observation], user: str, tz: str | None) -> list[OpenLearning]:
         """What is open, wanted or corrected, the sessions' digests, what user.md rests on, what turns are near to."""
         if not turns:
             return []
         shown: dict[int, Learning] = {}
-        standing = await self._memory.standing({turn.session_id for turn in turns})
-        nearest = [*await self._behind(user), *await self._near(turns)]
+        projects = projects_of(turns)
+        standing = await self._memory.standing({turn.session_id for turn in turns}, projects)
+        nearest = [*await self._behind(user, projects), *await self._near(turns, projects)]
         for learnings, tokens in ((standing, STANDING_TOKENS), (nearest, NEAREST_TOKENS)):
             left = tokens
             for learning in learnings:
@@ -163,27 +168,33 @@ class Extractor:
                     shown[learning.id] = learning
         actions = await self._memory.actions("open")
         timed = {action.source_learning_id: action for action in actions}
-        learned = [_as_open(learning, timed.get(number), tz) for number, learning in sorted(shown.items())]
+        learned = [
+            _as_open(learning, timed.get(number), tz, learning.project if projects else None)
+            for number, learning in sorted(shown.items())
+        ]
         # What the person or the agent wrote down themselves has no learning; it is not to be learned once more.
         return [*learned, *(_written(action, tz) for action in actions if action.source_learning_id is None)]
 
-    async def _behind(self, user: str) -> list[Learning]:
+    async def _behind(self, user: str, projects: Sequence[str]) -> list[Learning]:
         """The learnings that lines of user.md rest on."""
         lines = [line for line in user.split("\n") if line.lstrip().startswith("- ")]
-        found = [await self._memory.nearest(any_term(significant(line)), 1) for line in lines[:MOST_PROFILE_LINES]]
+        found = [
+            await self._memory.nearest(any_term(significant(line)), 1, projects) for line in lines[:MOST_PROFILE_LINES]
+        ]
         return [learning for nearest in found for learning in nearest]
 
-    async def _near(self, turns: Sequence[Observation]) -> list[Learning]:
+    async def _near(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[Learning]:
         """What the turns are near to, each turn for itself: together, the words of the first would be all there is."""
         found: dict[int, Learning] = {}
         rank: dict[int, int] = {}
         for turn in turns:
             words = significant(_words_of(turn), limit=NEAREST_TERMS)
-            for place, learning in enumerate(await self._memory.nearest(any_term(words), NEAREST_TO_TURN)):
+            nearest = await self._memory.nearest(any_term(words), NEAREST_TO_TURN, projects)
+            for place, learning in enumerate(nearest):
                 found[learning.id] = learning
                 rank[learning.id] = min(place, rank.get(learning.id, place))
-        nearest = sorted(found, key=lambda known: (rank[known], -known))
-        return [found[known] for known in nearest[:NEAREST_LEARNINGS]]
+        best = sorted(found, key=lambda known: (rank[known], -known))
+        return [found[known] for known in best[:NEAREST_LEARNINGS]]
 
 
 def _words_of(turn: Observation) -> str:
@@ -193,7 +204,7 @@ def _words_of(turn: Observation) -> str:
     return " ".join(part[:MAX_WORDS_CHARS] for part in parts)
 
 
-def _as_open(learning: Learning, action: Action | None, tz: str | None) -> OpenLearning:
+def _as_open(learning: Learning, action: Action | None, tz: str | None, project: str | None) -> OpenLearning:
     return OpenLearning(
         id=learning.id,
         type=learning.type,
@@ -204,6 +215,7 @@ def _as_open(learning: Learning, action: Action | None, tz: str | None) -> OpenL
         due=None if action is None else action.due,
         rrule=None if action is None else action.rrule,
         tz=tz,
+        project=project,
     )
 
 
@@ -233,4 +245,5 @@ def _as_seen(turn: Observation, tz: str | None) -> CuratorTurn:
         tool_calls=turn.tool_calls,
         agent_response=turn.agent_response,
         tz=tz,
+        project=turn.project,
     )

@@ -96,9 +96,10 @@ class Forgetter:
     def _sweep(self, made: Plan) -> None:
         """Deletes every other file that has the words, or is made of what has them."""
         # The CLI's logs serve to resume a conversation, and none is resumed that knows what was forgotten; the prompt
-        # of the last one holds memory as it was.
+        # of the last one holds memory as it was, and so does what sessions elsewhere are told.
         shutil.rmtree(self._settings.cli_state, ignore_errors=True)
         self._settings.boot_prompt.unlink(missing_ok=True)
+        shutil.rmtree(self._settings.boot_files, ignore_errors=True)
         for path in self._settings.system.rglob("*"):
             if path.is_file() and not path.is_symlink() and not self._keeps(path):
                 derived = path.parent == self._settings.memory

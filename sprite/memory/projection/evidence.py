@@ -203,6 +203,11 @@ def weigh(learning: ParsedLearning, provenance: Provenance) -> Evidence:
     )
 
 
+def unproven(learning: ParsedLearning, turn: Observation) -> Evidence:
+    """What a learning rests on that its turn does not carry: nothing."""
+    return Evidence(turn, "none", UNVERIFIED, _allowed(learning.type, "none"), learning.quote)
+
+
 def _said(learning: ParsedLearning, turn: Observation, provenance: Provenance) -> tuple[Voice | None, str | None]:
     """Whose words a learning rests on, and the quote that proves it, as it is kept."""
     if not learning.quote:

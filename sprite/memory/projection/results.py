@@ -21,6 +21,7 @@ from sprite.protocol.tools import (
     SCHEDULE_CALL,
     SEARCH_CALL,
     UPDATE_CARD_CALL,
+    as_own_call,
 )
 
 Kind = Literal["result", "document", "outside", "memory"]
@@ -59,7 +60,7 @@ _PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 def kind_of(call: Mapping[str, Any]) -> Kind:
     """Whose words the result of this call has."""
     name = str(call.get("name", ""))
-    if name in ECHO_TOOLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
+    if as_own_call(name) in ECHO_TOOLS or name in ECHO_TOOLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
         return "memory"
     if name in _READING:
         return "document"

@@ -11,7 +11,7 @@ INDENT = "  "
 #: A closing tag of ours as a model would still read it, whatever its spelling.
 _CLOSING_TAG = re.compile(
     r"<(?=\s*/\s*(?:memory_file|skills|standing_preferences|open_actions|open_canvas|canvas_changes|files_changed"
-    r"|recent_turns)\b)",
+    r"|recent_turns|project_memory|sprite_memory)\b)",
     re.IGNORECASE,
 )
 #: JSON writes these as they are, and Unicode ends a line with them.

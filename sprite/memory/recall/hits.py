@@ -45,6 +45,7 @@ def learning_hit(learning: LearningHit) -> SearchHit:
         text=learning.content,
         superseded_by=learning.superseded_by,
         origin=learning.origin,
+        project=learning.project,
     )
 
 
@@ -58,6 +59,7 @@ def turn_hit(turn: Observation, weights: Mapping[str, float] | None = None, *, w
         session_id=turn.session_id,
         turn_id=turn.id,
         text=_shown(turn, weights or {}, wide=wide),
+        project=turn.project,
     )
 
 

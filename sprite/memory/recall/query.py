@@ -1,7 +1,8 @@
 """A search in natural language -> FTS5 expression and filters (pure). Whatever is typed, it is never an error.
 
 Filters stand inside the query: `type:PREFERENCE`, `since:2026-11-01`, `before:2026-12-01`, `session:ID`,
-`around:31` (the conversation around turn 31).
+`around:31` (the conversation around turn 31), `project:web` (a folder's name, or a whole key; `project:"/a/my web"`
+where it has spaces).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_NEEDLES = 64
 #: When a question is about is looked for so far into it.
 MAX_TIMED_CHARS = 1000
 
-_FILTER = re.compile(r"(?<!\S)(type|since|before|session|around):(\S+)", re.IGNORECASE)
+_FILTER = re.compile(r'(?<!\S)(type|since|before|session|project|around):("[^"\n]+"(?!\S)|\S+)', re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 _UNSPACED = re.compile(f"([{UNSPACED}]+)")
 
@@ -71,11 +72,14 @@ class Query:
     when: When = NO_TIME
     also: tuple[tuple[str, str], ...] = ()
     names: frozenset[str] = field(default=frozenset(), compare=False)
+    #: As it was typed, and the keys that it stands for (see `search`).
+    project: str | None = None
+    projects: tuple[str, ...] | None = None
 
     @property
     def filters(self) -> Filters:
         """What a hit must be."""
-        return Filters(self.since, self.before, self.session, self.types)
+        return Filters(self.since, self.before, self.session, self.types, self.projects)
 
     @property
     def needles(self) -> list[tuple[str, ...]]:
@@ -129,6 +133,7 @@ def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = 
     before: float | None = None
     session: str | None = None
     around: int | None = None
+    project: str | None = None
     words: list[str] = []
     text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is nothing that SQLite could look for
     end = 0
@@ -140,6 +145,8 @@ def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = 
             types.append(value.upper())
         elif name == "session":
             session = value
+        elif name == "project" and value.strip('"'):
+            project = value.strip('"')
         elif name == "around" and value.lstrip("tT").isdecimal():
             around = int(value.lstrip("tT")[:15])
         elif name == "since" and (moment := _moment(value)) is not None:
@@ -153,7 +160,7 @@ def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = 
     said = " ".join(words)
     terms = significant(_CONTRACTED.sub(" ", said)) or significant(said)
     when = NO_TIME if now is None else when_asked(said[:MAX_TIMED_CHARS], now)
-    return Query(terms, kinds, since, before, session, around, when, names=names)
+    return Query(terms, kinds, since, before, session, around, when, names=names, project=project)
 
 
 def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from sprite.database.full_text import Filters, index_stems
+from sprite.database.full_text import OWN, Filters, index_stems
 from sprite.database.learning_index import LearningHit, LearningLook
 from sprite.database.memory import MemoryDB
 from sprite.database.transcript import TranscriptDB
@@ -57,6 +57,9 @@ LEFT_OUT = 0.1
 TOLD_AMONG = 2
 RELIABLE = 0.5
 
+#: So many projects can be meant by a folder's name, and so many are named where none is.
+MOST_PROJECTS, PROJECTS_NAMED = 1_000, 8
+
 #: With fewer hits, words that nobody ever used are looked for in other spellings, so many words at most.
 FEW = 3
 MAX_RESPELLED = 4
@@ -73,18 +76,30 @@ async def search(
     text: str,
     limit: int = DEFAULT_LIMIT,
     names: frozenset[str] = frozenset(),
+    *,
+    project: str | None = None,
+    own_project: str | None = None,
 ) -> Found:
     """Finds what fits a question in natural language, best first; `limit` is kept between 1 and 100.
 
-    `names` are the words of the person's own name.
+    `names` are the words of the person's own name; `project` is a filter as it can stand in the question, and
+    `own_project` the key that stands for the person's own.
     """
     limit = max(1, min(limit, MAX_LIMIT))
     # Without an offset, each date has its own: by November's, July would begin an hour late.
     query = parse_query(text, datetime.now(), names)  # noqa: DTZ005
+    if project is not None:
+        query = replace(query, project=project)
     notes: tuple[str, ...] = ()
+    if query.project is not None:
+        known = [key for key, _, _ in await transcript.projects(MOST_PROJECTS)]
+        query = replace(query, projects=projects_meant(query.project, known, own_project))
+        if not query.projects and query.around is None:
+            through, waiting = await transcript.reach()
+            return Found([], through, waiting, (_no_such_project(query.project or "", known),))
     if query.around is not None:
         weights = {stem: 1.0 for needle in query.needles for stem in stems(needle)}
-        around = await transcript.conversation(query.around, AROUND)
+        around = await transcript.conversation(query.around, AROUND, AROUND)
         hits = [turn_hit(turn, weights, wide=turn.id == query.around) for turn in around]
         if not hits:
             notes = (f"There is no turn {query.around}.",)
@@ -99,6 +114,27 @@ async def search(
             notes = await _emptying(transcript, memory, query)
     through, waiting = await transcript.reach()
     return Found(hits, through, waiting, notes)
+
+
+def projects_meant(given: str, known: Sequence[str], own: str | None) -> tuple[str, ...]:
+    """The keys that somebody may mean: the key itself, or else every project whose folder is called so."""
+    wanted = given.rstrip("/\\") or given
+    if wanted == own:
+        return (OWN,)
+    if wanted in known:
+        return (wanted,)
+    keys = [*known, *([own] if own is not None else [])]
+    meant = [key for key in keys if _folder(key) == wanted.casefold()]
+    return tuple(OWN if key == own else key for key in meant)
+
+
+def _folder(key: str) -> str:
+    return re.split(r"[/\\:]", key)[-1].removesuffix(".git").casefold()
+
+
+def _no_such_project(given: str, known: Sequence[str]) -> str:
+    named = ", ".join(known[:PROJECTS_NAMED]) + (", …" if len(known) > PROJECTS_NAMED else "")
+    return f"Nothing is known of a project {given[:200]!r}; {f'there are {named}' if known else 'there is none yet'}."
 
 
 async def _hits(transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int) -> list[SearchHit]:
@@ -132,6 +168,7 @@ async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) ->
     named = [
         (query.types, " ".join(f"type:{name}" for name in query.types), replace(query, types=())),
         (query.session, f"session:{query.session}", replace(query, session=None)),
+        (query.project, f"project:{query.project}", replace(query, project=None, projects=None)),
         (query.since, "since:", replace(query, since=None)),
         (query.before, "before:", replace(query, before=None)),
     ]
@@ -139,7 +176,7 @@ async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) ->
     found = [name for name, without in filters if await _hits(transcript, memory, without, 1)]
     if found:
         return tuple(f"The filter {name} leaves nothing; without it there are hits." for name in found)
-    bare = replace(query, types=(), session=None, since=None, before=None)
+    bare = replace(query, types=(), session=None, since=None, before=None, project=None, projects=None)
     if len(filters) > 1 and await _hits(transcript, memory, bare, 1):
         return (f"The filters {', '.join(name for name, _ in filters)} leave nothing; without them there are hits.",)
     return ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 import msgspec
 
@@ -17,7 +18,16 @@ from sprite.database.memory import FileVersion, Learning, MemoryDB
 from sprite.database.spending import seconds_since_midnight
 from sprite.database.transcript import TranscriptDB
 from sprite.errors import PeerError
-from sprite.memory.files import BOOT_ORDER, LINE_LIMITS, MemoryFiles, line_count, managed_by, over_limits
+from sprite.memory.files import (
+    BOOT_ORDER,
+    LINE_LIMITS,
+    MemoryFiles,
+    line_count,
+    lines_shown,
+    managed_by,
+    over_limits,
+)
+from sprite.memory.recall.as_of import file_as_of
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.query import own_names
 from sprite.memory.recall.search import (
@@ -31,6 +41,7 @@ from sprite.memory.recall.timeline import (
     logged_turn,
     turn_row,
 )
+from sprite.protocol.projects import others_project
 from sprite.protocol.rows import (
     ActionChange,
     ActionRow,
@@ -40,6 +51,7 @@ from sprite.protocol.rows import (
     Health,
     LearningRow,
     LoggedTurn,
+    Project,
     Refusal,
     SessionSpend,
     TurnRow,
@@ -63,10 +75,14 @@ _HISTORY = msgspec.json.Decoder(list[ActionChange])
 class MemoryView:
     """A look into memory."""
 
-    def __init__(self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles) -> None:
+    def __init__(
+        self, transcript: TranscriptDB, memory: MemoryDB, files: MemoryFiles, own_project: str | None = None
+    ) -> None:
+        """`own_project` is the key of the sprite's own workspace: what is of it is the person's own."""
         self._transcript = transcript
         self._memory = memory
         self._files = files
+        self._own_project = own_project
 
     async def state(self) -> MemoryState:
         """Memory in numbers."""
@@ -91,7 +107,7 @@ class MemoryView:
         return [
             FileState(
                 name=name,
-                lines=line_count(self._files.read(name)),
+                lines=lines_shown(name, self._files.read(name)),
                 limit=LINE_LIMITS[name],
                 managed=managed_by(name),
                 updated_at=self._files.modified_at(name),
@@ -103,6 +119,30 @@ class MemoryView:
         """A file's content and version (0 while it is as shipped). PeerError for an unknown name."""
         latest = await self._memory.latest_version(known_file(name))
         return self._files.read(name), latest.version if latest else 0
+
+    async def file_at(self, name: str, at: float, scratch: Path) -> tuple[str, int]:
+        """The same as it was at a time, in Unix seconds; `scratch` is a folder to work in."""
+        until = await self._transcript.curations.newest_event(at)
+        return await file_as_of(self._transcript, self._memory, scratch, known_file(name), until)
+
+    def project(self, given: str | None) -> str | None:
+        """The key of a project that was asked for; None for the person's own. PeerError if it is no key."""
+        return others_project(given, self._own_project)
+
+    async def projects(self) -> list[Project]:
+        """The projects that turns are of, the one with the newest first."""
+        learned = await self._memory.learnings_by_project()
+        return [
+            Project(key, turns, learned.get(key, 0), last_at)
+            for key, turns, last_at in await self._transcript.projects(MAX_ROWS)
+        ]
+
+    async def around(self, turn_id: int, before: int, after: int) -> list[LoggedTurn]:
+        """A turn with so many of its conversation before and after it, oldest first. PeerError if there is none."""
+        turns = await self._transcript.conversation(turn_id, before, after)
+        if not turns:
+            raise PeerError(f"There is no turn {turn_id}.", code="not_found")
+        return [logged_turn(turn) for turn in turns]
 
     async def drift(self) -> dict[str, Drift]:
         """What stands on disk in files that changed while the agent was at work, until a person decides."""
@@ -128,9 +168,12 @@ class MemoryView:
             for version in await self._memory.versions(known_file(name))
         ]
 
-    async def search(self, query: str, limit: int = DEFAULT_LIMIT) -> Found:
-        """What fits a question, best first."""
-        return await search(self._transcript, self._memory, query, limit, own_names(self._files.read("user.md")))
+    async def search(self, query: str, limit: int = DEFAULT_LIMIT, project: str | None = None) -> Found:
+        """What fits a question, best first; of one `project` alone, by its key or its folder's name."""
+        names = own_names(self._files.read("user.md"))
+        return await search(
+            self._transcript, self._memory, query, limit, names, project=project, own_project=self._own_project
+        )
 
     async def learnings(self, after: int = 0, limit: int = 100) -> list[LearningRow]:
         """Learnings above an id as rows, oldest first."""

@@ -1,0 +1,117 @@
+"""What sessions elsewhere begin with, kept on disk: a file a project, so that none has to wait for a sprite.
+
+    .os/run/boot/<SHA-256 of the project's key, in hex>.md
+
+The person's own (a session of no known project may begin with it) has the hash of the empty text. Each is written in
+one step after memory or what waits for it changed, for the projects with turns of the last 30 days, readable by the
+owner only. Where there is nothing to tell there is no file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sprite.database.transcript import TranscriptDB
+from sprite.memory.recall.project_boot import ProjectBoot
+from sprite.tasks import owned_task
+
+log = logging.getLogger(__name__)
+
+#: So many projects have a file, those with the newest turns.
+MOST_PROJECTS = 30
+KEPT_SECONDS = 30 * 86_400.0
+#: Changes come in bursts: between two rounds there is so much time.
+PAUSE_SECONDS = 1.0
+
+
+def boot_file_name(project: str | None) -> str:
+    """The name of a project's file; of the person's own for None."""
+    return hashlib.sha256((project or "").encode()).hexdigest() + ".md"
+
+
+class BootFiles:
+    """Keeps the files up to date while it runs."""
+
+    def __init__(self, folder: Path, transcript: TranscriptDB, boot: ProjectBoot) -> None:
+        self._folder = folder
+        self._transcript = transcript
+        self._boot = boot
+        self._changed = asyncio.Event()
+        self._leaving = asyncio.Event()
+
+    async def text(self, project: str | None) -> str:
+        """What a session of a project begins with now."""
+        return await self._boot.text(project)
+
+    def changed(self) -> None:
+        """Memory changed, or what waits for it: the files are written anew, soon."""
+        self._changed.set()
+
+    @asynccontextmanager
+    async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
+        """Writes while the block runs, and once more at its end if something changed."""
+        self.changed()
+        async with owned_task(self._keep(), name="boot files", on_death=on_death, finish=self._leave):
+            yield
+
+    def _leave(self) -> None:
+        self._leaving.set()
+        self._changed.set()
+
+    async def _keep(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.write()
+            except Exception:
+                # What sessions elsewhere are told may be older then; the sprite itself needs none of it.
+                log.exception("what sessions elsewhere begin with could not be written")
+            if self._leaving.is_set():
+                return
+            await self._rest()
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(PAUSE_SECONDS):
+                await self._leaving.wait()
+        except TimeoutError:
+            return
+
+    async def write(self) -> None:
+        """Writes every file that has to change, and removes those of projects that are none any more."""
+        since = time.time() - KEPT_SECONDS
+        found = await self._transcript.projects(MOST_PROJECTS)
+        wanted = {boot_file_name(None)}
+        for project in [None, *(key for key, _, last_at in found if last_at >= since)]:
+            text = await self._boot.text(project)
+            if text:
+                wanted.add(boot_file_name(project))
+                await asyncio.to_thread(self._put, boot_file_name(project), text)
+            else:
+                (self._folder / boot_file_name(project)).unlink(missing_ok=True)
+        for path in self._folder.glob("*"):
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
+
+    def _put(self, name: str, text: str) -> None:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        path = self._folder / name
+        if path.exists() and path.read_bytes() == text.encode():
+            return
+        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self._folder)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise

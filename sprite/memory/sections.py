@@ -1,0 +1,106 @@
+"""The parts of a memory file (pure): the person's own, and a section for each project.
+
+A project's section begins with `## Project: KEY`, KEY being its key as it stands, and ends at the next heading of that
+depth or above. All outside of sections is the person's own. A heading with anything but a key is no project's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from sprite.errors import PeerError
+from sprite.protocol.projects import project_key
+
+_MARK = "Project:"
+#: A heading with fewer marks ends a section.
+_DEPTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A file taken apart: `sections` by key, in their order, each with its heading and without empty lines around."""
+
+    own: str
+    sections: dict[str, str]
+
+
+def heading(project: str) -> str:
+    """The heading of a project's section."""
+    return f"## {_MARK} {project}"
+
+
+def project_of(line: str) -> str | None:
+    """The key in the heading of a project's section; None for any other line."""
+    if not line.startswith("## "):
+        return None
+    said = line[_DEPTH:].strip()
+    if not said.startswith(_MARK):
+        return None
+    key = said.removeprefix(_MARK).strip()
+    try:
+        return key if project_key(key) == key else None
+    except PeerError:
+        return None
+
+
+def split(content: str) -> Parts:
+    """Takes a file apart; one without sections is the person's own to the byte."""
+    own: list[str] = []
+    found: dict[str, list[str]] = {}
+    here = own
+    for line in content.split("\n"):
+        if line.startswith(("# ", "## ")):
+            key = project_of(line)
+            if key is None:
+                here = own
+            elif key in found:
+                here = found[key]
+                continue
+            else:
+                here = found[key] = []
+        here.append(line)
+    if not found:
+        return Parts(content, {})
+    return Parts(joined(["\n".join(own)]), {key: "\n".join(lines).strip("\n") for key, lines in found.items()})
+
+
+def shown(content: str, projects: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str:
+    """What a session is shown of a file: the person's own part, and of these projects' sections those that fit."""
+    parts = split(content)
+    view = content if not parts.sections else parts.own
+    for key in dict.fromkeys(projects):
+        section = parts.sections.get(key)
+        if section is not None and fits(wider := joined([view, section])):
+            view = wider
+    return view
+
+
+def merged(old: str, view: str, seen: Collection[str]) -> str:
+    """A whole file again, of which a part was shown and changed: sections that were not `seen` stay to the byte.
+
+    What the view has for one of those is added to it. Sections keep their order; one without a line is left out.
+    """
+    before, now = split(old), split(view)
+    if not before.sections and not now.sections:
+        return view
+    sections: dict[str, str] = {}
+    for key in [*before.sections, *(key for key in now.sections if key not in before.sections)]:
+        lines = [before.sections[key]] if key in before.sections and key not in seen else []
+        if key in now.sections:
+            lines.append("\n".join(now.sections[key].split("\n")[1:]) if lines else now.sections[key])
+        text = "\n".join(part.strip("\n") for part in lines if part.strip())
+        if any(line.strip() for line in text.split("\n")[1:]):
+            sections[key] = text
+    return joined([now.own, *sections.values()])
+
+
+def views(content: str) -> list[str]:
+    """What sessions are shown of a file: the person's own part, alone and with each project's section."""
+    parts = split(content)
+    return [parts.own, *(joined([parts.own, section]) for section in parts.sections.values())]
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Parts as one file, an empty line between them."""
+    return "\n\n".join(stripped for text in texts if (stripped := text.strip("\n"))) + "\n"
