@@ -342,7 +342,7 @@ async def test_a_running_sprite_is_told_a_turn_as_the_log_itself_would_have_it(
         return
 
     async with open_transcript(other.transcript_db) as transcript:
-        intake = Intake(transcript, nothing, Confidences, other.workspace)
+        intake = Intake(transcript, nothing, Confidences, str(other.workspace))
         for message in messages(turns, MOST_TURN_BYTES):
             frame = msgspec.json.encode(message)
             assert (await intake.take(msgspec.json.decode(frame, type=Observe))).stored == 2
