@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import msgspec
 
 from sprite.database.transcript import ImportedTurn
 from sprite.memory.claude_code.turns import SOURCE
+from sprite.privacy.cutting import clean
 from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe, ObservedTool, ObservedTurn
 
 #: What a turn may have so that a frame of the wire, and the log's own limit for what can be shown, hold it.
@@ -67,6 +68,13 @@ def messages(turns: Sequence[ImportedTurn], most_bytes: int) -> Iterator[Observe
         yield Observe(SOURCE, packed, project)
 
 
+def halves(message: Observe) -> tuple[Observe, Observe]:
+    """Returns a message's turns in two messages."""
+    middle = len(message.turns) // 2
+    first, second = message.turns[:middle], message.turns[middle:]
+    return Observe(message.source, first, message.project), Observe(message.source, second, message.project)
+
+
 def observed(turn: ImportedTurn) -> ObservedTurn:
     """Returns a turn as it travels: redacted and cut as the log has it, with the hashes of what was cut away."""
     kept = turn.observation
@@ -75,13 +83,21 @@ def observed(turn: ImportedTurn) -> ObservedTurn:
         session=kept.session_id,
         at=turn.ended_at,
         user=kept.user_message,
-        tools=[msgspec.convert(call, ObservedTool) for call in kept.tool_calls],
+        tools=[_tool(call) for call in kept.tool_calls],
         reply=kept.agent_response,
         outcome=kept.outcome,
         notice=kept.notice,
         started_at=turn.started_at,
-        unkept=dict(kept.unkept),
+        unkept={clean(name): hashes for name, hashes in kept.unkept.items()},
     )
+
+
+def _tool(call: Mapping[str, Any]) -> ObservedTool:
+    tool = msgspec.convert(call, ObservedTool)
+    # A log's ids are anything; half a character cannot travel.
+    tool.tool_use_id = clean(tool.tool_use_id)
+    tool.agent_id = None if tool.agent_id is None else clean(tool.agent_id)
+    return tool
 
 
 def _fitted(turn: ObservedTurn) -> tuple[ObservedTurn, int]:
@@ -97,9 +113,12 @@ def _fitted(turn: ObservedTurn) -> tuple[ObservedTurn, int]:
         for tool in turn.tools:
             tool.input, tool.result = _shortened(tool.input, most), _shortened(tool.result, most)
         size = len(msgspec.json.encode(turn))
-    if size > MOST_TURN_BYTES:
-        turn.notice = f"{turn.notice}\n{len(turn.tools)} tool calls of this turn are not kept: too many.".strip()
-        turn.tools, turn.unkept = [], {}
+    calls, notice = len(turn.tools), turn.notice
+    while size > MOST_TURN_BYTES and turn.tools:
+        turn.tools = turn.tools[: len(turn.tools) // 2]
+        kept = {tool.tool_use_id for tool in turn.tools}
+        turn.unkept = {call: words for call, words in turn.unkept.items() if call in kept}
+        turn.notice = f"{notice}\n{calls - len(turn.tools)} more tool calls of this turn are not kept.".strip()
         size = len(msgspec.json.encode(turn))
     return turn, size
 

@@ -13,13 +13,15 @@ from sprite.commands.owner import open_log, say_observed
 from sprite.config import Settings
 from sprite.database.transcript import ImportedTurn
 from sprite.errors import OperatorError, PeerError, StorageError, WorkspaceLockedError
-from sprite.follow.delivery import MOST_TURN_BYTES, Delivered, messages
+from sprite.follow.delivery import MOST_TURN_BYTES, Delivered, halves, messages
 from sprite.protocol.observing import Observe, RefusedTurn
 
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
+#: What a sprite says of a message that will never do.
+_WRONG = frozenset({"bad_request", "bad_payload", "bad_message", "too_large"})
 
 
 class LocalDelivery:
@@ -72,7 +74,18 @@ class LocalDelivery:
             return Delivered(len(new), len(turns) - len(new))
 
     async def _send(self, message: Observe) -> Delivered:
-        answer = await say_observed(self._settings, message)
+        try:
+            answer = await say_observed(self._settings, message)
+        except PeerError as error:
+            if error.code not in _WRONG:
+                raise
+            # One that cannot be taken keeps no other back.
+            if len(message.turns) == 1:
+                return Delivered(refused=[(message.turns[0].external_id, str(error))])
+            delivered = Delivered()
+            for half in halves(message):
+                delivered.add(await self._send(half))
+            return delivered
         return Delivered(answer.stored, answer.known, [_named(refused) for refused in answer.refused])
 
     def _say(self, trouble: str) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from sprite import __version__
 from sprite.database.transcript import ImportedTurn
 from sprite.errors import OperatorError
-from sprite.follow.delivery import Delivered, messages
+from sprite.follow.delivery import Delivered, halves, messages
 from sprite.follow.spool import Spool
 from sprite.protocol.observing import MAX_OBSERVED_BYTES, Observe, Observed
 
@@ -165,10 +165,9 @@ class RemoteDelivery:
         message = msgspec.json.decode(body, type=Observe)
         if len(message.turns) <= 1:
             return Delivered(refused=[(turn.external_id, why) for turn in message.turns])
-        middle = len(message.turns) // 2
         delivered = Delivered()
-        for turns in (message.turns[:middle], message.turns[middle:]):
-            part = await self._send(msgspec.json.encode(Observe(message.source, turns, message.project)))
+        for half in halves(message):
+            part = await self._send(msgspec.json.encode(half))
             if part is None:
                 # All of it is sent again: what was taken is known by then.
                 return None

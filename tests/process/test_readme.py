@@ -76,7 +76,7 @@ def test_a_command_of_the_readme_works_as_it_stands_there(lived_in: Path, comman
 
 
 def test_the_readme_names_the_commands_that_there_are() -> None:
-    assert len(COMMANDS) == 15
+    assert len(COMMANDS) == 16
 
 
 def test_every_file_the_readme_names_is_there() -> None:

@@ -8,14 +8,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from sprite.clients.intake import Intake
 from sprite.commands.import_logs import import_logs
 from sprite.config import Settings
+from sprite.database.transcript import open_transcript
+from sprite.follow.delivery import MOST_TURN_BYTES, messages
 from sprite.follow.follower import Follower
 from sprite.follow.local import LocalDelivery
 from sprite.follow.marks import Marks
+from sprite.follow.session import FollowedLog
 from sprite.memory.projection.results import kind_of
+from sprite.memory.projects import Projects
+from sprite.privacy.confidences import Confidences
+from sprite.protocol.observing import Observe
 from tests.harness import observations
 
 SESSION = "11111111-1111-4111-8111-111111111111"
@@ -314,6 +322,32 @@ async def test_what_other_servers_answer_is_kept_as_it_is(name: str, log: Path, 
     await Following(workspace, logs.parent).look()
     (call,) = json.loads(observations(workspace)[0]["tool_calls_json"])
     assert (call["name"], call["result"]) == (name, "oolong")
+
+
+async def test_a_running_sprite_is_told_a_turn_as_the_log_itself_would_have_it(
+    log: Path, logs: Path, workspace: Path
+) -> None:
+    words = " ".join(f"word{number}" for number in range(900))
+    page = called("WebFetch", url="https://example.org") + showed(f"{words} and Zanzibar lies south of Pemba")
+    secret = said("q2", "The key is sk-ant-api03-" + "x" * 90) + answered("a2", "Noted.")
+    write(log, said("q1", "Read it") + page + answered("a1", "Read.") + secret)
+    await Following(workspace, logs.parent).look()
+    projects = Projects(workspace)
+    followed = FollowedLog(log, projects.of, lambda *_: None)
+    turns = [turn for part in (followed.read(), followed.settled()) for turn in part if turn is not None]
+    other = Settings(workspace.with_name("other"))
+    other.memory.mkdir(parents=True)
+
+    async def nothing() -> None:
+        return
+
+    async with open_transcript(other.transcript_db) as transcript:
+        intake = Intake(transcript, nothing, Confidences, str(other.workspace))
+        for message in messages(turns, MOST_TURN_BYTES):
+            frame = msgspec.json.encode(message)
+            assert (await intake.take(msgspec.json.decode(frame, type=Observe))).stored == 2
+    assert observations(other.workspace) == observations(workspace)
+    assert json.loads(observations(workspace)[0]["unkept_json"])["t1"]["words"]
 
 
 # --- logs made to do harm ---

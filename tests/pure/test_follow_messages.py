@@ -1,0 +1,88 @@
+"""Turns of followed sessions as they travel: in their order, by project, and of a size that is taken."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import msgspec
+
+from sprite.database.transcript import ImportedTurn, NewObservation
+from sprite.follow.delivery import MOST_TURN_BYTES, messages
+from sprite.follow.lines import Lines
+from sprite.protocol.observing import MAX_OBSERVED_TURNS, Observe
+
+
+def turn(key: str, *calls: dict[str, Any], project: str | None = "/code", **more: Any) -> ImportedTurn:
+    observation = NewObservation("s", "Hello", calls, "Hi.", "complete", project=project, source="claude-code", **more)
+    return ImportedTurn(key, 1.0, 2.0, observation)
+
+
+def call(tool_use_id: str = "t1", result: str = "done") -> dict[str, Any]:
+    return {
+        "tool_use_id": tool_use_id,
+        "name": "Bash",
+        "input": {"command": "make"},
+        "result": result,
+        "is_error": False,
+    }
+
+
+def keys(found: list[Observe]) -> list[str]:
+    return [turn.external_id for message in found for turn in message.turns]
+
+
+def test_a_message_is_of_one_project_and_turns_keep_their_order() -> None:
+    found = list(messages([turn("1"), turn("2"), turn("3", project=None), turn("4")], 10_000))
+    assert [(message.project, len(message.turns)) for message in found] == [("/code", 2), (None, 1), ("/code", 1)]
+    assert keys(found) == ["1", "2", "3", "4"]
+
+
+def test_no_message_has_more_turns_or_bytes_than_are_taken() -> None:
+    many = [turn(str(number)) for number in range(1200)]
+    assert [len(message.turns) for message in messages(many, 8_000_000)] == [
+        MAX_OBSERVED_TURNS,
+        MAX_OBSERVED_TURNS,
+        200,
+    ]
+    found = list(messages(many, 20_000))
+    assert all(len(msgspec.json.encode(message.turns)) <= 20_100 for message in found)
+    assert keys(found) == [str(number) for number in range(1200)]
+
+
+def test_a_turn_that_no_frame_holds_is_shortened_and_not_lost() -> None:
+    hashes = {f"t{number}": {"words": "A" * 4000} for number in range(400)}
+    long = turn("1", *(call(f"t{number}", "x" * 2000) for number in range(400)), unkept=hashes)
+    endless = turn("2", *(call(f"t{number}") for number in range(20_000)))
+    found = list(messages([long, endless], MOST_TURN_BYTES))
+    assert all(len(msgspec.json.encode(message)) < MOST_TURN_BYTES + 1000 for message in found)
+    first, second = (turn for message in found for turn in message.turns)
+    assert len(first.tools) == 400
+    assert first.unkept["t7"] == {"words": "", "blind": True}, "what is not known trusts nothing"
+    assert len(second.tools) == 5000
+    assert second.notice == "15000 more tool calls of this turn are not kept."
+
+
+def test_ids_of_half_characters_travel_as_they_can() -> None:
+    (found,) = messages([turn("1", {**call("\ud800"), "agent_id": "\udfff"}, unkept={"\ud800": {"words": ""}})], 10_000)
+    written = json.loads(msgspec.json.encode(found))
+    assert written["turns"][0]["tools"][0]["tool_use_id"] == "?"
+    assert list(written["turns"][0]["unkept"]) == ["?"]
+
+
+# --- lines ---
+
+
+def test_lines_are_the_same_however_they_come_in_pieces() -> None:
+    content = b"one\n\ntwo words\n" + b"x" * 50 + b"\n{}\nhalf"
+    chance = random.Random(3)  # noqa: S311 - it only has to differ
+    for _ in range(50):
+        lines, at = Lines(limit=40), 0
+        found: list[tuple[int, bytes | None]] = []
+        while at < len(content):
+            size = chance.randint(1, 20)
+            found += lines.feed(content[at : at + size])
+            at += size
+        assert found == [(0, b"one"), (4, b""), (5, b"two words"), (15, None), (66, b"{}")]
+        assert (lines.at, lines.fed) == (69, len(content))
