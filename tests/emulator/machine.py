@@ -85,6 +85,7 @@ class Machine:
         self.has_services = True
         self.wakes = 0
         self._cuts: set[Callable[[], None]] = set()
+        self._spawned: list[asyncio.subprocess.Process] = []
         for folder in ("bin", "home", "tmp"):
             (root / folder).mkdir(parents=True, exist_ok=True)
         python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
@@ -184,7 +185,7 @@ class Machine:
             "SPRITE_VM_SOCKET": str(self.socket),
             _MARK: self.id,
         }
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *(self.translated(word) for word in command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -193,6 +194,8 @@ class Machine:
             cwd=self.translated(directory) if directory else self.root,
             start_new_session=True,
         )
+        self._spawned = [*(other for other in self._spawned if other.returncode is None), process]
+        return process
 
     def processes(self) -> list[int]:
         """Every process of this VM, by its mark."""
@@ -218,9 +221,9 @@ class Machine:
                 await asyncio.gather(service.keeper, return_exceptions=True)
                 service.keeper = None
         self._signal(signal.SIGKILL)
-        for service in self.services.values():
-            if service.process is not None:
-                await service.process.wait()
+        # Services, and commands whose caller is gone.
+        for process in self._spawned:
+            await process.wait()
 
     # --- services ---
 
