@@ -108,6 +108,8 @@ class PersonsWord:
         self._said, self._statements = talk.said, talk.statements
         self._trusted = [Said(text) for text in trusted if text.strip()]
         self._quoted = quoted
+        #: Asked of one line for each of the quotes.
+        self._told_by_others: dict[frozenset[str], bool] = {}
 
     @cached_property
     def _words(self) -> Vocabulary:
@@ -121,6 +123,11 @@ class PersonsWord:
     @cached_property
     def _given(self) -> Given:
         return Given(each.text for each in (*self._said, *self._trusted))
+
+    @cached_property
+    def _is_dated(self) -> bool:
+        """Whether the person spoke of a day."""
+        return DATED.search(self._given.text) is not None
 
     def lacks(self, line: str) -> str | None:
         """Why this is not the person's word, or None if it is."""
@@ -224,7 +231,10 @@ class PersonsWord:
 
     def _is_told_by_others(self, words: frozenset[str]) -> bool:
         """Whether a sentence of anybody's but the person's has half of these words."""
-        return any(len(each.among(words)) >= CARRIED * len(words) for each in self._talk.others_sentences)
+        if words not in self._told_by_others:
+            least = CARRIED * len(words)
+            self._told_by_others[words] = any(len(each.among(words)) >= least for each in self._talk.others_sentences)
+        return self._told_by_others[words]
 
     def _contradicts(self, line: str) -> str | None:
         """How the person denied what a clause of the line says, or the other way round; None if they did not."""
@@ -263,7 +273,7 @@ class PersonsWord:
         if (what := exchanged_in(line, self._given)) is not None:
             return f"the user did not give {what}"
         # A day that was spoken of has its date worked out.
-        rest = DATE.sub(" ", line) if DATED.search(self._given.text) else line
+        rest = DATE.sub(" ", line) if self._is_dated else line
         rest = NEGATED.sub(" ", without_given(rest, self._given.text))
         for number in sorted(numbers_in(rest, as_written=True) - self._given.numbers - {"0"}):
             if not is_quoted or number in self._talk.others_numbers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from sprite.memory.projection.disguises import told_apart
 from sprite.memory.recall.word_forms import forms
@@ -59,6 +60,8 @@ SAME = _classes(
     litre liter|percent prozent|euro eur|never nie niemals jamais nunca nooit|always immer toujours siempre altijd"""
 )
 
+#: A fold compares each line with each learning of its batch.
+_REMEMBERED_TEXTS = 512
 OTHER = "other"
 #: Fewer words tell no language.
 _TELLING_WORDS = 4
@@ -76,6 +79,7 @@ _LANGUAGES = {
 _SMALL_WORDS = frozenset[str]().union(*_LANGUAGES.values())
 
 
+@lru_cache(_REMEMBERED_TEXTS)
 def comparable(text: str) -> frozenset[str]:
     """The words of a text that carry meaning, those of closed classes in one form for all languages."""
     found = set(content_words(told_apart(text)))

@@ -8,7 +8,7 @@ for the irregular forms, as much again for the short forms at 10.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 _IRREGULAR = """become became|begin began begun|bend bent|bite bit bitten|blow blew blown|break broke broken|
 bring brought|build built|burn burnt|buy bought|catch caught|choose chose chosen|come came|deal dealt|dig dug|
@@ -34,8 +34,11 @@ javascript js|typescript ts|kubernetes k8s|postgresql postgres"""
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
 _SUFFIXES = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
 _LAST_DAY = 31
+#: The same words come again and again: a fold asks for each a thousand times.
+_REMEMBERED = 16_384
 
 
+@lru_cache(_REMEMBERED)
 def forms(word: str) -> tuple[str, ...]:
     """The other forms of a word in lower case: none for most words."""
     if ordinal := _ORDINAL.fullmatch(word):
