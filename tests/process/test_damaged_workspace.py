@@ -20,6 +20,17 @@ from tests.command_line import command, restart_server
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
 from tests.inspection import chat, learnings, memory_file
 
+#: A session log of Claude Code's, of long ago.
+PROMPT = json.dumps(
+    {
+        "type": "user",
+        "uuid": "1",
+        "sessionId": "s",
+        "timestamp": "2026-01-01T08:00:00Z",
+        "message": {"role": "user", "content": "Hello there"},
+    }
+)
+
 
 async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_deleted(
     model: OfflineModel, workspace: Path
@@ -37,7 +48,7 @@ async def test_a_second_owner_is_refused_though_the_lock_or_all_of_run_is_delete
             ("memory", "accept", "user.md"),
             ("import", str(workspace)),
         ):
-            (workspace / "session.jsonl").write_text("")
+            (workspace / "session.jsonl").write_text(PROMPT)
             code, _, err = await command(workspace, *arguments)
             assert (code, "owns" in err, "Traceback" in err) == (2, True, False), (arguments, err)
         await chat(client, "Hello again")
