@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import signal
 import sqlite3
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -158,6 +160,9 @@ async def test_logs_that_grow_under_it_become_what_an_import_makes_of_them(
             # What an agent did is in its log before its session's says that it is done.
             is_ahead = "subagents" in path.parts
             copy.write_bytes(content if is_ahead else content[: int(len(content) * share)])
+            # A fork is begun of what has rested; else its copy of the last turn would be taken before the original.
+            rested = time.time() - 60
+            os.utime(copy, (rested, rested))
         code, _, complaint = await once(workspace, logs)
         assert code == 0, complaint
     process = await asyncio.create_subprocess_exec(
