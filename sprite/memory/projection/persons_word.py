@@ -91,6 +91,11 @@ class Talk:
         return [sentence for text in self.others for sentence in Said(text).sentences]
 
     @cached_property
+    def others_vocabulary(self) -> Vocabulary:
+        """The words of all those sentences."""
+        return Vocabulary(word for sentence in self.others_sentences for word in sentence.words)
+
+    @cached_property
     def others_numbers(self) -> frozenset[str]:
         """The numbers that anybody but the person gave."""
         return frozenset[str]().union(*(numbers_in(text, as_written=True) for text in self.others))
@@ -233,7 +238,11 @@ class PersonsWord:
         """Whether a sentence of anybody's but the person's has half of these words."""
         if words not in self._told_by_others:
             least = CARRIED * len(words)
-            self._told_by_others[words] = any(len(each.among(words)) >= least for each in self._talk.others_sentences)
+            # No sentence has a word that all of them together have not.
+            used = self._talk.others_vocabulary.among(words)
+            self._told_by_others[words] = len(used) >= least and any(
+                len(each.among(used)) >= least for each in self._talk.others_sentences
+            )
         return self._told_by_others[words]
 
     def _contradicts(self, line: str) -> str | None:

@@ -98,11 +98,16 @@ class Vocabulary:
 
     def has(self, word: str) -> bool:
         """Whether a word, or a form of it, is among them."""
-        if word in self.words or any(form in self.words for form in forms(word)):
+        if word in self.words:
             return True
-        if len(word) < _ALIKE_LETTERS or not word.isalpha():
+        # Most words have no other form, and no other begins like them.
+        others = forms(word)
+        if others and any(form in self.words for form in others):
+            return True
+        begin = self._by_beginning.get(word[:_ALIKE_LETTERS])
+        if begin is None or len(word) < _ALIKE_LETTERS or not word.isalpha():
             return False
-        return any(_begin_alike(word, other) for other in self._by_beginning.get(word[:_ALIKE_LETTERS], ()))
+        return any(_begin_alike(word, other) for other in begin)
 
     def among(self, words: Iterable[str]) -> frozenset[str]:
         """Those of these words that it has in any form."""
