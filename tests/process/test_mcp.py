@@ -105,7 +105,14 @@ async def test_conversations_files_and_what_is_to_be_done_are_read_without_a_spr
         assert (await ask(client, "list_actions")) == (False, "Nothing is open.")
         assert (await ask(client, "around", turn=999)) == (True, "There is no turn 999.")
         assert (await ask(client, "read_memory", file="passwd"))[0] is True
-        assert (await ask(client, "read_memory", file="user.md", project="../.."))[0] is True
+        for tool, asked in (("read_memory", {"file": "user.md"}), ("search_memory", {"query": "tea"})):
+            for project in ("../..", "..", "a/b", "", "/x\n", "/" + "x" * 1_000):
+                failed, text = await ask(client, tool, **asked, project=project)
+                assert failed, project
+                assert text.startswith("The project is no key: "), text
+        failed, text = await ask(client, query="tea", project="web")
+        assert not failed
+        assert "Nothing is known of a project 'web'" in text
         for tool, argument in (("add_action", "content"), ("ask_sprite", "text")):
             failed, text = await ask(client, tool, **{argument: "Paint"})
             assert failed
