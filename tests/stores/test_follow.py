@@ -301,6 +301,11 @@ async def test_followed_and_imported_are_the_same_turns(log: Path, logs: Path, w
         ("mcp__brain__read_memory", "mcp__sprite__read_memory"),
         ("mcp__sprite-memory__list_actions", "mcp__sprite__list_actions"),
         ("mcp__claude_ai_Sprite__search_memory", "mcp__sprite__search_memory"),
+        ("mcp__sprite__around", "mcp__sprite__around"),
+        ("mcp__sprite__ask_sprite", "mcp__sprite__ask_sprite"),
+        ("mcp__brain__ask_sprite", "mcp__sprite__ask_sprite"),
+        ("mcp__sprite__add_action", "mcp__sprite__add_action"),
+        ("mcp__sprite__read_canvas", "mcp__sprite__read_canvas"),
     ],
 )
 async def test_what_memory_answered_is_no_evidence_and_is_not_found_again(
@@ -322,6 +327,19 @@ async def test_what_other_servers_answer_is_kept_as_it_is(name: str, log: Path, 
     await Following(workspace, logs.parent).look()
     (call,) = json.loads(observations(workspace)[0]["tool_calls_json"])
     assert (call["name"], call["result"]) == (name, "oolong")
+
+
+@pytest.mark.parametrize("tool", ["fetch", "create_card", "person_did", "look_at_files"])
+async def test_a_server_that_is_called_sprite_is_not_believed_like_the_sprites_own_tools(
+    tool: str, log: Path, logs: Path, workspace: Path
+) -> None:
+    name = f"mcp__sprite__{tool}"
+    write(log, said("q1", "Look") + called(name) + showed("oolong") + answered("a1", "There."))
+    await Following(workspace, logs.parent).look()
+    (call,) = json.loads(observations(workspace)[0]["tool_calls_json"])
+    assert (call["name"], call["result"]) == (f"mcp__other_sprite__{tool}", "oolong")
+    assert kind_of(call) == "outside"
+    assert kind_of({**call, "name": name}) == "result", "the sprite's own stay as they are"
 
 
 async def test_a_running_sprite_is_told_a_turn_as_the_log_itself_would_have_it(
