@@ -228,6 +228,30 @@ async def test_a_session_that_was_forked_or_copied_brings_only_what_is_new(
     assert following.told == [f"new session {path.stem} in {logs}" for path in (logs / "copy.jsonl", fork)]
 
 
+@pytest.mark.parametrize("linked", [None, "session", "subagents"])
+async def test_subagents_logs_are_read_from_the_sessions_own_folder_and_through_no_link(
+    linked: str | None, log: Path, logs: Path, workspace: Path, tmp_path: Path
+) -> None:
+    own, elsewhere = log.with_suffix(""), tmp_path / "elsewhere"
+    (elsewhere / "subagents").mkdir(parents=True)
+    block = {"type": "tool_use", "id": "s1", "name": "Bash", "input": {"command": "make kiln"}}
+    message = {"role": "assistant", "content": [block], "stop_reason": "tool_use"}
+    agent = entry("s1", "", "assistant", message=message, isSidechain=True, agentId="x")
+    write(elsewhere / "subagents/agent-x.jsonl", agent)
+    (elsewhere / "subagents/agent-x.meta.json").write_text('{"toolUseId": "t1"}')
+    if linked == "session":
+        own.symlink_to(elsewhere)
+    elif linked == "subagents":
+        own.mkdir()
+        (own / "subagents").symlink_to(elsewhere / "subagents")
+    else:
+        elsewhere.rename(own)
+    write(log, said("q1", "Do it") + called("Task", prompt="make it") + showed("Made.") + answered("a1", "Done."))
+    await Following(workspace, logs.parent).look()
+    calls = json.loads(observations(workspace)[0]["tool_calls_json"])
+    assert [call["name"] for call in calls] == (["Task"] if linked else ["Task", "Bash"])
+
+
 async def test_ten_sessions_at_once_are_kept_apart(logs: Path, workspace: Path) -> None:
     following = Following(workspace, logs.parent)
     names = [f"{number:08d}-1111-4111-8111-111111111111" for number in range(10)]
