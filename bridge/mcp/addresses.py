@@ -36,7 +36,7 @@ class Addresses:
         if self._public is not None:
             return self._public if _is_private_way(self._public) else None
         base = f"http://{host}"
-        return base if _is_here(base) else None
+        return base if is_here(base) else None
 
     def metadata(self, host: str) -> str | None:
         """Where a program that was refused learns how to be let in."""
@@ -54,10 +54,11 @@ class Addresses:
             return False
         if self._public is not None:
             return f"{parts.scheme}://{parts.netloc}".lower() == self._public.lower()
-        return parts.scheme == "http" and parts.hostname in _HERE and (port or 80) == self._port
+        return parts.scheme == "http" and is_here(resource) and (port or 80) == self._port
 
 
-def _is_here(url: str) -> bool:
+def is_here(url: str) -> bool:
+    """Whether an address is on this machine."""
     try:
         return urlsplit(url).hostname in _HERE
     except ValueError:
@@ -65,4 +66,4 @@ def _is_here(url: str) -> bool:
 
 
 def _is_private_way(url: str) -> bool:
-    return url.startswith("https://") or _is_here(url)
+    return url.startswith("https://") or is_here(url)

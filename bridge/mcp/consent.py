@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bridge.mcp.addresses import Addresses
     from bridge.mcp.provider import GrantedAccess, Program
 
-_MAX_ANSWER_BYTES = 4_096
+_MAX_ANSWER_BYTES, _MAX_FIELDS = 4_096, 20
 _NAME_CHARS = 60
 #: Whoever wants the agent to act ticks that: it costs money, and does things.
 _NOT_TICKED: Final[frozenset[Scope]] = frozenset({"ask"})
@@ -111,7 +111,10 @@ async def _form(request: web.Request) -> dict[str, list[str]]:
         body += chunk
         if len(body) > _MAX_ANSWER_BYTES:
             raise web.HTTPRequestEntityTooLarge(_MAX_ANSWER_BYTES)
-    return parse_qs(body.decode("utf-8", "replace"), max_num_fields=20)
+    try:
+        return parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
+    except ValueError as error:
+        raise web.HTTPRequestEntityTooLarge(_MAX_FIELDS) from error
 
 
 def _place(uri: str) -> str:

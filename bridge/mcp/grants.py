@@ -12,7 +12,7 @@ import secrets
 import sqlite3
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from bridge.database import token_sha256
 from bridge.door.tokens import chosen_scopes, new_token
@@ -25,6 +25,8 @@ REFRESH_SECONDS: Final = 60 * 86_400
 CODE_SECONDS: Final = 60
 #: A program that asked and was never let in is forgotten after a day, or earlier where many ask.
 _UNUSED_SECONDS, _MAX_CLIENTS, _MAX_GRANTS_EACH = 86_400.0, 500, 50
+#: Of each grant: access tokens that are good at a time, and used refresh tokens that are still known for such.
+_MAX_ACCESS, _MAX_SPENT = 8, 100
 #: So doors for programs know a token (see door/tokens.py).
 _ACCESS_PREFIX, _REFRESH_PREFIX = "bridge-person-", "bridge-refresh-"
 _TOKEN_BYTES = 32
@@ -144,17 +146,22 @@ class Grants:
         return await self._database.write(use)
 
     async def refresh(self, text: str) -> Grant | None:
-        """What a refresh token stands for. One that was used before ends its grant."""
-        key = token_sha256(text)
+        """What a refresh token stands for."""
 
-        def find(tx: sqlite3.Connection) -> Grant | None:
-            row = tx.execute("SELECT * FROM oauth_grants WHERE refresh_sha256 = ?", (key,)).fetchone()
-            if row is not None:
-                return _grant(row) if _may_come(tx, row["person"]) else None
-            spent = tx.execute("SELECT person, label FROM oauth_spent WHERE refresh_sha256 = ?", (key,)).fetchone()
-            if spent is not None:
-                _end(tx, spent["person"], spent["label"])
-            return None
+        def find(db: sqlite3.Connection) -> Grant | None:
+            row = db.execute("SELECT * FROM oauth_grants WHERE refresh_sha256 = ?", (token_sha256(text),)).fetchone()
+            return _grant(row) if row is not None and _may_come(db, row["person"]) else None
+
+        return None if len(text) > _MAX_TOKEN_CHARS else await self._database.read(find)
+
+    async def end_reused(self, text: str) -> bytes | None:
+        """Ends the grant of a refresh token that was used before; its key, or None if it is no such token."""
+
+        def find(tx: sqlite3.Connection) -> bytes | None:
+            row = tx.execute(
+                "SELECT person, label FROM oauth_spent WHERE refresh_sha256 = ?", (token_sha256(text),)
+            ).fetchone()
+            return None if row is None else _end(tx, row["person"], row["label"])
 
         return None if len(text) > _MAX_TOKEN_CHARS else await self._database.write(find)
 
@@ -167,6 +174,7 @@ class Grants:
             if row is None or row["expires_at"] < time.time():
                 return None
             tx.execute("INSERT INTO oauth_spent VALUES (?, ?, ?)", (key, row["person"], row["label"]))
+            _keep_newest(tx, "oauth_spent", row["person"], row["label"], _MAX_SPENT)
             return _issue(tx, _grant(row))
 
         return await self._database.write(use)
@@ -199,6 +207,7 @@ def _issue(tx: sqlite3.Connection, grant: Grant) -> Issued:
         "INSERT INTO granted_access VALUES (?, ?, ?, ?)",
         (token_sha256(access), grant.person, grant.label, now + ACCESS_SECONDS),
     )
+    _keep_newest(tx, "granted_access", grant.person, grant.label, _MAX_ACCESS)
     tx.execute(
         "INSERT INTO oauth_grants VALUES (?, ?, ?, ?, ?, ?)",
         (
@@ -207,6 +216,17 @@ def _issue(tx: sqlite3.Connection, grant: Grant) -> Issued:
         ),
     )
     return Issued(access, refresh, grant.scopes)
+
+
+def _keep_newest(
+    tx: sqlite3.Connection, table: Literal["oauth_spent", "granted_access"], person: str, label: str, most: int
+) -> None:
+    """Drops a grant's oldest tokens of a kind: a program may ask for new ones as often as it likes."""
+    tx.execute(
+        f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE person = ? AND label = ? "  # noqa: S608 - ours
+        "ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
+        (person, label, most),
+    )
 
 
 def _drop_expired(tx: sqlite3.Connection, now: float) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
 from mcp.server.auth.handlers.authorize import AuthorizationHandler
@@ -51,7 +52,8 @@ class OAuth:
         self._provider = provider
         self._authenticator = authenticator = ClientAuthenticator(provider)
         options = ClientRegistrationOptions(enabled=True, valid_scopes=list(GRANTABLE), default_scopes=list(GRANTABLE))
-        self._authorize = _application(AuthorizationHandler(provider).handle)
+        self._authorization = AuthorizationHandler(provider)
+        self._authorize = _application(self._asked)
         self._token = _application(TokenHandler(provider, authenticator).handle)
         self._register = _application(RegistrationHandler(provider, options).handle)
         self._revoke = _application(self._revoked)
@@ -116,6 +118,22 @@ class OAuth:
                 "authorization_response_iss_parameter_supported": True,
             }
         )
+
+    async def _asked(self, request: Request) -> Response:
+        """The package's answer, but that nobody is sent away from here before they have agreed to anything.
+
+        Anybody can register an address and make a link with a mistake in it, which the package answers by leading
+        there. Back to a program on this machine it may lead.
+        """
+        answer = await self._authorization.handle(request)
+        target = answer.headers.get("Location")
+        if target is None or target.startswith(f"{addresses.CONSENT}?"):
+            return answer
+        if target.startswith("http://") and addresses.is_here(target):
+            return answer
+        told = parse_qs(urlsplit(target).query)
+        problem = {name: told[name][-1] for name in ("error", "error_description") if name in told}
+        return JSONResponse(problem, 400, headers={"Cache-Control": "no-store"})
 
     async def _revoked(self, request: Request) -> Response:
         """RFC 7009. The package's own handler refuses programs that have no secret."""

@@ -25,7 +25,7 @@ from mcp.server.auth.provider import (
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from bridge.mcp.addresses import CONSENT
+from bridge.mcp.addresses import CONSENT, is_here
 from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grant, Issued
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ GRANTABLE: Final[tuple[Scope, ...]] = ("memory:read", "actions", "ask")
 ASK_SECONDS: Final = 600
 _MAX_INFO_CHARS, _MAX_REDIRECTS, _MAX_REDIRECT_CHARS = 16_384, 10, 500
 _MAX_STATE_CHARS, _CHALLENGE = 2_000, re.compile(r"[A-Za-z0-9_-]{43,128}")
-_HERE = frozenset({"127.0.0.1", "::1", "localhost"})
 #: A browser would do something else with these than open a program.
 _NO_PROGRAM = frozenset(
     "about blob chrome data file filesystem ftp javascript mailto vbscript view-source ws wss".split()
@@ -193,8 +192,10 @@ class GrantedAccess(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh,
         return _tokens(issued)
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> Refresh | None:
-        """What a refresh token stands for, if it is this program's."""
+        """What a refresh token stands for, if it is this program's. One that was used before ends its grant."""
         grant = await self._grants.refresh(refresh_token)
+        if grant is None and (key := await self._grants.end_reused(refresh_token)) is not None:
+            self._ended(key)
         if grant is None or grant.client_id != client.client_id:
             return None
         return Refresh(
@@ -248,7 +249,7 @@ def leads_to(uri: str) -> str | None:
         return f"{parts.scheme}:" if is_program else None
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
-    if _HOST.fullmatch(host) is None or (parts.scheme == "http" and host.strip("[]") not in _HERE):
+    if _HOST.fullmatch(host) is None or (parts.scheme == "http" and not is_here(uri)):
         return None
     return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}"
 
@@ -256,7 +257,7 @@ def leads_to(uri: str) -> str | None:
 def _without_port(uri: str) -> tuple[str, str, str] | None:
     """A redirect to this machine without its port; None for any other."""
     parts = urlsplit(uri)
-    if parts.scheme != "http" or parts.hostname not in _HERE:
+    if parts.scheme != "http" or parts.hostname is None or not is_here(uri):
         return None
     return parts.hostname, parts.path, parts.query
 

@@ -10,21 +10,31 @@ from collections.abc import Collection
 from mcp.server.stdio import stdio_server
 
 from sprite import __version__
+from sprite.archive.moving_in import is_cut_off
 from sprite.clients.look import Look, look
 from sprite.commands.actions import added
 from sprite.commands.mission import run_mission
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.errors import PeerError, SpriteError
-from sprite.protocol.memory import AddActionRequest, AddActionResult, AnyMemoryRequest, MemoryResult
+from sprite.protocol.memory import (
+    ActionsRequest,
+    ActionsResult,
+    AddActionRequest,
+    AddActionResult,
+    AnyMemoryRequest,
+    FilesRequest,
+    FilesResult,
+    MemoryResult,
+    SearchRequest,
+    SearchResult,
+)
 from sprite.protocol.offered.server import Caller, offering
 from sprite.protocol.offered.tools import MissionEnd, Told, Tool
 
 
 async def serve_memory(settings: Settings, allowed: Collection[str] = ()) -> int:
-    """Serves until stdin is closed; raises OperatorError if there is no memory yet."""
-    async with open_stores(settings):
-        pass
+    """Serves until stdin is closed, also where there is no memory yet: a session can begin before the first turn."""
     caller = Caller(_Workspace(settings), frozenset({"memory:read", *allowed}))
     server = offering("sprite-memory", __version__, lambda _request: caller, lacking=_lacking)
     async with stdio_server() as (read, write):
@@ -52,12 +62,27 @@ class _Workspace:
     async def _looked(self, request: AnyMemoryRequest) -> MemoryResult:
         if not isinstance(request, Look):
             raise PeerError("This cannot be asked for without a running sprite.")
+        if not (self._settings.transcript_db.exists() or is_cut_off(self._settings)):
+            return _nothing_yet(self._settings, request)
         async with open_stores(self._settings) as stores:
             return await look(stores.view, request, self._settings.run)
 
     async def mission(self, text: str, told: Told) -> MissionEnd:
         """See Source."""
         return await run_mission(self._settings, text, told)
+
+
+def _nothing_yet(settings: Settings, request: Look) -> MemoryResult:
+    """What there is to see before anything was said. PeerError where one thing is asked for by its name."""
+    words = f"Nothing is remembered here yet: no sprite has run in {settings.workspace}, and nothing was imported."
+    match request:
+        case SearchRequest():
+            return SearchResult([], 0, 0, [words])
+        case FilesRequest():
+            return FilesResult([])
+        case ActionsRequest():
+            return ActionsResult([])
+    raise PeerError(words, code="not_found")
 
 
 def _lacking(tool: Tool) -> str:

@@ -256,6 +256,8 @@ class _Reading:
 
 def _agent_logs(folder: Path) -> Iterator[Path]:
     """Yields the logs below a session's folder, following no link."""
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return
     for name, folders, files in os.walk(folder):
         folders.sort()
         yield from (

@@ -88,6 +88,9 @@ class BootFiles:
 
     async def write(self) -> None:
         """Writes every file that has to change, and removes those of projects that are none any more."""
+        if self._folder.is_symlink():
+            # The agent writes in its workspace, too: what stands elsewhere is not for us to tidy up.
+            self._folder.unlink()
         since = time.time() - KEPT_SECONDS
         found = await self._transcript.projects(MOST_PROJECTS)
         wanted = {boot_file_name(None)}

@@ -44,6 +44,11 @@ def project_key(text: str) -> str:
     return str(path)
 
 
+def project_or_name(text: str) -> str:
+    """The key, or the name of a project's folder, by which people may ask for it. PeerError if it is neither."""
+    return text if _is_name(text) else project_key(text)
+
+
 def others_project(given: str | None, own: str | None) -> str | None:
     """The key of a project that is not the person's `own`, which is the sprite's workspace; None for that or none.
 
@@ -53,6 +58,12 @@ def others_project(given: str | None, own: str | None) -> str | None:
         return None
     key = project_key(given)
     return None if key == own else key
+
+
+def _is_name(text: str) -> bool:
+    if len(text) > MAX_PROJECT_CHARS or text.strip() in {"", ".", ".."}:
+        return False
+    return not any(sign in "/\\" or unicodedata.category(sign) in _UNSEEN for sign in text)
 
 
 def _address(text: str) -> str:

@@ -27,13 +27,28 @@ LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL = (
     f"{OWN_TOOLS}{name}" for name in ("list_actions", "schedule", "complete_action")
 )
 
-#: What memory offers to other programs' agents.
-AROUND_CALL, READ_MEMORY_CALL = (f"{OWN_TOOLS}{name}" for name in ("around", "read_memory"))
+#: What is offered to other programs' agents, who hear from it what memory or the sprite's own agent says.
+AROUND_CALL, READ_MEMORY_CALL, ASK_CALL, ADD_ACTION_CALL = (
+    f"{OWN_TOOLS}{name}" for name in ("around", "read_memory", "ask_sprite", "add_action")
+)
+#: What memory itself put into the conversation proves nothing: it would confirm itself for ever.
+#: So does the canvas: what stands there may once have come from a page, and a refused change says what stands there.
+#: And its own actions, read back: the words may be a page's that had the agent note them.
+#: And what its own agent said to another one, which stands in a turn of its own.
+ECHO_CALLS = frozenset(
+    {
+        *(SEARCH_CALL, AROUND_CALL, READ_MEMORY_CALL, READ_CANVAS_CALL, ASK_CALL),
+        *(LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL, ADD_ACTION_CALL),
+    }
+)
 #: Of these names other servers have tools, too: ours is known by its own name, or by a plugin's.
 _OFFERED = re.compile(
-    r"\Amcp__(?:[\w.-]{1,100}?__(search_memory|read_memory)|[\w.-]{0,100}?(?:sprite|memory)[\w.-]{0,100}?__(around|list_actions))\Z",
+    r"\Amcp__(?:[\w.-]{1,100}?__(search_memory|read_memory|ask_sprite)"
+    r"|[\w.-]{0,100}?(?:sprite|memory)[\w.-]{0,100}?__(around|list_actions|add_action))\Z",
     re.IGNORECASE,
 )
+#: A server that somebody calls as the sprite's own is another one all the same.
+_OTHER_SPRITE = "mcp__other_sprite__"
 
 
 def as_own_call(name: str) -> str | None:
@@ -41,5 +56,18 @@ def as_own_call(name: str) -> str | None:
 
     There it is called after whatever the person named the server.
     """
+    if name in ECHO_CALLS:
+        return name
     found = _OFFERED.match(name) if name.startswith("mcp__") else None
     return None if found is None else f"{OWN_TOOLS}{(found[1] or found[2]).lower()}"
+
+
+def from_elsewhere(name: str) -> str:
+    """Returns the name under which a tool call of another program is kept: as the sprite's own only if it is memory's.
+
+    The sprite's own tools are trusted by their names, and some stand for what it saw itself: nobody else has them.
+    """
+    own = as_own_call(name)
+    if own is not None:
+        return own
+    return name.replace(OWN_TOOLS, _OTHER_SPRITE, 1) if name.startswith(OWN_TOOLS) else name

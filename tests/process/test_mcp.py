@@ -105,7 +105,14 @@ async def test_conversations_files_and_what_is_to_be_done_are_read_without_a_spr
         assert (await ask(client, "list_actions")) == (False, "Nothing is open.")
         assert (await ask(client, "around", turn=999)) == (True, "There is no turn 999.")
         assert (await ask(client, "read_memory", file="passwd"))[0] is True
-        assert (await ask(client, "read_memory", file="user.md", project="../.."))[0] is True
+        for tool, asked in (("read_memory", {"file": "user.md"}), ("search_memory", {"query": "tea"})):
+            for project in ("../..", "..", "a/b", "", "/x\n", "/" + "x" * 1_000):
+                failed, text = await ask(client, tool, **asked, project=project)
+                assert failed, project
+                assert text.startswith("The project is no key: "), text
+        failed, text = await ask(client, query="tea", project="web")
+        assert not failed
+        assert "Nothing is known of a project 'web'" in text
         for tool, argument in (("add_action", "content"), ("ask_sprite", "text")):
             failed, text = await ask(client, tool, **{argument: "Paint"})
             assert failed
@@ -214,13 +221,26 @@ async def process(workspace: Path) -> asyncio.subprocess.Process:
     )
 
 
-async def test_without_memory_it_says_so_on_stderr_and_ends_with_2(workspace: Path) -> None:
-    started = await process(workspace)
-    async with asyncio.timeout(PATIENCE):
-        out, said = await started.communicate()
-    assert (started.returncode, out) == (2, b"")
-    assert b"no sprite has run there yet" in said
-    assert not (workspace / ".os").exists()
+async def test_before_the_first_turn_it_says_that_there_is_nothing_yet_and_finds_what_is_there_later(
+    workspace: Path,
+) -> None:
+    async with connected(workspace, "actions", "ask") as client:
+        failed, text = await ask(client, query="tea")
+        assert (failed, text.startswith("Nothing found. Nothing is remembered here yet")) == (False, True), text
+        failed, text = await ask(client, "read_memory")
+        assert (failed, text) == (False, "There are no memory files yet.")
+        assert await ask(client, "list_actions") == (False, "Nothing is open.")
+        for tool, asked in (("around", {"turn": 1}), ("read_memory", {"file": "user.md"})):
+            failed, text = await ask(client, tool, **asked)
+            assert failed
+            assert text.startswith("Nothing is remembered here yet")
+        assert (await ask(client, "add_action", content="Paint"))[0] is True
+        assert (await ask(client, "ask_sprite", text="Hello"))[0] is True
+        assert not (workspace / ".os").exists()
+        (workspace / ".os/memory").mkdir(parents=True)
+        async with open_stores(workspace / ".os/memory") as stores:
+            await stores.turn("I like tea", "Noted.")
+        assert "I like tea" in (await ask(client, query="tea"))[1]
 
 
 async def test_it_ends_when_stdin_closes_and_stdout_has_carried_nothing_but_the_protocol(remembering: Path) -> None:

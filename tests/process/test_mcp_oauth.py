@@ -169,6 +169,14 @@ async def test_answers_go_only_where_a_program_said_and_codes_work_once(bridge: 
         answer = await authorize(bridge, client_id, **changes)
         assert answer.status_code == 302, changes
         assert answer.headers["Location"].startswith(f"{REDIRECT}?error={error}"), changes
+    # A mistake in a link leads nobody from here to wherever a stranger's program says.
+    afar = (await registered(bridge, "https://evil.example/cb?a=b", "evil://127.0.0.1/cb"))[1]["client_id"]
+    for uri in ("https://evil.example/cb?a=b", "evil://127.0.0.1/cb"):
+        answer = await authorize(bridge, afar, redirect_uri=uri, scope="everything")
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_scope")
+        assert "Location" not in answer.headers
+        answer = await authorize(bridge, afar, redirect_uri=uri)
+        assert answer.headers["Location"].startswith("/mcp/consent?request=")
     # Of this machine's own addresses the port is free.
     url = str((await authorize(bridge, client_id, redirect_uri="http://127.0.0.1:50001/callback")).request.url)
     browser = Browser(bridge, cookie, ["memory:read"])
@@ -206,7 +214,8 @@ async def test_only_the_person_says_yes(bridge: BridgeProcess, cookie: str) -> N
         assert (await http.post(asked, content=yes, headers={"Origin": bridge.url})).status_code == 401
         good = {"Cookie": cookie, "Origin": bridge.url}
         assert (await http.get(f"{asked}x", headers=good)).status_code == 400
-        assert (await http.post(asked, content="x" * 5_000, headers=good)).status_code == 413
+        for large in ("x" * 5_000, "scope=ask&" * 30):
+            assert (await http.post(asked, content=large, headers=good)).status_code == 413
         for no in ("refused=yes&scope=memory:read", "", "scope=observe"):
             answer = await http.post(asked, content=no, headers=good)
             assert answer.headers["Location"].startswith(f"{REDIRECT}?error=access_denied"), no

@@ -251,6 +251,36 @@ async def test_a_bridge_that_refuses_hangs_or_answers_nonsense_gives_a_session_n
     assert followed == ["/v1/memory/boot"], "the token is for the bridge alone"
 
 
+async def test_without_https_a_token_goes_nowhere_but_to_this_machine(tmp_path: Path, project: Path) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.host)
+        return web.Response(text=BOOT)
+
+    async with elsewhere(answer) as url:
+        place = url.removeprefix("http://127.0.0.1")
+        # No address of loopback, though it leads here.
+        other = f"0.0.0.0{place}"  # noqa: S104
+        for plain in (
+            f"http://{other}",
+            f"HTTP://{other}",
+            f"{other}",
+            f"//{other}",
+            f"http:{other}",
+            f"http://127.0.0.1:1@{other}",
+            f"http://localhost@{other}/",
+            f"http://{other}#@127.0.0.1",
+        ):
+            assert await begin(remote(tmp_path, plain, "t"), project, 1, REMOTE_PLUGIN) == NOTHING, plain
+        assert asked == []
+        # Nor to whoever carries what goes elsewhere.
+        person = remote(tmp_path, f"http://localhost{place}", "t")
+        person.extra = {**person.extra, "http_proxy": "http://127.0.0.1:9"}
+        assert (await begin(person, project, 1, REMOTE_PLUGIN))[1] == BOOT
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize(
     ("url", "token"),
     [

@@ -228,6 +228,30 @@ async def test_a_session_that_was_forked_or_copied_brings_only_what_is_new(
     assert following.told == [f"new session {path.stem} in {logs}" for path in (logs / "copy.jsonl", fork)]
 
 
+@pytest.mark.parametrize("linked", [None, "session", "subagents"])
+async def test_subagents_logs_are_read_from_the_sessions_own_folder_and_through_no_link(
+    linked: str | None, log: Path, logs: Path, workspace: Path, tmp_path: Path
+) -> None:
+    own, elsewhere = log.with_suffix(""), tmp_path / "elsewhere"
+    (elsewhere / "subagents").mkdir(parents=True)
+    block = {"type": "tool_use", "id": "s1", "name": "Bash", "input": {"command": "make kiln"}}
+    message = {"role": "assistant", "content": [block], "stop_reason": "tool_use"}
+    agent = entry("s1", "", "assistant", message=message, isSidechain=True, agentId="x")
+    write(elsewhere / "subagents/agent-x.jsonl", agent)
+    (elsewhere / "subagents/agent-x.meta.json").write_text('{"toolUseId": "t1"}')
+    if linked == "session":
+        own.symlink_to(elsewhere)
+    elif linked == "subagents":
+        own.mkdir()
+        (own / "subagents").symlink_to(elsewhere / "subagents")
+    else:
+        elsewhere.rename(own)
+    write(log, said("q1", "Do it") + called("Task", prompt="make it") + showed("Made.") + answered("a1", "Done."))
+    await Following(workspace, logs.parent).look()
+    calls = json.loads(observations(workspace)[0]["tool_calls_json"])
+    assert [call["name"] for call in calls] == (["Task"] if linked else ["Task", "Bash"])
+
+
 async def test_ten_sessions_at_once_are_kept_apart(logs: Path, workspace: Path) -> None:
     following = Following(workspace, logs.parent)
     names = [f"{number:08d}-1111-4111-8111-111111111111" for number in range(10)]
@@ -301,6 +325,11 @@ async def test_followed_and_imported_are_the_same_turns(log: Path, logs: Path, w
         ("mcp__brain__read_memory", "mcp__sprite__read_memory"),
         ("mcp__sprite-memory__list_actions", "mcp__sprite__list_actions"),
         ("mcp__claude_ai_Sprite__search_memory", "mcp__sprite__search_memory"),
+        ("mcp__sprite__around", "mcp__sprite__around"),
+        ("mcp__sprite__ask_sprite", "mcp__sprite__ask_sprite"),
+        ("mcp__brain__ask_sprite", "mcp__sprite__ask_sprite"),
+        ("mcp__sprite__add_action", "mcp__sprite__add_action"),
+        ("mcp__sprite__read_canvas", "mcp__sprite__read_canvas"),
     ],
 )
 async def test_what_memory_answered_is_no_evidence_and_is_not_found_again(
@@ -322,6 +351,19 @@ async def test_what_other_servers_answer_is_kept_as_it_is(name: str, log: Path, 
     await Following(workspace, logs.parent).look()
     (call,) = json.loads(observations(workspace)[0]["tool_calls_json"])
     assert (call["name"], call["result"]) == (name, "oolong")
+
+
+@pytest.mark.parametrize("tool", ["fetch", "create_card", "person_did", "look_at_files"])
+async def test_a_server_that_is_called_sprite_is_not_believed_like_the_sprites_own_tools(
+    tool: str, log: Path, logs: Path, workspace: Path
+) -> None:
+    name = f"mcp__sprite__{tool}"
+    write(log, said("q1", "Look") + called(name) + showed("oolong") + answered("a1", "There."))
+    await Following(workspace, logs.parent).look()
+    (call,) = json.loads(observations(workspace)[0]["tool_calls_json"])
+    assert (call["name"], call["result"]) == (f"mcp__other_sprite__{tool}", "oolong")
+    assert kind_of(call) == "outside"
+    assert kind_of({**call, "name": name}) == "result", "the sprite's own stay as they are"
 
 
 async def test_a_running_sprite_is_told_a_turn_as_the_log_itself_would_have_it(

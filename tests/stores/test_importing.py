@@ -343,6 +343,9 @@ async def test_prompts_of_a_session_that_the_log_has_from_claude_code_itself_are
         "mcp_sprite_search_memory",
         "search_memory",
         "sprite:around",
+        "sprite__ask_sprite",
+        "ask_sprite",
+        "mcp_sprite_add_action",
     ],
 )
 async def test_what_memory_itself_told_another_program_is_not_written_down_again(

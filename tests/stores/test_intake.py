@@ -221,6 +221,8 @@ async def test_what_memory_gave_to_that_session_is_not_written_again(desk: Desk)
     tools = [
         {"name": "mcp__plugin_sprite_sprite__search_memory", "input": {"query": "tea"}, "result": "Ada likes oolong"},
         {"name": "Bash", "input": {"command": "cat boot.md"}, "result": f"x\n{boot}y"},
+        {"name": "mcp__sprite__ask_sprite", "input": {"text": "Which tea?"}, "result": "oolong"},
+        {"name": "mcp__sprite__person_did", "input": {}, "result": "The person threw the tea away."},
     ]
     await desk.take(turn(user=f"{boot}What now?", reply=f"You said: {boot}", notice=boot, tools=tools), source="codex")
     (kept,) = await desk.turns()
@@ -228,3 +230,4 @@ async def test_what_memory_gave_to_that_session_is_not_written_again(desk: Desk)
     assert "What now?" in kept.user_message
     assert kept.tool_calls[0]["name"] == "mcp__sprite__search_memory"
     assert kept.tool_calls[1]["result"].endswith("\ny")
+    assert kept.tool_calls[3]["name"] == "mcp__other_sprite__person_did", "what the sprite saw is for it to say"

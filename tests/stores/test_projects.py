@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sprite.config import Settings
+from sprite.memory.boot_files import BootFiles, boot_file_name
 from sprite.memory.curation.answer_edits import with_lines_meant
 from sprite.memory.curation.extraction import Extractor, log_lost_call
 from sprite.memory.curation.model import CuratorModel
@@ -273,6 +274,20 @@ async def test_what_a_session_there_begins_with_is_bounded_whatever_there_is(sto
     assert BOOT_TOKENS // 2 < estimate_tokens(text) <= BOOT_TOKENS
     assert text.count("- Mine.") == 15
     assert "Turn 29" in text
+
+
+async def test_a_link_in_place_of_the_folder_of_what_sessions_begin_with_empties_no_folder_elsewhere(
+    stores: Stores, tmp_path: Path
+) -> None:
+    await elsewhere(stores, WEB, "Ship it")
+    letters, folder = tmp_path / "letters", tmp_path / "boot"
+    letters.mkdir()
+    (letters / "to-ilse.txt").write_text("Dear Ilse")
+    folder.symlink_to(letters)
+    boot = ProjectBoot(stores.files, stores.memory, stores.transcript)
+    await BootFiles(folder, stores.transcript, boot).write()
+    assert [path.name for path in letters.iterdir()] == ["to-ilse.txt"]
+    assert {path.name for path in folder.iterdir()} == {boot_file_name(None), boot_file_name(WEB)}
 
 
 async def test_the_sprites_own_prompt_has_the_newest_turns_of_every_project(stores: Stores) -> None:

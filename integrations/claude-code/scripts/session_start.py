@@ -18,7 +18,10 @@ PART_CHARS = 9_800
 MOST_TAG_CHARS = 1_200
 #: Several times the longest text there is (8,000 tokens).
 MAX_BYTES = 256 * 1024
+#: This machine, as a bridge without https may be called.
+HERE = ("127.0.0.1", "localhost", "[::1]")
 #: Nobody's own settings, no words, an error for an error, and for all of it so many seconds. Headers come by stdin.
+#: What is for this machine goes through no proxy.
 CURL = (
     "curl",
     "-q",
@@ -27,6 +30,8 @@ CURL = (
     "--globoff",
     "--proto",
     "=http,https",
+    "--noproxy",
+    "127.0.0.1,localhost,::1",
     "--max-time",
     "0.8",
     "--header",
@@ -89,10 +94,11 @@ def digest(key: str) -> str:
 def asked(project: str) -> str | None:
     """What the bridge answers, if it does in time; by curl, which starts sooner than Python's own HTTP.
 
-    A redirection is not followed: the token is for this bridge. It goes through a pipe, which no other process sees.
+    A redirection is not followed: the token is for this bridge. It goes through a pipe, which no other process sees,
+    and over a network by https alone.
     """
     url, token = (os.environ[f"CLAUDE_PLUGIN_OPTION_{name}"].strip() for name in ("BRIDGE_URL", "TOKEN"))
-    if not token.isprintable():
+    if not token.isprintable() or not is_private_way(url):
         return None
     told, tell = os.pipe()
     answer, answered = os.pipe()
@@ -108,6 +114,16 @@ def asked(project: str) -> str | None:
     os.close(answer)
     # It fails, too, where only a part came.
     return said.decode() if os.waitpid(curl, 0)[1] == 0 and len(said) <= MAX_BYTES else None
+
+
+def is_private_way(url: str) -> bool:
+    """Whether nobody on the way to this address can listen: by https, or on this machine."""
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() != "http":
+        return scheme.lower() == "https"
+    place = rest.partition("/")[0].lower()
+    host, _, port = place.rpartition(":")
+    return place in HERE or (host in HERE and port.isdecimal())
 
 
 # --- its parts ---

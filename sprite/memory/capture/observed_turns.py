@@ -23,7 +23,7 @@ from sprite.memory.unkept import read_all
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
 from sprite.protocol.observing import MAX_EXTERNAL_ID_CHARS, MAX_SOURCE_CHARS, ObservedTool, ObservedTurn
-from sprite.protocol.tools import as_own_call
+from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
 #: Its session logs are also read by `import`: the ids of their turns and sessions are kept as they stand there.
 CLAUDE_CODE = "claude-code"
@@ -110,10 +110,10 @@ def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
         # Two calls without an id are two all the same.
         key = clean(call.tool_use_id[:MAX_EXTERNAL_ID_CHARS]) or f"call-{place}"
         agent = None if call.agent_id is None else clean(call.agent_id[:MAX_EXTERNAL_ID_CHARS])
-        own = as_own_call(call.name)
-        buffer.start_tool(key, own or call.name, call.input, agent)
+        name = from_elsewhere(call.name)
+        buffer.start_tool(key, name, call.input, agent)
         if call.result is not None:
-            said = call.result if own is None else MEMORY_ANSWERED
+            said = MEMORY_ANSWERED if name in ECHO_CALLS else call.result
             buffer.tool_answered(key, said, is_error=call.is_error)
 
 

@@ -20,7 +20,7 @@ from sprite.privacy.cutting import (
     cut_value,
     result_text,
 )
-from sprite.protocol.tools import as_own_call
+from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
 #: In place of what memory said: that is in memory already, and repeated it would confirm itself.
 MEMORY_ANSWERED = "[what memory answered is not kept a second time]"
@@ -84,7 +84,7 @@ class SubagentLogs:
                 self.note_launch(block.tool_use_id, entry.tool_use_result)
                 call = agent.calls.get(block.tool_use_id)
                 if call is not None:
-                    said = MEMORY_ANSWERED if as_own_call(call.name) else result_text(block.content)
+                    said = MEMORY_ANSWERED if call.name in ECHO_CALLS else result_text(block.content)
                     call.result, call.is_error = cut(said), bool(block.is_error)
 
     def note_launch(self, tool_use_id: str, result: Any) -> None:
@@ -133,5 +133,5 @@ class SubagentLogs:
 
 
 def _call(entry: Entry, agent_id: str, block: Block, tool_use_id: str) -> AgentCall:
-    name = as_own_call(block.name or "") or cut(block.name or "")
+    name = cut(from_elsewhere(block.name or ""))
     return AgentCall(entry.uuid, entry.at, agent_id, tool_use_id, name, cut_value(block.input), entry.cwd)

@@ -31,7 +31,7 @@ from sprite.memory.claude_code.voices import (
 )
 from sprite.privacy.confidences import Confidences
 from sprite.privacy.cutting import clean
-from sprite.protocol.tools import as_own_call
+from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
 #: After this long without a new entry a session has ended, whatever was running in it.
 OVER_AFTER_SECONDS = 3600.0
@@ -303,10 +303,10 @@ class _Turn:
 
     def start(self, block: Block, agent_id: str | None = None) -> None:
         if block.id is not None:
-            own = as_own_call(block.name or "")
-            if own is not None:
+            name = from_elsewhere(block.name or "")
+            if name in ECHO_CALLS:
                 self.echoes.add(block.id)
-            self.buffer.start_tool(block.id, own or block.name or "", block.input, agent_id)
+            self.buffer.start_tool(block.id, name, block.input, agent_id)
             self.calls.append(block.id)
 
     def answer(self, block: Block) -> None:

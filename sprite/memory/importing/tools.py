@@ -35,8 +35,11 @@ _FILES = {
     "web_fetch": "WebFetch",
 }
 #: Each program names the tools of a server in its own way; these are memory's, and what they say is known again by it.
-_MEMORYS = re.compile(r"\A(?:mcp_)?(?:([\w.-]{1,100}?)[_:]{1,2})?(search_memory|read_memory|around|list_actions)\Z")
-_ALONE = frozenset({"search_memory", "read_memory"})
+_MEMORYS = re.compile(
+    r"\A(?:mcp_)?(?:([\w.-]{1,100}?)[_:]{1,2})?"
+    r"(search_memory|read_memory|ask_sprite|around|list_actions|add_action)\Z"
+)
+_ALONE = frozenset({"search_memory", "read_memory", "ask_sprite"})
 #: What these tools call a file's path.
 _PATHS = ("absolute_path", "filePath", "path")
 

@@ -11,29 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from sprite.protocol.tools import (
-    AROUND_CALL,
-    COMPLETE_CALL,
-    LIST_CALL,
-    OWN_TOOLS,
-    READ_CANVAS_CALL,
-    READ_MEMORY_CALL,
-    SCHEDULE_CALL,
-    SEARCH_CALL,
-    UPDATE_CARD_CALL,
-    as_own_call,
-)
+from sprite.protocol.tools import ECHO_CALLS, OWN_TOOLS, UPDATE_CARD_CALL, as_own_call
 
 Kind = Literal["result", "document", "outside", "memory"]
 
 #: What only these tools said came from outside and may be anybody's words.
 WEB_TOOLS = frozenset({"WebFetch", "WebSearch"})
-#: What memory itself put into the conversation proves nothing: it would confirm itself for ever.
-#: So does the canvas: what stands there may once have come from a page, and a refused change says what stands there.
-#: And its own actions, read back: the words may be a page's that had the agent note them.
-ECHO_TOOLS = frozenset(
-    {SEARCH_CALL, AROUND_CALL, READ_MEMORY_CALL, READ_CANVAS_CALL, LIST_CALL, SCHEDULE_CALL, COMPLETE_CALL}
-)
 _WORKING = frozenset({"Bash", "BashOutput", "KillShell", "Glob", "LS", "Edit", "MultiEdit", "Write", "NotebookEdit"})
 _READING = frozenset({"Read", "NotebookRead", "Grep"})
 
@@ -60,7 +43,7 @@ _PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 def kind_of(call: Mapping[str, Any]) -> Kind:
     """Whose words the result of this call has."""
     name = str(call.get("name", ""))
-    if as_own_call(name) in ECHO_TOOLS or name in ECHO_TOOLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
+    if as_own_call(name) in ECHO_CALLS or (name == UPDATE_CARD_CALL and call.get("is_error")):
         return "memory"
     if name in _READING:
         return "document"

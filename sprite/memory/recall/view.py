@@ -41,7 +41,7 @@ from sprite.memory.recall.timeline import (
     logged_turn,
     turn_row,
 )
-from sprite.protocol.projects import others_project
+from sprite.protocol.projects import others_project, project_or_name
 from sprite.protocol.rows import (
     ActionChange,
     ActionRow,
@@ -169,7 +169,12 @@ class MemoryView:
         ]
 
     async def search(self, query: str, limit: int = DEFAULT_LIMIT, project: str | None = None) -> Found:
-        """What fits a question, best first; of one `project` alone, by its key or its folder's name."""
+        """What fits a question, best first; of one `project` alone, by its key or its folder's name.
+
+        PeerError if it is neither.
+        """
+        if project is not None:
+            project = project_or_name(project)
         names = own_names(self._files.read("user.md"))
         return await search(
             self._transcript, self._memory, query, limit, names, project=project, own_project=self._own_project

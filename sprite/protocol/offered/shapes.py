@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from sprite.protocol.messages import MAX_MISSION_CHARS
 from sprite.protocol.rows import SearchHit
 
-#: A question is a sentence; a mission may hold a pasted document.
+#: A question is a sentence.
 MAX_QUERY_CHARS = 20_000
-MAX_MISSION_CHARS = 200_000
 MAX_CONTENT_CHARS = 2_000
 DEFAULT_HITS, MAX_HITS = 10, 100
 DEFAULT_AROUND, MAX_AROUND = 5, 50

@@ -53,6 +53,8 @@ def _turn(turn: ShownTurn) -> str:
 
 def files_text(given: Files) -> str:
     """Files, each with its name above it where there are several."""
+    if not given.files:
+        return "There are no memory files yet."
     if len(given.files) == 1:
         return given.files[0].content or f"{given.files[0].name} is empty."
     return "\n\n".join(
