@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import uuid
 from typing import TYPE_CHECKING
 
-from sprite.protocol.messages import UPLOAD_CHUNK_BYTES, Ack, FileUpload
+from sprite.protocol.messages import Ack
+from sprite.protocol.upload_chunks import upload_chunks
 
 if TYPE_CHECKING:
     from bridge.acp.conversation import Conversation
@@ -17,11 +16,7 @@ _CHUNK_SECONDS = 60.0
 
 async def upload(conversation: Conversation, file: Attachment) -> str:
     """Sends a file; where it has arrived, from the workspace. RequestError where it does not arrive."""
-    upload_id = str(uuid.uuid4())
-    last = max(0, (len(file.data) - 1) // UPLOAD_CHUNK_BYTES)
     path = None
-    for index in range(last + 1):
-        chunk = file.data[index * UPLOAD_CHUNK_BYTES : (index + 1) * UPLOAD_CHUNK_BYTES]
-        part = FileUpload(upload_id, file.name, index, index == last, base64.b64encode(chunk).decode())
+    for part in upload_chunks(file.name, file.data):
         path = (await conversation.ask(part, Ack, _CHUNK_SECONDS)).path
     return path or f"documents/{file.name}"

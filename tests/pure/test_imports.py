@@ -297,6 +297,7 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.protocol.observing",
         "sprite.protocol.projects",
         "sprite.protocol.lines",
+        "sprite.protocol.upload_chunks",
         "sprite.protocol.offered.shapes",
         "sprite.protocol.offered.wording",
         "sprite.protocol.offered.cards",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import uuid
 from typing import TYPE_CHECKING
 
 from bridge.doors.asking import AskError
-from sprite.protocol.messages import UPLOAD_CHUNK_BYTES, Ack, Error, FileUpload
+from sprite.protocol.messages import Ack, Error
+from sprite.protocol.upload_chunks import upload_chunks
 
 if TYPE_CHECKING:
     from bridge.doors.completions.asked import Attachment
@@ -20,12 +19,8 @@ async def uploaded(room: Room, attachments: list[Attachment]) -> list[str]:
 
 
 async def _uploaded(room: Room, attachment: Attachment) -> str:
-    upload_id = str(uuid.uuid4())
-    last = (len(attachment.data) - 1) // UPLOAD_CHUNK_BYTES
     path = None
-    for index in range(last + 1):
-        data = attachment.data[index * UPLOAD_CHUNK_BYTES : (index + 1) * UPLOAD_CHUNK_BYTES]
-        chunk = FileUpload(upload_id, attachment.name, index, index == last, base64.b64encode(data).decode())
+    for chunk in upload_chunks(attachment.name, attachment.data):
         answer = await room.ask(chunk)
         if not isinstance(answer, Ack):
             words = answer.message if isinstance(answer, Error) else "The sprite's answer makes no sense."
