@@ -22,9 +22,11 @@ from sprite.protocol.offered.tools import MissionEnd, Told, Tool
 
 
 async def serve_memory(settings: Settings, allowed: Collection[str] = ()) -> int:
-    """Serves until stdin is closed; raises OperatorError if there is no memory yet."""
-    async with open_stores(settings):
-        pass
+    """Serves until stdin is closed; raises OperatorError if there is no memory, and no folder for one."""
+    # Clients do not soon try again what did not start: where memory is about to begin, each call says so instead.
+    if settings.transcript_db.exists() or not settings.memory.is_dir():
+        async with open_stores(settings):
+            pass
     caller = Caller(_Workspace(settings), frozenset({"memory:read", *allowed}))
     server = offering("sprite-memory", __version__, lambda _request: caller, lacking=_lacking)
     async with stdio_server() as (read, write):
