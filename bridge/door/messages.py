@@ -75,7 +75,7 @@ def page(
     """
     headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
     if "text/html" not in request.headers.get("Accept", ""):
-        message = " ".join((f"{title}.", *paragraphs))
+        message = " ".join((f"{title.rstrip('.')}.", *paragraphs))
         body = msgspec.json.encode({"type": "error", "error": {"type": code, "code": code, "message": message}})
         return web.Response(status=status, body=body, content_type="application/json", headers=headers)
     body_text = "".join(map(_paragraph, paragraphs))
