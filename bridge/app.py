@@ -170,7 +170,7 @@ async def running(
         await stack.enter_async_context(doors)
         await stack.enter_async_context(mcp)
         await stack.enter_async_context(waker)
-        await stack.enter_async_context(_following(settings))
+        await stack.enter_async_context(_following(settings, host))
         await stack.enter_async_context(
             served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
         )
@@ -367,11 +367,12 @@ async def _for_local_person(settings: Settings, people: People, host: Host) -> s
     return await people.local_link()
 
 
-def _following(settings: Settings) -> AbstractAsyncContextManager[object]:
+def _following(settings: Settings, host: Host) -> AbstractAsyncContextManager[object]:
     """What follows Claude Code's sessions for the local person, if it is to."""
     if settings.follow is None:
         return nullcontext()
-    return Following(settings.workspaces / LOCAL_PERSON, settings.follow, settings.environment)
+    start_sprite = partial(host.deploy, LOCAL_PERSON, lambda _phase, _words: None)
+    return Following(settings.workspaces / LOCAL_PERSON, settings.follow, settings.environment, start_sprite)
 
 
 def _access(tokens: SpriteTokens, base_url: str) -> Access:

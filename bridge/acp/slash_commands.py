@@ -117,7 +117,8 @@ def _hit(hit: SearchHit) -> str:
     kind = hit.type if hit.kind == "learning" else "said"
     turn = f"turn {hit.turn_id}" if hit.turn_id is not None else "no turn"
     gone = " (replaced since)" if hit.superseded_by else ""
-    return f"- {turn} · {_day(hit.at)} · {kind}{gone}: {_short(hit.text)}"
+    project = f" · project {one_line(hit.project)}" if hit.project is not None else ""
+    return f"- {turn} · {_day(hit.at)}{project} · {kind}{gone}: {_short(hit.text)}"
 
 
 def _short(text: str) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bridge.chat import drawing
 from bridge.chat.command import Command
-from bridge.chat.counted import counted
+from bridge.chat.counted import counted, sized
 from bridge.chat.memory_views import when
 from bridge.chat.untrusted import one_line
 from sprite.protocol.memory import (
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     Fetch = Callable[[str], AsyncIterator[bytes]]
 
 _LISTED = 40
-_UNIT = 1024
 
 
 class NotFetchedError(Exception):
@@ -129,14 +128,5 @@ def _listed(files: list[UserFile]) -> Table:
     drawn.add_column(style="dim", no_wrap=True, justify="right")
     drawn.add_column(style="dim", no_wrap=True)
     for file in files:
-        drawn.add_row(Text(one_line(file.path)), Text(_size(file.size)), Text(when(file.modified_at)))
+        drawn.add_row(Text(one_line(file.path)), Text(sized(file.size)), Text(when(file.modified_at)))
     return drawn
-
-
-def _size(size: int) -> str:
-    value = float(size)
-    for unit in ("B", "KB", "MB"):
-        if value < _UNIT:
-            return f"{value:.0f} {unit}"
-        value /= _UNIT
-    return f"{value:.1f} GB"

@@ -66,7 +66,7 @@ def learnings(rows: list[LearningRow]) -> RenderableType:
         drawn.add_row(
             Text(when(row.created_at)),
             Text(one_line(row.type)),
-            Text.assemble((one_line(row.content), gone), _of_project(row.project)),
+            Text.assemble((one_line(row.content), gone), _whence(row.source_observation_id, row.project)),
         )
     return drawn
 
@@ -117,14 +117,18 @@ def hits(found: list[SearchHit], *, waiting: int, notes: Sequence[str] = ()) -> 
         drawn.add_row(
             Text(when(hit.at)),
             Text(one_line(kind)),
-            Text.assemble((short, "strike dim" if hit.superseded_by else ""), _of_project(hit.project)),
+            Text.assemble(
+                (short, "strike dim" if hit.superseded_by else ""),
+                _whence(hit.turn_id if hit.kind == "learning" else None, hit.project),
+            ),
         )
     return Group(drawn, *after)
 
 
-def _of_project(project: str | None) -> tuple[str, str]:
-    """What follows something that was said elsewhere, about a project."""
-    return ("", "") if project is None else (f"  project {one_line(project)}", "dim")
+def _whence(turn: int | None, project: str | None) -> tuple[str, str]:
+    """What follows something learned, or said elsewhere: its turn, and the project it is about."""
+    said = f"  turn {turn}" if turn is not None else ""
+    return said + (f"  project {one_line(project)}" if project is not None else ""), "dim"
 
 
 def forgetting(what: Forgotten) -> RenderableType:

@@ -21,6 +21,7 @@ import aiohttp
 from rich.console import Console
 
 from bridge import app
+from bridge.chat.counted import sized
 from bridge.commands.reach import add_data, running_bridge
 from bridge.config import Settings
 from bridge.hosts.host import HostError
@@ -35,7 +36,6 @@ _SILENT_SECONDS = 1800.0
 #: What a VM sends is bounded by the disk: so much of it stays free.
 _LEFT_FREE_BYTES = 256 * 1024 * 1024
 _LOOK_EVERY_BYTES = 32 * 1024 * 1024
-_MB = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
             show("failed", str(error))
             return _FAILED
         where = "was sent on" if to_stdout else f"is in {path}, for you alone to read"
-        show("done", f"Everything of {name}'s agent {where} ({size / _MB:.1f} MB).")
+        show("done", f"Everything of {name}'s agent {where} ({sized(size)}).")
     return 0
 
 
@@ -82,7 +82,7 @@ async def _receive(settings: Settings, name: str, stream: BinaryIO, show: Steps)
         async for chunk in await _chunks(stack, settings, name, show):
             size += len(chunk)
             stream.write(chunk)
-            show("connecting", f"The archive is coming: {size / _MB:.1f} MB")
+            show("connecting", f"The archive is coming: {sized(size)}")
             if size - looked > _LOOK_EVERY_BYTES:
                 looked = size
                 _refuse_full_disk(stream)

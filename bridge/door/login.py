@@ -78,7 +78,8 @@ class Doorkeeper:
         is_here = settings.is_loopback and settings.public_url is None
         folder = "" if settings.data == default_data() else f" --data {shlex.quote(str(settings.data))}"
         here = (_NEW_LINK_HERE, f"`{_NEW_LINK_COMMAND}{folder}`")
-        self._new_link = here if is_here else _NEW_LINK_ELSEWHERE
+        #: How to come by a login link, as paragraphs of a page.
+        self.new_link = here if is_here else _NEW_LINK_ELSEWHERE
         # Asked with every call of a model, and nearly always the same.
         self._is_ours = lru_cache(_REMEMBERED_HOSTS)(self._names_us)
         self._wrong = WrongLinks()
@@ -221,7 +222,7 @@ class Doorkeeper:
                 headers={"Retry-After": f"{wait:.0f}"},
             )
         title, detail = _PROBLEMS[problem]
-        return page(request, 401, title, detail, *self._new_link, code=f"link_{problem}")
+        return page(request, 401, title, detail, *self.new_link, code=f"link_{problem}")
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
         """POST /logout: the session is over, here and in the browser."""
@@ -250,7 +251,7 @@ class Doorkeeper:
             "Please log in",
             "Open the login link that the bridge printed when it was started, or that you were sent. It works once, in "
             "one browser, which then stays logged in.",
-            *self._new_link,
+            *self.new_link,
             code="unauthorized",
         )
 

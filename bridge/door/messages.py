@@ -31,7 +31,8 @@ button { font: inherit; padding: .45em 1em; border: 0; border-radius: .4em; }
 button { background: var(--mark); color: var(--back); }
 button.quiet { background: var(--box); color: var(--text); }
 form.choices { flex-wrap: wrap; }
-form.choices label { flex-basis: 100%; }
+form.choices label { flex-basis: 100%; display: flex; gap: .6em; }
+form.choices input { flex: none; align-self: flex-start; margin-top: .4em; }
 a { color: var(--mark); }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -46,7 +47,7 @@ _ASKING = {
 _FORM = '<form method="post">{fields}<button>{yes}</button>{no}</form>'
 _STAY = '<a href="/">{words}</a>'
 _REFUSE = '<button name="refused" value="yes" class="quiet">{words}</button>'
-_TICK = '<label><input type="checkbox" name="{name}" value="{value}"{checked}> {words}</label>'
+_TICK = '<label><input type="checkbox" name="{name}" value="{value}"{checked}><span>{words}</span></label>'
 _PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title} - Sprite</title>
@@ -74,7 +75,7 @@ def page(
     """
     headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
     if "text/html" not in request.headers.get("Accept", ""):
-        message = " ".join((f"{title}.", *paragraphs))
+        message = " ".join((f"{title.rstrip('.')}.", *paragraphs))
         body = msgspec.json.encode({"type": "error", "error": {"type": code, "code": code, "message": message}})
         return web.Response(status=status, body=body, content_type="application/json", headers=headers)
     body_text = "".join(map(_paragraph, paragraphs))

@@ -2,6 +2,9 @@
 
 Started with the bridge, started again when it dies, stopped with the bridge. It needs nothing of ours: what it reads
 goes to the sprite of its workspace, or straight into that one's log. Everything it misses it catches up on.
+
+The sprite is started with it, whether or not a page is ever opened: only a sprite learns from what was said, and keeps
+what the next session begins with.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bridge.hosts.host import HostError
 from bridge.hosts.local import passed_on
 from bridge.hosts.output import printable
 from bridge.tasks import TaskSet
@@ -34,16 +38,20 @@ _STOP_SECONDS = 5.0
 
 
 class Following:
-    """`async with Following(workspace, logs, environment):` keeps one running."""
+    """`async with Following(workspace, logs, environment, start_sprite):` keeps one running."""
 
-    def __init__(self, workspace: Path, logs: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, workspace: Path, logs: Path, environment: Mapping[str, str], start_sprite: Callable[[], Awaitable[None]]
+    ) -> None:
         self._command = [sys.executable, "-m", "sprite", "follow", str(logs), "--workspace", str(workspace)]
         self._environment = passed_on(environment)
+        self._start_sprite = start_sprite
         self._process: asyncio.subprocess.Process | None = None
         self._tasks = TaskSet()
 
     async def __aenter__(self) -> Self:
         self._tasks.start(self._keep(), "follower")
+        self._tasks.start(self._wake(), "sprite of the follower")
         return self
 
     async def __aexit__(
@@ -60,6 +68,13 @@ class Following:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+    async def _wake(self) -> None:
+        try:
+            await self._start_sprite()
+        except HostError as error:
+            # Whoever comes in next has it tried again; what is followed meanwhile goes straight into the log.
+            log.warning("the sprite that learns from followed sessions does not run: %s", error)
 
     async def _keep(self) -> None:
         deaths = 0

@@ -182,5 +182,19 @@ async def _hello(_request: web.Request) -> web.Response:
     return web.Response()
 
 
-async def _nothing_here(_request: web.Request) -> web.Response:
-    return RefusedError(404, "There is nothing at this address: the proxy has /v1/messages only.").response()
+async def _nothing_here(request: web.Request) -> web.Response:
+    """Doors for other programs are below /v1/, too: whoever has only the wrong method there is told the right one."""
+    methods: set[str] = set()
+    for resource in request.app.router.resources():
+        if resource.canonical.startswith("/v1/"):
+            methods |= (await resource.resolve(request))[1]
+    if methods - {"*"}:
+        takes = ", ".join(sorted(methods - {"*"}))
+        answer = RefusedError(405, f"This address takes {takes}, not {request.method}.").response()
+        answer.headers["Allow"] = takes
+        return answer
+    return RefusedError(
+        404,
+        "There is nothing at this address. Below /v1/ there are chat/completions, models, observations and memory/boot "
+        "for other programs, and messages for sprites.",
+    ).response()

@@ -98,6 +98,7 @@ class Consent:
                 "Log in first",
                 "A program wants to be let in, and this browser does not know yet who you are. Open your login link in "
                 "this browser, then come back to this page and load it again.",
+                *self._doorkeeper.new_link,
                 code="unauthorized",
             )
         request[PERSON] = caller.person

@@ -244,7 +244,7 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
     try:
         return await handler(request)
     except BridgeError as error:
-        return messages.page(request, 400, str(error).rstrip("."), code="refused")
+        return messages.page(request, 400, str(error), code="refused")
     except (web.HTTPException, ConnectionError):
         raise
     except Exception:

@@ -34,7 +34,14 @@ from sprite.protocol.offered.tools import MissionEnd, Told, Tool
 
 
 async def serve_memory(settings: Settings, allowed: Collection[str] = ()) -> int:
-    """Serves until stdin is closed, also where there is no memory yet: a session can begin before the first turn."""
+    """Serves until stdin is closed, also where there is no memory yet: a session can begin before the first turn.
+
+    OperatorError where there is memory that cannot be read.
+    """
+    # Clients do not soon try again what did not start: where memory has still to begin, each call says so instead.
+    if settings.transcript_db.exists():
+        async with open_stores(settings):
+            pass
     caller = Caller(_Workspace(settings), frozenset({"memory:read", *allowed}))
     server = offering("sprite-memory", __version__, lambda _request: caller, lacking=_lacking)
     async with stdio_server() as (read, write):

@@ -112,6 +112,21 @@ async def test_what_a_person_says_is_learned_and_the_page_shows_what_and_where(s
     assert stack.complaints == []
 
 
+async def test_a_turn_with_a_long_line_of_code_stays_within_its_window(stack: PageStack) -> None:
+    stack.model.script.agent({"text": f"```\n{'wide' * 100}\n```", "match": "Show me a long line"})
+    async with stack.page() as page:
+        await ask(page, "Show me a long line")
+        panel = await memory(page, "Timeline")
+        await panel.locator(".timeline-asked", has_text="Show me a long line").first.click()
+        turn = page.get_by_role("dialog")
+        await expect(turn.locator("pre")).to_contain_text("wide")
+        assert await page.evaluate(
+            "() => { const view = document.querySelector('.turn-view');"
+            " const right = (part) => part.getBoundingClientRect().right;"
+            " return [...view.children].every((part) => right(part) <= right(view) + 1); }"
+        )
+
+
 async def test_evidence_opens_the_very_turn_and_marks_the_words(stack: PageStack) -> None:
     async with stack.page() as page:
         panel = await memory(page, "Learned")

@@ -145,6 +145,7 @@ async def test_a_persons_agent_is_exported_beside_a_running_bridge_and_without_o
             status, _, err = await bridge.run("export", name, str(tmp_path / "none.zip"))
             assert status
             assert words in err
+            assert ".." not in err.replace("../ada", "")
     status, _, err = await run_bridge("export", "ada", str(target), "--force", "--data", str(data))
     assert status == 0, err
     assert target.read_bytes() == (tmp_path / "own.zip").read_bytes()

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import run_bridge, running_bridge
-from tests.claude_code import ClaudeCode
+from tests.claude_code import ClaudeCode, boot_file
 from tests.inspection import children, eventually
 from tests.process.test_following import said
 
@@ -41,6 +41,10 @@ async def test_a_bridge_follows_claude_code_for_the_local_person_whatever_dies(
         pid = bridge.process.pid
         await claude.say("Hello without a page", folder)
         await eventually(lambda: said(bridge.workspace) == ["Hello without a page"], "it is in the log")
+        begins = boot_file(bridge.workspace, folder)
+        await eventually(
+            lambda: begins.exists() and "Hello without a page" in begins.read_text(), "the next session begins with it"
+        )
         async with bridge.page(await bridge.login()) as page:
             await page.link("ready")
             first = follower_of(pid)

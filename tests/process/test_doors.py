@@ -135,6 +135,17 @@ def turn(number: int, **fields: Any) -> dict[str, Any]:
 # --- who may come in ---
 
 
+async def test_whoever_knocks_with_another_method_is_told_the_right_one(stage: Stage) -> None:
+    async with stage.bridge.http() as http:
+        for method, path, right in (("GET", "/v1/observations", "POST"), ("POST", "/v1/memory/boot", "GET")):
+            async with http.request(method, path) as answer:
+                assert (answer.status, answer.headers["Allow"]) == (405, right)
+                assert f"takes {right}, not {method}" in (await answer.json())["error"]["message"]
+        async with http.get("/v1/responses") as answer:
+            assert answer.status == 404
+            assert "chat/completions" in (await answer.json())["error"]["message"]
+
+
 async def test_each_door_opens_for_its_scope_alone_and_for_nothing_but_a_token(stage: Stage) -> None:
     bridge = stage.bridge
     scopes = ("memory:read", "observe", "ask", "actions")

@@ -76,6 +76,8 @@ async def test_every_tool_answers_in_each_revision_of_the_protocol(rooms: Rooms,
         refused, text, given = await called(client, "around", turn=turn, before=0, after=1)
         assert not refused, text
         assert [each["id"] for each in given["turns"]] == [turn, turn + 1]
+        # Claude Code shows its model the structured content alone, where Unix seconds say nothing.
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC", given["turns"][0]["when"])
         assert "User: My ship is called Ada." in text
         refused, text, given = await called(client, "read_memory", file="user.md", as_of="2020-01-01T00:00")
         assert not refused, text
@@ -85,6 +87,7 @@ async def test_every_tool_answers_in_each_revision_of_the_protocol(rooms: Rooms,
         refused, text, given = await called(client, "add_action", content="Paint the ship", due="2031-05-01", tz="UTC")
         assert not refused, text
         assert given["action"]["due"] == 1_935_392_400.0
+        assert given["action"]["when"] == "2031-05-01 09:00 UTC"
         _, text, given = await called(client, "list_actions")
         assert "due 2031-05-01 09:00 UTC] Paint the ship" in text
         assert given["actions"][0]["content"] == "Paint the ship"

@@ -286,7 +286,7 @@ export function headline({ id, kind, learnings, files, first_turn: first, last_t
     if (detail.accepted !== undefined) return `You accepted what changed in ${detail.name}`;
     if (detail.rejected === undefined)
       return detail.source === 'import'
-        ? `Notes were imported for ${detail.name}`
+        ? `Notes that you imported are proposed for ${detail.name}`
         : `${detail.name} changed on disk while the agent was at work`;
     return detail.source === 'disk'
       ? `${detail.name} is on disk again as memory has it`

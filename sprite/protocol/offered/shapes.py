@@ -1,4 +1,7 @@
-"""What each tool takes and gives (pure). Their JSON Schemas are made from these types. Times are Unix seconds."""
+"""What each tool takes and gives (pure). Their JSON Schemas are made from these types.
+
+Times are Unix seconds; beside them stands the same in words, since some clients show a model nothing but this.
+"""
 
 from __future__ import annotations
 
@@ -92,10 +95,16 @@ class Given(Struct):
     """What a call gives beside its text."""
 
 
+class ShownHit(SearchHit, omit_defaults=True, kw_only=True):
+    """A hit; `when` is its time in words."""
+
+    when: str
+
+
 class Hits(Given):
     """Hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet."""
 
-    hits: list[SearchHit]
+    hits: list[ShownHit]
     indexed_through: int
     waiting: int
     notes: list[str] = field(default_factory=list)
@@ -104,11 +113,12 @@ class Hits(Given):
 class ShownTurn(Struct, omit_defaults=True):
     """One turn: what was said, cut where it is very long, and the names of the tools that it used.
 
-    `project` is left out for the person's own, `source` for what was said to this agent.
+    `when` is its time in words. `project` is left out for the person's own, `source` for what was said to this agent.
     """
 
     id: int
     at: float
+    when: str
     session_id: str
     user: str
     reply: str
@@ -139,13 +149,14 @@ class Files(Given):
 
 
 class ShownAction(Struct, omit_defaults=True):
-    """Something to be done. `due` is when it fires next; `rrule` is its repeat, in the zone `tz`."""
+    """Something to be done. `due` is when it fires next, `when` that in words; `rrule` is its repeat, in zone `tz`."""
 
     id: int
     content: str
     priority: int
     status: str
     due: float | None = None
+    when: str | None = None
     rrule: str | None = None
     tz: str | None = None
 

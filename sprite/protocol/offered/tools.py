@@ -128,7 +128,8 @@ async def _search(source: Source, asked: shapes.SearchMemory, _told: Told) -> Sa
     request = SearchRequest(asked.query, limit, asked.project)
     found = await _answer(source, request, SearchResult)
     text = wording.hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
-    return Said(text, shapes.Hits(found.hits, found.indexed_through, found.waiting, found.notes))
+    hits = [shapes.ShownHit(**msgspec.structs.asdict(hit), when=wording.minute(hit.at)) for hit in found.hits]
+    return Said(text, shapes.Hits(hits, found.indexed_through, found.waiting, found.notes))
 
 
 async def _around(source: Source, asked: shapes.Around, _told: Told) -> Said:
@@ -194,6 +195,7 @@ def _shown_turn(turn: LoggedTurn) -> shapes.ShownTurn:
     return shapes.ShownTurn(
         id=turn.id,
         at=turn.timestamp,
+        when=wording.minute(turn.timestamp),
         session_id=turn.session_id,
         user=_cut(turn.user_message or turn.notice),
         reply=_cut(turn.agent_response),
@@ -205,7 +207,9 @@ def _shown_turn(turn: LoggedTurn) -> shapes.ShownTurn:
 
 
 def _shown_action(action: ActionRow) -> shapes.ShownAction:
-    return msgspec.convert(action, shapes.ShownAction, from_attributes=True)
+    shown = msgspec.convert(action, shapes.ShownAction, from_attributes=True)
+    shown.when = None if shown.due is None else wording.due(shown.due, shown.tz)
+    return shown
 
 
 def _cut(text: str) -> str:

@@ -43,7 +43,7 @@ def turns_text(given: Turns) -> str:
 
 
 def _turn(turn: ShownTurn) -> str:
-    marks = [f"turn {turn.id}", _minute(turn.at), f"session {on_one_line(turn.session_id)}"]
+    marks = [f"turn {turn.id}", turn.when, f"session {on_one_line(turn.session_id)}"]
     marks += [f"project {on_one_line(turn.project)}"] if turn.project is not None else []
     marks += [f"said to {on_one_line(turn.source)}"] if turn.source is not None else []
     marks += [turn.outcome] if turn.outcome != "complete" else []
@@ -75,10 +75,7 @@ def added_text(given: AddedAction) -> str:
 
 def _action(action: ShownAction) -> str:
     marks = [f"action {action.id}"]
-    if action.due is not None:
-        zone = _zone(action.tz)
-        at = _local(action.due, zone)
-        marks.append(f"due {at} {action.tz or 'UTC'}" if at else "due at a time that no calendar has")
+    marks += [f"due {action.when}"] if action.when is not None else []
     marks += [f"repeats {on_one_line(action.rrule)}"] if action.rrule else []
     marks += [f"priority {action.priority}"] if action.priority else []
     return f"- [{', '.join(marks)}] {on_one_line(action.content)}"
@@ -113,6 +110,13 @@ def _day(at: float) -> str:
     return (_local(at, UTC) or "at an unknown time")[:10]
 
 
-def _minute(at: float) -> str:
+def minute(at: float) -> str:
+    """A moment that has been."""
     moment = _local(at, UTC)
     return f"{moment} UTC" if moment else "at an unknown time"
+
+
+def due(at: float, tz: str | None) -> str:
+    """A moment to come, by the clock of a zone."""
+    moment = _local(at, _zone(tz))
+    return f"{moment} {tz or 'UTC'}" if moment else "at a time that no calendar has"
