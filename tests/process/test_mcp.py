@@ -243,18 +243,6 @@ async def test_before_the_first_turn_it_says_that_there_is_nothing_yet_and_finds
         assert "I like tea" in (await ask(client, query="tea"))[1]
 
 
-async def test_in_a_workspace_whose_memory_begins_later_it_serves_and_says_so_until_then(workspace: Path) -> None:
-    memory = workspace / ".os/memory"
-    memory.mkdir(parents=True)
-    async with connected(workspace) as client:
-        failed, text = await ask(client, query="tea")
-        assert failed
-        assert "no sprite has run there yet" in text
-        async with open_stores(memory) as stores:
-            await stores.learn('PREFERENCE [t]: Ada prefers tea | "I prefer tea"', "I prefer tea")
-        assert "L1 " in (await ask(client, query="tea"))[1]
-
-
 async def test_it_ends_when_stdin_closes_and_stdout_has_carried_nothing_but_the_protocol(remembering: Path) -> None:
     requests = [
         {
