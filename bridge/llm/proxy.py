@@ -183,10 +183,13 @@ async def _hello(_request: web.Request) -> web.Response:
 
 
 async def _nothing_here(request: web.Request) -> web.Response:
-    """Doors for other programs are below /v1/, too: whoever has only the wrong method there is told the right one."""
+    """Doors for other programs are below /v1/, too: whoever has only the wrong method there is told the right one.
+
+    The model's own address answers as the API does.
+    """
     methods: set[str] = set()
     for resource in request.app.router.resources():
-        if resource.canonical.startswith("/v1/"):
+        if resource.canonical.startswith("/v1/") and not resource.canonical.startswith("/v1/messages"):
             methods |= (await resource.resolve(request))[1]
     if methods - {"*"}:
         takes = ", ".join(sorted(methods - {"*"}))

@@ -177,6 +177,7 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("search_memory", {"query": "x" * 20_001}, "length <= 20000"),
     ("search_memory", {"query": "tea", "limt": 5}, "unknown field `limt`"),
     ("search_memory", {"query": "tea", "limit": "many"}, "Expected `int`"),
+    ("search_memory", {"query": "tea", "project": "../.."}, "The project is no key"),
     ("read_memory", {"file": "context.md", "project": "../.."}, "The project is no key"),
     ("read_memory", {"file": "context.md", "project": "/a\nb"}, "The project is no key"),
     ("read_memory", {"file": "context.md", "project": "/" + "a" * 2_000}, "The project is no key"),
@@ -209,7 +210,7 @@ async def test_what_makes_no_sense_is_refused_in_words_and_the_next_call_works(r
             {"query": "\0 tea"},
             {"query": '" AND (NEAR* OR x:'},
         ]
-        for arguments in [*odd, {"project": "../.."}]:
+        for arguments in odd:
             refused, text, _ = await called(client, "search_memory", **{"query": "tea", **arguments})
             assert not refused, (arguments, text)
 
