@@ -94,8 +94,9 @@ class BootFiles:
         since = time.time() - KEPT_SECONDS
         found = await self._transcript.projects(MOST_PROJECTS)
         wanted = {boot_file_name(None)}
+        common = await self._boot.common()
         for project in [None, *(key for key, _, last_at in found if last_at >= since)]:
-            text = await self._boot.text(project)
+            text = await self._boot.text(project, common)
             if text:
                 wanted.add(boot_file_name(project))
                 await asyncio.to_thread(self._put, boot_file_name(project), text)

@@ -15,7 +15,7 @@ from sprite.memory.echo import given
 from sprite.memory.files import SECTIONED, MemoryFiles, is_as_shipped
 from sprite.memory.recall.boot_parts import open_actions, short, turn_lines, wishes_beside
 from sprite.memory.recall.framing import part, sealed
-from sprite.memory.sections import split
+from sprite.memory.sections import Parts, split
 from sprite.memory.tokens import estimate_tokens
 from sprite.userfiles.user_files import is_look
 
@@ -50,10 +50,10 @@ class _Part:
     newest_last: bool = False
     between: str = "\n"
     granted: int = field(default=0)
+    wanted: int = field(init=False)
 
-    @property
-    def wanted(self) -> int:
-        return sum(estimate_tokens(piece) + 1 for piece in self.pieces)
+    def __post_init__(self) -> None:
+        self.wanted = sum(estimate_tokens(piece) + 1 for piece in self.pieces)
 
     def text(self) -> str:
         left, kept = self.granted, []
@@ -75,6 +75,18 @@ class _Part:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What sessions of all projects begin with alike, read once for all of them."""
+
+    user: list[str]
+    files: dict[str, Parts]
+    own: dict[str, list[str]]
+    wishes: list[str]
+    actions: list[str]
+    newest: list[Observation]
+
+
 class ProjectBoot:
     """Makes the text; what it takes does not grow with what memory has."""
 
@@ -83,38 +95,51 @@ class ProjectBoot:
         self._memory = memory
         self._transcript = transcript
 
-    async def text(self, project: str | None) -> str:
-        """What a session of a project begins with, None for the person's own; empty where there is nothing to tell."""
-        parts = [each for each in await self._parts(project) if each.pieces]
+    async def common(self) -> Common:
+        """What all the texts have in common, as it is now."""
+        user = self._files.read("user.md")
+        files = {name: split(self._files.read(name)) for name in SECTIONED}
+        return Common(
+            user=_lines("user.md", user),
+            files=files,
+            own={name: _lines(name, parts.own) for name, parts in files.items()},
+            wishes=await wishes_beside(self._memory, user, 600, MOST_WISHES),
+            actions=await open_actions(self._memory, 500),
+            newest=await self._transcript.newest_waiting(RECENT_TURNS),
+        )
+
+    async def text(self, project: str | None, common: Common | None = None) -> str:
+        """What a session of a project begins with, None for the person's own; empty where there is nothing to tell.
+
+        `common` is what several texts share, for who wants more than one.
+        """
+        parts = [each for each in await self._parts(project, common or await self.common()) if each.pieces]
         if not parts:
             return ""
         _grant(parts, BOOT_TOKENS - FRAME_TOKENS - estimate_tokens(_INTRODUCTION) - estimate_tokens(project or ""))
         return given(project, "\n\n".join([_INTRODUCTION, *(text for each in parts if (text := each.text()))]))
 
-    async def _parts(self, project: str | None) -> list[_Part]:
+    async def _parts(self, project: str | None, common: Common) -> list[_Part]:
         """In the order in which they are shown: what changes least comes first."""
-        user = self._files.read("user.md")
-        own = [_Part("memory_file", _lines("user.md", user), 2_600, ' name="user.md"')]
+        own = [_Part("memory_file", common.user, 2_600, ' name="user.md"')]
         sections: list[_Part] = []
         for name, share in zip(SECTIONED, (500, 500, 1_100), strict=True):
-            parts = split(self._files.read(name))
-            own.append(_Part("memory_file", _lines(name, parts.own), share, f' name="{name}"'))
-            if project is not None and project in parts.sections:
-                lines = parts.sections[project].split("\n")
+            own.append(_Part("memory_file", common.own[name], share, f' name="{name}"'))
+            found = common.files[name].sections
+            if project is not None and project in found:
+                lines = found[project].split("\n")
                 sections.append(_Part("project_memory", _filled(lines[1:]), 900, f' file="{name}"'))
-        wishes = await wishes_beside(self._memory, user, 600, MOST_WISHES)
-        turns = await self._recent(project)
+        turns = await self._recent(project, common.newest)
         return [
             *own,
             *sections,
-            _Part("standing_preferences", wishes, 600),
-            _Part("open_actions", await open_actions(self._memory, 500), 500),
+            _Part("standing_preferences", common.wishes, 600),
+            _Part("open_actions", common.actions, 500),
             _Part("recent_turns", turns, 1_500, newest_last=True),
         ]
 
-    async def _recent(self, project: str | None) -> list[str]:
+    async def _recent(self, project: str | None, newest: list[Observation]) -> list[str]:
         """Turns that no curator has seen yet, those of the project first, each time the newest first."""
-        newest = await self._transcript.newest_waiting(RECENT_TURNS)
         if project is not None:
             newest = [*newest, *await self._transcript.newest_waiting_of(project, RECENT_TURNS)]
         turns = {turn.id: turn for turn in newest if not is_look(turn)}
