@@ -37,7 +37,7 @@ POLICY = (
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types lit-html service-worker"
 )
 #: The service worker fetches from us, and loads no other script.
-_WORKER_POLICY = "default-src 'none'; connect-src 'self'; frame-ancestors 'none'"
+_WORKER_POLICY = "default-src 'none'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'"
 _FOR_GOOD = "public, max-age=31536000, immutable"
 _ASK_FIRST = "no-cache"
 #: What the page's head names.

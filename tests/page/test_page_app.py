@@ -128,6 +128,17 @@ async def test_who_is_logged_out_is_told_so_and_gets_no_page_of_before(stack: Pa
 
 TOLD = {"key": "m1", "kind": "ended", "title": "The tests are green", "body": "All 900.", "at": 1.79e9, "url": "/"}
 
+#: Counts, within the worker, the events that it is done with.
+COUNTING = """
+() => {
+  globalThis.handled = 0;
+  const { waitUntil } = ExtendableEvent.prototype;
+  ExtendableEvent.prototype.waitUntil = function (work) {
+    waitUntil.call(this, work.finally(() => { handled += 1; }));
+  };
+}
+"""
+
 
 class Worker:
     """The service worker as the browser's push service and a person's finger see it."""
@@ -137,6 +148,12 @@ class Worker:
         self._worker = worker
         self._devtools = devtools
         self._registration_id = registration_id
+        #: What the browser complained of in it, such as a picture that its policy keeps out.
+        self.complaints: list[str] = []
+        devtools.on(
+            "ServiceWorker.workerErrorReported",
+            lambda event: self.complaints.append(event["errorMessage"]["errorMessage"]),
+        )
 
     @classmethod
     async def of(cls, stack: PageStack, page: Page) -> Worker:
@@ -153,13 +170,23 @@ class Worker:
             while not found:  # noqa: ASYNC110 - another process cannot set an event of ours
                 await asyncio.sleep(0.02)
         await page.bring_to_front()
-        return cls(stack.bridge.url, page.context.service_workers[0], devtools, found[0])
+        worker = page.context.service_workers[0]
+        await worker.evaluate(COUNTING)
+        return cls(stack.bridge.url, worker, devtools, found[0])
 
     async def push(self, told: dict[str, Any] | str) -> None:
-        """Delivers a message, as the browser does with one that it has decrypted."""
+        """Delivers a message, as the browser does with one that it has decrypted; returns when that is done with.
+
+        Until then nobody may ask what is shown: Chromium compares its list with the screen for each such question, and
+        takes what is just being shown for something that was closed.
+        """
+        handled = await self._worker.evaluate("() => handled")
         data = told if isinstance(told, str) else json.dumps(told)
         message = {"origin": self._origin, "registrationId": self._registration_id, "data": data}
         await self._devtools.send("ServiceWorker.deliverPushMessage", message)
+        async with asyncio.timeout(PATIENCE):
+            while await self._worker.evaluate("() => handled") == handled:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.02)
 
     async def shown(self) -> list[dict[str, Any]]:
         """The notifications that are to be seen."""
@@ -205,6 +232,7 @@ async def test_a_message_is_shown_once_while_no_page_is_looked_at_and_cleared_wh
         assert shown["m1"]["title"] == "Again"
         assert shown["sprite"]["title"] == "Sprite has something for you"
         assert (shown["m1"]["actions"], shown["m1"]["requireInteraction"]) == ([], False)
+        assert worker.complaints == []
 
         await page.goto(stack.bridge.url)
         await ready(page)
