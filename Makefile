@@ -49,9 +49,11 @@ types: $(VENV)/.dev $(PAGE_TOOLS) ## the page's types of messages, from the prot
 # Random inputs for so long, all targets together.
 FUZZ_SECONDS ?= 600
 
-soak: $(VENV)/.dev ## kills, cut connections and hostile inputs, many times as long (FUZZ_SECONDS=3600: an hour of these)
-	SOAK_KILLS=500 SOAK_CUTS=200 FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -s tests/fuzz \
-		tests/process/test_kill_anytime.py tests/process/test_kill_upkeep.py tests/process/test_relay_cuts.py
+soak: $(VENV)/.dev ## kills, cut connections, pulled plugs and hostile inputs, many times as long (FUZZ_SECONDS=3600: an hour of these)
+	SOAK_KILLS=500 SOAK_CUTS=200 SOAK_SPRITES=40 SOAK_PAGES=200 SOAK_STOPPED_SECONDS=20 FUZZ_SECONDS=$(FUZZ_SECONDS) \
+		$(BIN)/python -m pytest -s tests/fuzz \
+		tests/process/test_kill_anytime.py tests/process/test_kill_upkeep.py tests/process/test_relay_cuts.py \
+		tests/process/test_cluster.py tests/process/test_lost_vm.py
 
 bench: $(VENV)/.dev ## every figure the README names, as ratios measured in one run
 	@for script in $(filter-out %/bench_locomo.py %/bench_retrieval.py,$(wildcard benchmarks/bench_*.py)); do \

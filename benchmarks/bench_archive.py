@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.bench_rebuild import TURNS, fill
 from benchmarks.report import line
-from sprite.archive.export import Export, whole_file
+from sprite.archive.export import Export
 from sprite.archive.reading import opened
 from sprite.archive.restore import Restore
 from sprite.archive.snapshot import snapshot
@@ -20,10 +20,12 @@ from sprite.config import Settings
 from sprite.database.lock import workspace_lock
 from sprite.database.memory import open_memory
 from sprite.database.transcript import open_transcript
+from sprite.errors import OperatorError
 from sprite.folders import make_folders
 from sprite.memory.files import MemoryFiles
 from sprite.memory.projection.projection import Projection
 from sprite.memory.rebuild import replay_aside
+from sprite.protocol.whole_file import whole_file
 
 RUNS = 3
 WANTED_EXPORT_SECONDS = 5.0
@@ -82,7 +84,7 @@ async def _replay(settings: Settings, path: Path) -> None:
 
 async def _export(settings: Settings, archive: Path) -> None:
     async with snapshot(settings) as look:
-        with whole_file(archive, force=True) as stream:
+        with whole_file(archive, force=True, error=OperatorError) as stream:
             for _ in Export(look, settings.workspace).write(stream):
                 await asyncio.sleep(0)
 

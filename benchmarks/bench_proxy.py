@@ -30,16 +30,19 @@ from aiohttp import web
 
 from benchmarks.report import line, spread
 from bridge.config import Settings
-from bridge.database import open_database
+from bridge.database import Database, open_database
 from bridge.door.edge import Edge
 from bridge.door.login import Doorkeeper
 from bridge.door.people import People
 from bridge.listening import bound, served
+from bridge.llm.accounts import Accounts, LocalAccounts
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
 from bridge.llm.rate_limits import RateLimits
+from bridge.llm.shared_accounts import SharedAccounts
+from bridge.llm.spending import Spending
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream
 from bridge.observing import logs
@@ -175,21 +178,20 @@ async def serve_upstream() -> None:
 # --- the proxy ---
 
 
-async def serve_proxy(upstream: str) -> None:
+async def serve_proxy(upstream: str, database_url: str | None = None) -> None:
     """The proxy as the bridge runs it, until stdin ends; prints its address and a token, then what the ledger says."""
     logs.set_up(Path(os.devnull))
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        settings = Settings(data=Path(folder))
+        settings = Settings(data=Path(folder), database_url=database_url)
         database = await stack.enter_async_context(open_database(settings.database))
         people = People(database)
         await people.prepare()
         tokens = await stack.enter_async_context(SpriteTokens(database))
-        ledger = await stack.enter_async_context(Ledger(database))
-        budgets = Budgets(Limits(daily_usd=1e6, monthly_usd=1e7))
+        accounts = await stack.enter_async_context(_accounts(database, is_shared=database_url is not None))
         rate_limits = RateLimits(per_minute=10**9, at_once=10**6)
         to = Upstream(upstream, api_key="sk-real")
-        async with LlmProxy(to, tokens, Models(), budgets, ledger, rate_limits) as proxy:
+        async with LlmProxy(to, tokens, Models(), accounts, rate_limits) as proxy:
             listener = stack.enter_context(bound(settings.host, 0))
             port = listener.getsockname()[1]
             doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
@@ -200,8 +202,19 @@ async def serve_proxy(upstream: str) -> None:
             async with served(app, listener, asyncio.Event().set):
                 print(f"http://127.0.0.1:{port} {await tokens.rotate('bench')}", flush=True)
                 await asyncio.to_thread(sys.stdin.read)
-        (spend,) = await ledger.spend()
+        (spend,) = await accounts.spend()
         print(f"{spend.calls} {spend.total:.6f}", flush=True)
+
+
+@asynccontextmanager
+async def _accounts(database: Database, *, is_shared: bool) -> AsyncIterator[Accounts]:
+    limits = Limits(daily_usd=1e6, monthly_usd=1e7)
+    if is_shared:
+        async with SharedAccounts(database, Spending(database, limits)) as shared:
+            yield shared
+        return
+    async with Ledger(database) as ledger:
+        yield LocalAccounts(Budgets(limits), ledger)
 
 
 # --- the load ---
@@ -463,6 +476,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("role", nargs="?", choices=["upstream", "proxy"], help="what the script starts itself as")
     parser.add_argument("address", nargs="?")
+    parser.add_argument("database", nargs="?", help="a Postgres for the proxy's money (bench_money.py)")
     parser.add_argument("--litellm", action="store_true", help="install LiteLLM aside and measure it in the same run")
     parser.add_argument("--folder", type=Path, help="where LiteLLM's environment is kept; a temporary one by default")
     chosen = parser.parse_args()
@@ -470,7 +484,7 @@ def main() -> None:
         asyncio.run(serve_upstream())
         return
     if chosen.role == "proxy":
-        asyncio.run(serve_proxy(chosen.address))
+        asyncio.run(serve_proxy(chosen.address, chosen.database))
         return
     with contextlib.ExitStack() as stack:
         serving, address = stack.enter_context(process("upstream"))

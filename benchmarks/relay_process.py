@@ -60,7 +60,7 @@ async def serve(sprites_port: int) -> None:
         async def socket(request: web.Request) -> web.StreamResponse:
             websocket = web.WebSocketResponse(heartbeat=30, compress=False)
             await websocket.prepare(request)
-            await relay.serve(websocket, request.match_info["sprite"])
+            await relay.serve(websocket, request.match_info["sprite"], request.transport)
             return websocket
 
         application = web.Application()

@@ -35,14 +35,22 @@ def _add_serve(commands: "Commands") -> None:
 
 
 def _add_operating(commands: "Commands") -> None:
-    from bridge.commands import export, operate
+    from bridge.commands import audit, export, move_database, operate, restore, store
 
     for name, summary, add_arguments in (
         ("deploy", "bring a sprite to what it should be, with its steps", operate.add_deploy_arguments),
         ("export", "everything of a person's agent as one file", export.add_arguments),
+        (
+            "store",
+            "the sealed copy of what agents know: list, verify, rotate its key, accept, delete",
+            store.add_arguments,
+        ),
+        ("restore", "a lost agent, of what this bridge keeps of it", restore.add_arguments),
         ("status", "every sprite: state, version, last seen, next due, spend", operate.add_status_arguments),
         ("users", "who may come in", operate.add_users_arguments),
+        ("audit", "what operators did, here and on the operator's page", audit.add_arguments),
         ("notify", "notifications: the webhook's key, and a test", operate.add_notify_arguments),
+        ("move-database", "from bridge.db into the Postgres of BRIDGE_DATABASE_URL", move_database.add_arguments),
     ):
         command = commands.add_parser(name, help=summary)
         add_arguments(command)

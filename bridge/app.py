@@ -6,26 +6,42 @@ while the model proxy still answers (a sprite's last flush needs it), then the l
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from bridge import data_folder, memory_note
+from bridge.cluster.holders import Holder, holders
+from bridge.cluster.homes import Homes, this_machine
+from bridge.cluster.hop import Hops
+from bridge.cluster.leases import Leases
+from bridge.cluster.ownership import NotOwnedError, Ownership, SoleOwnership
+from bridge.cluster.passed import Seal
+from bridge.cluster.peers import Peers
 from bridge.config import LOCAL_PERSON, Settings, default_data
-from bridge.database import Database, open_database
+from bridge.database import Database, DatabaseError, open_database
 from bridge.door.admission import Admission
+from bridge.door.arriving import Arriving
+from bridge.door.crossing import Crossing
 from bridge.door.edge import Edge
 from bridge.door.lobby import Lobby
 from bridge.door.login import Doorkeeper
+from bridge.door.oidc.identities import Identities
+from bridge.door.passkeys.store import Passkeys
 from bridge.door.people import People
-from bridge.door.routes import Readiness, Routes
+from bridge.door.restoring import Restoring
+from bridge.door.revocations import Revocations
+from bridge.door.routes import MAX_MESSAGE_BYTES, Readiness, Routes
 from bridge.door.visitors import Visitors
 from bridge.doors.doors import Doors
 from bridge.errors import OperatorError
@@ -33,18 +49,23 @@ from bridge.hosts.archive import Archive
 from bridge.hosts.following import Following
 from bridge.hosts.host import (
     Access,
+    Guard,
     Host,
+    HostError,
     ModelAccess,
 )
 from bridge.hosts.local import LocalHost
-from bridge.hosts.sprites import SpritesHost
 from bridge.listening import bound, in_url, raise_file_limit, served
+from bridge.llm.accounts import Accounts, LocalAccounts, UnavailableError
 from bridge.llm.budgets import Budgets, Limits
+from bridge.llm.calls import spend
 from bridge.llm.exits import Exits
 from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
 from bridge.llm.rate_limits import RateLimits
+from bridge.llm.shared_accounts import SharedAccounts
+from bridge.llm.spending import Spending
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.llm.upstream import Upstream
@@ -66,11 +87,24 @@ from bridge.notify.webhook import Webhook
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
+from bridge.operating.acts import Acts, Inside
+from bridge.operating.audit import Audit
+from bridge.operating.company import company_doors
 from bridge.operating.operator_api import OperatorApi
+from bridge.operating.operator_page import OperatorPage
 from bridge.operating.status import Overview
+from bridge.relay.observer import Observer
 from bridge.relay.relay import Relay
+from bridge.store.follower import Followers, standing
+from bridge.store.losses import Losses
+from bridge.store.restore import Restorer
+from bridge.store.sealed_store import SealedStore, open_store
 from bridge.waking.due_dates import DueDates, stored
+from bridge.waking.shared_due_dates import SharedDueDates
 from bridge.waking.waker import Waker
+
+if TYPE_CHECKING:
+    from bridge.hosts.sprites import SpritesHost
 
 #: What is shipped to VMs stands beside the bridge.
 _ROOT = Path(__file__).resolve().parent.parent
@@ -107,65 +141,75 @@ async def running(
     async with AsyncExitStack() as stack:
         stack.enter_context(data_folder.owned(settings))
         database = await stack.enter_async_context(open_database(settings.database))
-        people = People(database)
-        await people.prepare()
-        await _refuse_what_nobody_may(settings, people)
+        people = _people(settings, database)
+        await _prepared(settings, people)
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
         url = f"http://{in_url(settings.host)}:{port}"
-        tokens = await stack.enter_async_context(SpriteTokens(database))
+        tokens = await stack.enter_async_context(SpriteTokens(database, on_death if _is_shared(settings) else None))
         notices = await stack.enter_async_context(_notices(settings, database, people, on_death))
-        budgets = Budgets(Limits(settings.daily_usd, settings.monthly_usd), on_used_up=notices.tidings.budget_ended)
-        ledger = await stack.enter_async_context(Ledger(database, on_death=on_death))
-        proxy = await stack.enter_async_context(_model_proxy(settings, tokens, budgets, ledger))
-        host = _host(settings, tokens, port)
-        due = await stack.enter_async_context(DueDates(database, on_death))
-        relay = Relay(host, [due, notices.tidings])
-        waker = Waker(relay, due, people.may_come, on_death)
+        accounts, proxy = await stack.enter_async_context(
+            _model_calls(settings, database, tokens, notices.tidings.budget_ended, on_death)
+        )
+        ownership, due = await stack.enter_async_context(_ownership(settings, database, url, on_death))
+        store = await stack.enter_async_context(open_store(settings, database))
+        host, restorer = _home(settings, database, store, tokens, port)
+        relay, followers = await stack.enter_async_context(
+            _followed(store, host, restorer, ownership, [due, notices.tidings], on_death)
+        )
+        waker = Waker(relay, due, people.may_come, on_death, ownership=ownership)
         visitors = Visitors()
-        readiness = Readiness(lambda: not ledger.is_behind)
+        readiness = Readiness(lambda: not accounts.is_behind)
         admission = Admission(people.tokens, lambda: readiness.is_ready)
-        metrics = _measured(visitors, relay, proxy, budgets, waker, notices)
+        metrics = _measured(visitors, relay, proxy, accounts, waker, notices)
         doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), port)
         routes = Routes(settings, doorkeeper, people, visitors, host, relay, metrics, readiness)
-
-        async def revoke_sprite(name: str) -> None:
-            waker.forget(name)
-            await tokens.revoke(name)
-
-        api = OperatorApi(
-            people,
-            visitors,
-            admission,
-            host,
-            routes,
-            Overview(people, host, relay.snapshot, ledger.spend, partial(stored, database), waker.trouble),
-            notices,
-            revoke_sprite,
-            lambda token: login_link(settings.public_url or url, token),
-            give_way,
+        crossing = await stack.enter_async_context(
+            _crossing(settings, database, doorkeeper, people, ownership, visitors, admission, store, url, on_death)
         )
-        edge = Edge(doorkeeper, metrics, is_secure=(settings.public_url or "").startswith("https:"))
-        lobby, doors = Lobby(), Doors(admission, relay)
+
+        acts = _acts(settings, database, Inside(admission, visitors, partial(_revoke_sprite, waker, tokens)))
+        link_of = partial(login_link, settings.public_url or url)
+        overview = Overview(
+            *(people, host, relay.snapshot, accounts.spend, partial(stored, database), followers.standing),
+            waker.trouble,
+            _held(settings, database),
+        )
+        restoring, trouble = Restoring(restorer, relay, ownership), partial(_trouble, notices, crossing)
+        api = OperatorApi(
+            *(people, acts, host, ownership, routes, crossing, overview, notices, restoring),
+            *(store.keyring.ids, trouble, link_of, give_way),
+        )
+        arriving, lobby, doors = Arriving(doorkeeper, people, visitors), Lobby(), Doors(admission, relay)
+        company = await stack.enter_async_context(company_doors(settings, database, doorkeeper, arriving, acts))
         mcp = McpEntrance(
-            *(admission, doorkeeper, relay, Grants(database), await people.cookie_key(), Addresses(settings, port))
+            *(admission, doorkeeper, relay, Grants(database), await people.cookie_key(), Addresses(settings, port)),
+            is_shared=_is_shared(settings),
         )
         application = _application(
             lobby,
-            edge,
+            Edge(
+                *(doorkeeper, metrics),
+                is_secure=(settings.public_url or "").startswith("https:"),
+                has_peers=crossing is not None,
+            ),
             [
                 *doors.routes(proxy.list_models),
                 *mcp.routes(),
                 *proxy.routes(),
                 *notices.routes(doorkeeper, relay),
+                web.post("/restore", restoring.door(doorkeeper)),
+                *company.routes(),
+                *OperatorPage(doorkeeper, people, acts, ownership, host, overview, restoring, trouble, link_of).table(),
                 # The catch-all for the page's files comes last.
                 *routes.table(),
             ],
+            crossing,
         )
 
         # The listener outlives the sprites, which outlive the connections to them.
         await stack.enter_async_context(served(application, listener, on_death, lobby=lobby))
-        await stack.enter_async_context(host)
+        await stack.enter_async_context(_opened(host, restorer, ownership, due))
         await stack.enter_async_context(relay)
         await stack.enter_async_context(doors)
         await stack.enter_async_context(mcp)
@@ -174,14 +218,35 @@ async def running(
         await stack.enter_async_context(
             served(api.application(), stack.enter_context(control.listening_socket(settings.run)), on_death)
         )
-        stack.push_async_callback(visitors.end_all)
+        stack.push_async_callback(_end_sockets, visitors, crossing)
 
         readiness.is_ready = True
         data_folder.write_address(settings.run, settings.public_url or url)
         try:
-            yield Bridge(url, None if await people.any_added() else await _for_local_person(settings, people, host))
+            yield Bridge(url, await _for_local_person(settings, people, host))
         finally:
             readiness.is_ready = False
+
+
+@asynccontextmanager
+async def _followed(
+    store: SealedStore,
+    host: Host,
+    restorer: Restorer,
+    ownership: Ownership,
+    observers: Sequence[Observer],
+    on_death: Callable[[], None],
+) -> AsyncIterator[tuple[Relay, Followers]]:
+    """The relay (still to be entered), and what brings sprites' logs from it into the store."""
+    async with Followers(store, on_death, restorer.kept_words) as followers:
+        relay = Relay(
+            *(host, [*observers, followers]),
+            is_unshipped=followers.is_unshipped,
+            kept=restorer.kept_words,
+            ownership=ownership,
+        )
+        followers.follow(relay.room_of)
+        yield relay, followers
 
 
 @asynccontextmanager
@@ -193,37 +258,85 @@ async def webhook_key_alone(settings: Settings) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def people_alone(settings: Settings) -> AsyncIterator[People]:
-    """The people of a data folder on which no bridge runs; it is owned meanwhile."""
+async def people_alone(settings: Settings) -> AsyncIterator[Acts]:
+    """What can be done with the people of a data folder on which no bridge runs; it is owned meanwhile."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database:
-            yield People(database)
+            yield _acts(settings, database)
 
 
 @asynccontextmanager
 async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
     """What can be told of the sprites of a data folder on which no bridge runs."""
     with data_folder.owned(settings):
-        async with open_database(settings.database) as database:
-            yield Overview(People(database), None, list, Ledger(database).spend, partial(stored, database))
+        async with open_database(settings.database) as database, open_store(settings, database) as store:
+            spent, due = partial(spend, database), partial(stored, database)
+            people, held = _people(settings, database), _held(settings, database)
+            yield Overview(people, None, list, spent, due, partial(standing, store), held=held)
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A host without a bridge around it, what restores from the store, who has which sprite, and the log of acts."""
+
+    host: Host
+    restorer: Restorer
+    ownership: Ownership
+    audit: Audit
 
 
 @asynccontextmanager
-async def host_alone(settings: Settings) -> AsyncIterator[Host]:
-    """The host without a bridge around it, to deploy to."""
+async def host_alone(settings: Settings, *, acts_on: str | None = None) -> AsyncIterator[Alone]:
+    """The host while no bridge runs here, to deploy to.
+
+    It has the sprite that it `acts_on` meanwhile; OperatorError where another bridge has it.
+    """
     with data_folder.owned(settings):
         async with (
             open_database(settings.database) as database,
             SpriteTokens(database) as tokens,
-            _host(settings, tokens, settings.port) as host,
+            _owned_alone(settings, database, acts_on) as ownership,
+            open_store(settings, database) as store,
         ):
-            yield host
+            host, restorer = _home(settings, database, store, tokens, settings.port)
+            async with host, restorer:
+                yield Alone(host, restorer, ownership, Audit(database))
 
 
-async def _refuse_what_nobody_may(settings: Settings, people: People) -> None:
-    """OperatorError where settings and the people who were added do not go together."""
+def _people(settings: Settings, database: Database) -> People:
+    """Whoever started a bridge that only this machine reaches owns its folder, too."""
+    return People(database, local_operates=settings.is_loopback and settings.public_url is None)
+
+
+def _held(settings: Settings, database: Database) -> Callable[[], Awaitable[dict[str, Holder]]] | None:
+    """What tells which bridge has which sprite, where there may be several."""
+    return partial(holders, database) if _is_shared(settings) else None
+
+
+def _acts(settings: Settings, database: Database, inside: Inside | None = None) -> Acts:
+    return Acts(_people(settings, database), Identities(database), Passkeys(database), Audit(database), inside)
+
+
+@asynccontextmanager
+async def _owned_alone(settings: Settings, database: Database, sprite: str | None) -> AsyncIterator[Ownership]:
+    url = f"http://{in_url(settings.host)}:{settings.port}"
+    async with _ownership(settings, database, url, lambda: None) as (ownership, _):
+        if sprite is None:
+            yield ownership
+            return
+        try:
+            await ownership.own(sprite)
+        except NotOwnedError as error:
+            raise OperatorError(error.for_operators) from error
+        with ownership.using(sprite):
+            yield ownership
+
+
+async def _prepared(settings: Settings, people: People) -> None:
+    """People are ready. OperatorError where settings and the people who were added do not go together."""
+    await people.prepare()
     are_added = await people.any_added()
-    if not settings.is_loopback and not are_added:
+    if not settings.is_loopback and not are_added and settings.oidc is None:
         raise OperatorError(
             f"On {settings.host} others could connect, and nobody was added who may come in. "
             "Add yourself first: python -m bridge users add NAME"
@@ -235,14 +348,99 @@ async def _refuse_what_nobody_may(settings: Settings, people: People) -> None:
         )
 
 
-def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef]) -> web.Application:
+@asynccontextmanager
+async def _crossing(
+    settings: Settings,
+    database: Database,
+    doorkeeper: Doorkeeper,
+    people: People,
+    ownership: Ownership,
+    visitors: Visitors,
+    admission: Admission,
+    store: SealedStore,
+    url: str,
+    on_death: Callable[[], None],
+) -> AsyncIterator[Crossing | None]:
+    """What leads people to the bridge that has their sprite, where there may be others; None where this is the one."""
+    if not _is_shared(settings):
+        yield None
+        return
+    seal = None if settings.cluster_secret is None else Seal(settings.cluster_secret)
+    async with (
+        Revocations(database, visitors, admission, on_death) as revocations,
+        Hops(seal, max_message_bytes=MAX_MESSAGE_BYTES) as hops,
+        Peers(database, settings.address or url, seal, store.keyring.ids, on_death) as peers,
+    ):
+        yield Crossing(doorkeeper, people.tokens, ownership, hops, seal, revocations, peers.troubles)
+
+
+def _is_shared(settings: Settings) -> bool:
+    """Whether other bridges may know what this one knows."""
+    return settings.database_url is not None
+
+
+async def _revoke_sprite(waker: Waker, tokens: SpriteTokens, name: str) -> None:
+    """Lets nothing begin for a sprite any more, and nothing be spent."""
+    waker.forget(name)
+    await tokens.revoke(name)
+
+
+async def _end_sockets(visitors: Visitors, crossing: Crossing | None) -> None:
+    """Closes the WebSockets that end here, and those that are passed on."""
+    await asyncio.gather(visitors.end_all(), *(() if crossing is None else (crossing.end_all(),)))
+
+
+def _application(lobby: Lobby, edge: Edge, routes: list[web.RouteDef], crossing: Crossing | None) -> web.Application:
     application = web.Application(middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES)
     application.on_response_prepare.extend((lobby.note, edge.add_headers))
-    application.add_routes(routes)
+    application.add_routes(routes if crossing is None else crossing.guarded(routes))
     return application
 
 
-def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
+@asynccontextmanager
+async def _ownership(
+    settings: Settings, database: Database, url: str, on_death: Callable[[], None]
+) -> AsyncIterator[tuple[Ownership, DueDates]]:
+    """Who has which sprite: this bridge all of them, or each the bridge with its lease; and what is due of them."""
+    if settings.database_url is None:
+        async with DueDates(database, on_death) as due:
+            yield SoleOwnership(), due
+        return
+    async with (
+        # Whatever else waits for the database, leases are renewed. That it is away is said once.
+        open_database(settings.database_url, level=logging.DEBUG) as own,
+        Leases(own, settings.address or url, on_death) as leases,
+        SharedDueDates(database, leases, on_death) as due,
+    ):
+        yield leases, due
+
+
+def _home(
+    settings: Settings, database: Database, store: SealedStore, tokens: SpriteTokens, port: int
+) -> tuple[LocalHost | SpritesHost, Restorer]:
+    """Where sprites live, not open yet, and what makes a lost one again of what is kept of it."""
+    losses = Losses(database, store)
+    host = _host(settings, tokens, port, database, losses.refuse)
+    return host, Restorer(store, losses, host, settings.run, Audit(database).note)
+
+
+@asynccontextmanager
+async def _opened(
+    host: LocalHost | SpritesHost, restorer: Restorer, ownership: Ownership, due: DueDates
+) -> AsyncIterator[None]:
+    """The host while the block runs; then others have the sprites, whatever else takes its time to end here."""
+    try:
+        async with host, restorer:
+            yield
+    finally:
+        # Whoever takes a sprite next reads there whether it was at rest.
+        await due.flush()
+        await ownership.give_all_back()
+
+
+def _host(
+    settings: Settings, tokens: SpriteTokens, port: int, database: Database, guard: Guard
+) -> LocalHost | SpritesHost:
     """Where sprites live. OperatorError when the provider needs a setting that is not there."""
     environment = {**settings.environment, "SPRITE_OFFLINE": "1" if settings.uses_offline_model else ""}
     if settings.provider == "sprites":
@@ -255,6 +453,9 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
                 "--provider sprites needs BRIDGE_PUBLIC_URL: the address at which VMs reach this bridge, such as "
                 "https://sprite.example.org."
             )
+        # A fifth of a bridge's start, and of no use to one whose sprites are on this machine.
+        from bridge.hosts.sprites import SpritesHost
+
         base_url = settings.public_url
         return SpritesHost(
             settings.sprites_token,
@@ -265,6 +466,7 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
             api_url=settings.sprites_url,
             egress=settings.egress,
             environment=environment,
+            guard=guard,
         )
     # Sprites here come by loopback also where the bridge listens on every address.
     name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104
@@ -273,24 +475,53 @@ def _host(settings: Settings, tokens: SpriteTokens, port: int) -> Host:
         _access(tokens, f"http://{name}:{port}"),
         environment=environment,
         permissions=settings.permissions,
+        home=None if settings.database_url is None else Homes(database, this_machine()).path,
+        guard=guard,
     )
 
 
 @asynccontextmanager
-async def _model_proxy(
-    settings: Settings, tokens: SpriteTokens, budgets: Budgets, ledger: Ledger
-) -> AsyncIterator[LlmProxy]:
-    """What answers sprites' calls of the model, with what they spent before loaded."""
+async def _accounts(
+    settings: Settings, database: Database, on_used_up: Callable[[str, str], None], on_death: Callable[[], None]
+) -> AsyncIterator[Accounts]:
+    """What model calls are paid from, with what was spent before."""
+    limits = Limits(settings.daily_usd, settings.monthly_usd)
+    if settings.database_url is not None:
+        async with SharedAccounts(database, Spending(database, limits), on_used_up, on_death=on_death) as shared:
+            yield shared
+        return
+    async with Ledger(database, on_death=on_death) as ledger:
+        budgets = Budgets(limits, on_used_up=on_used_up)
+        budgets.load(await ledger.spent())
+        yield LocalAccounts(budgets, ledger)
+
+
+@asynccontextmanager
+async def _model_calls(
+    settings: Settings,
+    database: Database,
+    tokens: SpriteTokens,
+    on_used_up: Callable[[str, str], None],
+    on_death: Callable[[], None],
+) -> AsyncIterator[tuple[Accounts, LlmProxy]]:
+    """What sprites' calls of the model may cost and did cost, and what answers them."""
+    async with (
+        _accounts(settings, database, on_used_up, on_death) as accounts,
+        _model_proxy(settings, tokens, accounts) as proxy,
+    ):
+        yield accounts, proxy
+
+
+@asynccontextmanager
+async def _model_proxy(settings: Settings, tokens: SpriteTokens, accounts: Accounts) -> AsyncIterator[LlmProxy]:
+    """What answers sprites' calls of the model."""
     async with AsyncExitStack() as stack:
         upstream = Upstream(settings.base_url, settings.api_key, settings.auth_token)
         if settings.uses_offline_model:
             upstream = Upstream((await stack.enter_async_context(OfflineModel())).url)
         models = Models(allowed=settings.models, is_free=settings.uses_offline_model)
-        budgets.load(await ledger.spent())
         exits = Exits(settings.model_exits, settings.model_headers, settings.model_betas)
-        yield await stack.enter_async_context(
-            LlmProxy(upstream, tokens, models, budgets, ledger, RateLimits(), exits=exits)
-        )
+        yield await stack.enter_async_context(LlmProxy(upstream, tokens, models, accounts, RateLimits(), exits=exits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +574,7 @@ async def _notices(
         push = await stack.enter_async_context(
             Push(push_key, subscriptions, choices.wants_words, allow_inside=settings.push_inside)
         )
-        outbox, webhook = Outbox(database), None
+        outbox, webhook = Outbox(database, shared=_is_shared(settings)), None
         if settings.notify_url is not None:
             key = settings.notify_key or await outbox.key()
             webhook = await stack.enter_async_context(
@@ -353,18 +584,28 @@ async def _notices(
         if webhook is not None:
             channels.append(webhook)
         notifier = await stack.enter_async_context(
-            Notifier(database, channels, choices.wants_words, people.may_come, on_death)
+            Notifier(database, channels, choices.wants_words, people.may_come, on_death, shared=_is_shared(settings))
         )
-        tidings = await stack.enter_async_context(Tidings(database, notifier, on_death))
+        tidings = await stack.enter_async_context(Tidings(database, notifier, on_death, shared=_is_shared(settings)))
         yield _Notices(settings, choices, outbox, subscriptions, push_key, push, webhook, notifier, tidings)
 
 
-async def _for_local_person(settings: Settings, people: People, host: Host) -> str:
-    """Lets the local person in, and their other programs on this machine know of their memory; the login token."""
+async def _for_local_person(settings: Settings, people: People, host: Host) -> str | None:
+    """Lets the local person in, and their other programs on this machine know of their memory; the login token.
+
+    None where others come in here.
+    """
+    if settings.oidc is not None or await people.any_added():
+        return None
     if isinstance(host, LocalHost) and settings.memory_note is not None:
         workspace = host.workspace(LOCAL_PERSON)
         memory_note.leave(settings.memory_note, workspace, _ROOT, takes_over=settings.data == default_data())
     return await people.local_link()
+
+
+async def _trouble(notices: _Notices, crossing: Crossing | None) -> str:
+    """What an operator should know of, in words, one thing a line; "" where all is well."""
+    return "\n".join(filter(None, (await notices.trouble(), *(crossing.troubles() if crossing is not None else ()))))
 
 
 def _following(settings: Settings, host: Host) -> AbstractAsyncContextManager[object]:
@@ -377,13 +618,16 @@ def _following(settings: Settings, host: Host) -> AbstractAsyncContextManager[ob
 
 def _access(tokens: SpriteTokens, base_url: str) -> Access:
     async def access(sprite: str) -> ModelAccess:
-        return ModelAccess(base_url, await tokens.rotate(sprite))
+        try:
+            return ModelAccess(base_url, await tokens.rotate(sprite))
+        except DatabaseError as error:
+            raise HostError(f"The agent's token cannot be kept: {error}") from error
 
     return access
 
 
 def _measured(
-    visitors: Visitors, relay: Relay, proxy: LlmProxy, budgets: Budgets, waker: Waker, notices: _Notices
+    visitors: Visitors, relay: Relay, proxy: LlmProxy, accounts: Accounts, waker: Waker, notices: _Notices
 ) -> Metrics:
     """The metrics, with what each part can tell when asked."""
     metrics = Metrics()
@@ -396,12 +640,16 @@ def _measured(
     )
     metrics.add_counter("bridge_model_calls", "Model calls answered.", "status", proxy.answered)
     metrics.add_gauge("bridge_model_calls_open", "Model calls going on.", "sprite", proxy.in_flight)
-    metrics.add_gauge(
-        "bridge_spend_today_usd",
-        "Spent since the UTC day began.",
-        "sprite",
-        lambda: {seen.sprite: budgets.spent(seen.sprite).today for seen in relay.snapshot()},
-    )
+
+    async def spent_today() -> dict[str, float]:
+        try:
+            spent = await accounts.spent_today()
+        except UnavailableError:
+            # A figure that is not known is left out.
+            return {}
+        return {seen.sprite: spent.get(seen.sprite, 0.0) for seen in relay.snapshot()}
+
+    metrics.add_awaited_gauge("bridge_spend_today_usd", "Spent since the UTC day began.", "sprite", spent_today)
     metrics.add_counter(
         "bridge_wakes", "Sprites woken for what is due, by how it ended.", "outcome", lambda: waker.wakes
     )

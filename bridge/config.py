@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from bridge.door.oidc.settings import OidcSettings
 from bridge.errors import OperatorError
 from bridge.llm.exit_names import DEFAULT_MODEL_EXITS, MODEL_EXITS
 from bridge.notify.signature import read_key
+from bridge.store.key_text import read_keys
 
 Provider = Literal["local", "sprites"]
 Egress = Literal["open", "packages", "bridge"]
@@ -31,6 +33,8 @@ _KEPT_FROM_SPRITES = (
     *("ANTHROPIC_", "SPRITES_", "BRIDGE_"),
     *("SPRITE_TOKEN", "SPRITE_MONTHLY_USD", "SPRITE_NOTIFY_"),
 )
+#: Whoever can guess it is believed to be anybody.
+_SHORTEST_SECRET = 12
 #: Headers that carry who asks, or are of one connection or of the body.
 _NEVER_PASSED = frozenset(
     "authorization x-api-key cookie proxy-authorization host connection content-type content-length content-encoding "
@@ -80,18 +84,44 @@ class Settings:
     memory_note: Path | None = None
     #: The session logs of Claude Code that become the local person's memory, or None.
     follow: Path | None = None
+    #: Where several bridges keep what they share (postgresql://...); None: a file of this bridge's own.
+    database_url: str | None = field(default=None, repr=False)
+    #: Where other bridges reach this one, if not at its own host and port; and the secret that they share.
+    address: str | None = None
+    cluster_secret: str | None = field(default=None, repr=False)
+    #: What seals the store of shipped logs (None: a key file in the data folder), and how much of it each sprite may
+    #: fill, in bytes.
+    store_keys: tuple[bytes, ...] | None = field(default=None, repr=False)
+    store_bytes: int = 4096 * 2**20
+    #: The provider by which people of a company come in, if there is one.
+    oidc: OidcSettings | None = None
     #: What processes on this machine inherit: the environment without keys and tokens.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
-    def database(self) -> Path:
-        """People, tokens (hashed) and spend."""
+    def database(self) -> Path | str:
+        """People, tokens (hashed) and spend: a file of this bridge's own, or the address of what several share."""
+        return self.database_url or self.database_file
+
+    @property
+    def database_file(self) -> Path:
+        """Where these are in a file of this bridge's own."""
         return self.data / "bridge.db"
 
     @property
     def run(self) -> Path:
         """What belongs to the running bridge: its lock and its control socket."""
         return self.data / "run"
+
+    @property
+    def store(self) -> Path:
+        """The logs that sprites shipped, sealed: a folder for each."""
+        return self.data / "store"
+
+    @property
+    def store_key(self) -> Path:
+        """What seals them, where the environment has no key."""
+        return self.data / "store.key"
 
     @property
     def log_file(self) -> Path:
@@ -154,6 +184,12 @@ def from_environment(
         follow=follow,
         notify_key=_notify_key(),
         memory_note=_memory_note(),
+        database_url=_database_url(),
+        address=_address("BRIDGE_ADDRESS"),
+        cluster_secret=_cluster_secret(),
+        store_keys=_store_keys(),
+        store_bytes=_megabytes("BRIDGE_STORE_MB", 4096) * 2**20,
+        oidc=_oidc(),
         environment=_for_processes(),
     )
 
@@ -246,7 +282,60 @@ def _names(name: str) -> list[str]:
     return (_text(name) or "").replace(",", " ").split()
 
 
-def _address(name: str, *, may_have_query: bool = False) -> str | None:
+def _oidc() -> OidcSettings | None:
+    issuer = _address("BRIDGE_OIDC_ISSUER", keeps_slash=True)
+    if issuer is None:
+        return None
+    if not issuer.startswith("https:") and not is_loopback(urlsplit(issuer).hostname or ""):
+        raise OperatorError("BRIDGE_OIDC_ISSUER must begin with https: who logs in is told by it.")
+    identity = _text("BRIDGE_OIDC_CLIENT_ID")
+    if identity is None:
+        raise OperatorError("BRIDGE_OIDC_ISSUER needs BRIDGE_OIDC_CLIENT_ID: what the provider calls this bridge.")
+    public = _address("BRIDGE_PUBLIC_URL")
+    if public is None:
+        raise OperatorError(
+            "BRIDGE_OIDC_ISSUER needs BRIDGE_PUBLIC_URL: the provider sends browsers back to BRIDGE_PUBLIC_URL"
+            "/oidc/callback."
+        )
+    if not public.startswith("https:") and not is_loopback(urlsplit(public).hostname or ""):
+        raise OperatorError(
+            "BRIDGE_OIDC_ISSUER needs a BRIDGE_PUBLIC_URL that begins with https: whoever sees what a browser brings "
+            "back from the provider could come in by it."
+        )
+    scopes = dict.fromkeys(["openid", *(_names("BRIDGE_OIDC_SCOPES") or ["profile", "email"])])
+    return OidcSettings(
+        issuer,
+        identity,
+        _secret("BRIDGE_OIDC_CLIENT_SECRET", "BRIDGE_OIDC_CLIENT_SECRET_FILE"),
+        tuple(scopes),
+        _text("BRIDGE_OIDC_GROUPS_CLAIM") or "groups",
+        _groups(_text("BRIDGE_OIDC_OPERATORS")),
+        _groups(_text("BRIDGE_OIDC_PEOPLE")),
+    )
+
+
+def _groups(text: str | None) -> frozenset[str]:
+    """Names of groups, which may have spaces in them, with commas between."""
+    return frozenset(name.strip() for name in (text or "").split(",")) - {""}
+
+
+def _secret(name: str, file_name: str) -> str | None:
+    """A secret, from the environment or from a file that the other variable names."""
+    path = os.environ.get(file_name, "").strip()
+    if not path:
+        return _text(name)
+    if _text(name) is not None:
+        raise OperatorError(f"Set {name} or {file_name}, not both.")
+    try:
+        secret = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise OperatorError(f"{file_name} names a file that cannot be read: {path}") from error
+    if not secret:
+        raise OperatorError(f"{file_name} names a file with nothing in it: {path}")
+    return secret
+
+
+def _address(name: str, *, may_have_query: bool = False, keeps_slash: bool = False) -> str | None:
     text = _text(name)
     if text is None:
         return None
@@ -259,7 +348,45 @@ def _address(name: str, *, may_have_query: bool = False) -> str | None:
         # What was given is not repeated: an address can hold a password.
         without = "a fragment" if may_have_query else "a query"
         raise OperatorError(f"{name} must be an address such as https://example.org, without {without}.")
-    return text if may_have_query else text.rstrip("/")
+    return text if may_have_query or keeps_slash else text.rstrip("/")
+
+
+def _database_url() -> str | None:
+    text = _text("BRIDGE_DATABASE_URL")
+    # What was given is not repeated: it can hold a password.
+    if text is not None and urlsplit(text).scheme not in {"postgresql", "postgres"}:
+        raise OperatorError("BRIDGE_DATABASE_URL must be like postgresql://USER:PASSWORD@HOST/DATABASE.")
+    return text
+
+
+def _cluster_secret() -> str | None:
+    text = _text("BRIDGE_CLUSTER_SECRET")
+    if text is not None and len(text) < _SHORTEST_SECRET:
+        raise OperatorError(
+            f"BRIDGE_CLUSTER_SECRET must have {_SHORTEST_SECRET} characters or more, such as `openssl rand -hex 32` "
+            "prints, the same for each bridge."
+        )
+    return text
+
+
+def _store_keys() -> tuple[bytes, ...] | None:
+    try:
+        return read_keys(_text("BRIDGE_STORE_KEY") or "") or None
+    except ValueError:
+        # What was given is not repeated.
+        raise OperatorError(
+            "BRIDGE_STORE_KEY must be 32 random bytes in base64, such as `openssl rand -base64 32` makes; or several, "
+            "each as NAME:KEY, with spaces between: the first one seals, all of them unseal."
+        ) from None
+
+
+def _megabytes(name: str, default: int) -> int:
+    text = _text(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and int(text)):  # noqa: PLR2004 - a petabyte
+        raise OperatorError(f"{name} must be a number of megabytes such as {default}, not {text!r}.")
+    return int(text)
 
 
 def _notify_key() -> bytes | None:

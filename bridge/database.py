@@ -1,46 +1,49 @@
-"""bridge.db: people, their sessions and tokens, sprite tokens and spend. Opened once, by one bridge.
+"""What bridges know: people, their sessions and tokens, sprite tokens and spend. A file (bridge.db), or a Postgres.
 
-Owns the file, its pragmas and the one list of migrations; knows no meaning of a table: each module keeps its
-own SQL beside its verb and runs it through `Database.write` and `Database.read`. No token is ever in here, only its
-SHA-256 (tokens are random, so nothing slower is needed). The keys that sign cookies, push messages and webhooks are,
-and open nothing by themselves.
+Owns the one list of migrations and chooses how the database is opened (`bridge/sql`); knows no meaning of a table: each
+module keeps its own SQL beside its verb and runs it through `Database.write` and `Database.read`. No token is ever in
+here, only its SHA-256 (tokens are random, so nothing slower is needed). The keys that sign cookies, push messages and
+webhooks are, and open nothing by themselves.
 
 Times are Unix seconds (REAL), money is US dollars (REAL).
-
-The file is opened by the lines that open the sprite's, in `sprite/database/connection.py`: the same pragmas, the same
-refusals, migrations and transactions. They stand twice on purpose. Bridge and sprite are deployed apart and share only
-what they must agree on (the protocol, the prices), which how each keeps its own files is not. A test compares them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import sqlite3
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
-from bridge.errors import OperatorError
+from bridge.sql.interface import (
+    ConstraintError,
+    Database,
+    DatabaseAwayError,
+    DatabaseError,
+    Rows,
+    Transaction,
+)
+from bridge.sql.sqlite import open_sqlite
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+__all__ = [
+    "MIGRATIONS",
+    "STORE_TABLES",
+    "ConstraintError",
+    "Database",
+    "DatabaseAwayError",
+    "DatabaseError",
+    "Rows",
+    "Transaction",
+    "once_back",
+    "open_database",
+    "token_sha256",
+]
 
 _T = TypeVar("_T")
-#: "Spbr": a foreign SQLite file is never taken for ours.
-APPLICATION_ID = 0x53706272
-BUSY_TIMEOUT_MS = 5000
-_PRAGMAS = (
-    f"busy_timeout={BUSY_TIMEOUT_MS}",
-    "journal_mode=WAL",
-    # In WAL mode: a killed process loses nothing; a power cut may lose the last moments, and never damages the file
-    # (https://sqlite.org/pragma.html#pragma_synchronous).
-    "synchronous=NORMAL",
-    "foreign_keys=ON",
-)
+_AGAIN_SECONDS = 1.0
 
 _PEOPLE = """
 CREATE TABLE people (
@@ -206,149 +209,236 @@ CREATE TABLE granted_access (
 CREATE INDEX granted_access_token ON granted_access(person, label);
 """
 
+#: When a row was kept, where the newest of them stay. What is there already keeps an order that it had, if any.
+_KEPT_AT = """
+ALTER TABLE notices ADD COLUMN kept_at REAL NOT NULL DEFAULT 0;
+UPDATE notices SET kept_at = at;
+ALTER TABLE webhook_outbox ADD COLUMN kept_at REAL NOT NULL DEFAULT 0;
+UPDATE webhook_outbox SET kept_at = next_at;
+ALTER TABLE oauth_spent ADD COLUMN spent_at REAL NOT NULL DEFAULT 0;
+"""
+
+#: Which bridge has a sprite (see `bridge/cluster`); and on which machine a sprite's folder is, where it is one's own.
+_LEASES = """
+CREATE TABLE leases (
+    sprite TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    address TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    expires_at REAL NOT NULL
+) STRICT;
+CREATE INDEX leases_owner ON leases(owner);
+CREATE TABLE homes (
+    sprite TEXT PRIMARY KEY,
+    machine TEXT NOT NULL,
+    path TEXT NOT NULL
+) STRICT;
+CREATE INDEX waking_due ON waking(next_due);
+CREATE INDEX waking_open ON waking(sprite) WHERE is_open = 1;
+"""
+
+#: Calls have ids that are unique over all bridges, and say what they hold beside what they cost (see
+#: bridge/llm/calls.py). `held_until` and `spending` are kept where bridges share a database: until when a hold stands
+#: that nobody renews, and each sprite's running sums (see bridge/llm/shared_accounts.py).
+_CALLS = """
+CREATE TABLE calls (
+    id TEXT PRIMARY KEY NOT NULL,
+    sprite TEXT NOT NULL,
+    held_usd REAL,
+    spent_usd REAL,
+    state TEXT NOT NULL,
+    at REAL NOT NULL,
+    model TEXT NOT NULL,
+    outcome TEXT,
+    status INTEGER,
+    request_id TEXT,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    cache_write_1h_tokens INTEGER NOT NULL,
+    web_searches INTEGER NOT NULL,
+    is_estimate INTEGER NOT NULL,
+    duration_ms REAL,
+    held_until REAL
+) STRICT;
+INSERT INTO calls
+SELECT CAST(id AS TEXT), sprite, CASE WHEN outcome IN ('open', 'lost') THEN usd END,
+    CASE WHEN outcome <> 'open' THEN usd END,
+    CASE outcome WHEN 'open' THEN 'held' WHEN 'lost' THEN 'lost' ELSE 'settled' END,
+    at, model, CASE WHEN outcome NOT IN ('open', 'lost') THEN outcome END, status, request_id, input_tokens,
+    output_tokens, cache_read_tokens, cache_write_tokens, cache_write_1h_tokens, web_searches, is_estimate,
+    duration_ms, NULL
+FROM model_calls ORDER BY id;
+DROP TABLE model_calls;
+CREATE INDEX calls_at ON calls(at);
+CREATE INDEX calls_held ON calls(held_until) WHERE state = 'held';
+CREATE TABLE spending (
+    sprite TEXT PRIMARY KEY NOT NULL,
+    day INTEGER NOT NULL,
+    day_held REAL NOT NULL,
+    day_spent REAL NOT NULL,
+    month INTEGER NOT NULL,
+    month_held REAL NOT NULL,
+    month_spent REAL NOT NULL
+) STRICT;
+"""
+
+#: Shipped logs, sealed (see bridge/store/sprite_log.py). A store in files has the same tables in each of its files.
+STORE_TABLES = """
+CREATE TABLE stored_sprites (
+    sprite TEXT PRIMARY KEY,
+    size INTEGER NOT NULL,
+    wipe_due INTEGER NOT NULL,
+    key_id TEXT NOT NULL,
+    sealed BLOB NOT NULL
+) STRICT;
+CREATE TABLE stored_positions (
+    sprite TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    log TEXT,
+    through INTEGER NOT NULL,
+    at REAL NOT NULL,
+    whole_through INTEGER NOT NULL,
+    whole_at REAL,
+    changed_through INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (sprite, generation)
+) STRICT;
+CREATE TABLE stored_moments (
+    sprite TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    through INTEGER NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (sprite, generation, through)
+) STRICT;
+CREATE TABLE stored_rows (
+    sprite TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    part TEXT NOT NULL,
+    name BLOB NOT NULL,
+    position INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    replaced_by INTEGER,
+    number INTEGER NOT NULL,
+    is_gone INTEGER NOT NULL,
+    is_doomed INTEGER NOT NULL DEFAULT 0,
+    key_id TEXT NOT NULL,
+    sealed BLOB NOT NULL,
+    PRIMARY KEY (sprite, generation, part, name, position)
+) STRICT;
+CREATE INDEX stored_rows_order ON stored_rows(sprite, generation, part, number, name);
+CREATE INDEX stored_rows_older ON stored_rows(sprite, generation, replaced_by);
+CREATE INDEX stored_rows_key ON stored_rows(sprite, key_id);
+CREATE TABLE stored_chunks (
+    sprite TEXT NOT NULL,
+    name BLOB NOT NULL,
+    unused_since REAL,
+    key_id TEXT NOT NULL,
+    sealed BLOB NOT NULL,
+    PRIMARY KEY (sprite, name)
+) STRICT;
+CREATE INDEX stored_chunks_key ON stored_chunks(sprite, key_id);
+CREATE TABLE stored_references (
+    sprite TEXT NOT NULL,
+    chunk BLOB NOT NULL,
+    generation INTEGER NOT NULL,
+    part TEXT NOT NULL,
+    name BLOB NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (sprite, chunk, generation, part, name, position)
+) STRICT;
+CREATE INDEX stored_references_row ON stored_references(sprite, generation, part, name, position);
+"""
+
+#: Sprites whose earlier machine or workspace was put away, until they are whole again (see bridge/store/losses.py).
+_RESTORES = """
+CREATE TABLE restores (
+    sprite TEXT PRIMARY KEY,
+    begun_at REAL NOT NULL
+) STRICT;
+"""
+
+#: Who may operate the bridge, what they did, and how people come in by their company's provider or by a passkey.
+#: `audit.chain` binds each line to those before it; `spent_challenges` are answers that were taken, once each.
+_COMPANY = """
+ALTER TABLE people ADD COLUMN role TEXT NOT NULL DEFAULT 'person';
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    detail_json TEXT NOT NULL,
+    chain BLOB NOT NULL
+) STRICT;
+CREATE INDEX audit_at ON audit(at);
+CREATE TABLE oidc_identities (
+    issuer TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+    created_at REAL NOT NULL,
+    PRIMARY KEY (issuer, subject)
+) STRICT;
+CREATE INDEX oidc_identities_person ON oidc_identities(person);
+CREATE TABLE passkeys (
+    credential_id BLOB PRIMARY KEY,
+    person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+    public_key BLOB NOT NULL,
+    sign_count INTEGER NOT NULL,
+    label TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    used_at REAL,
+    aaguid TEXT NOT NULL
+) STRICT;
+CREATE INDEX passkeys_person ON passkeys(person);
+CREATE TABLE spent_challenges (
+    challenge_sha256 BLOB PRIMARY KEY,
+    expires_at REAL NOT NULL
+) STRICT;
+"""
+
+#: The bridges that run over this database, as of when each said so; `store_keys` are ids, the one that seals first.
+_BRIDGES = """
+CREATE TABLE bridges (
+    name TEXT PRIMARY KEY,
+    address TEXT NOT NULL,
+    store_keys TEXT NOT NULL,
+    seen_at REAL NOT NULL
+) STRICT;
+"""
+
 #: `MIGRATIONS[n]` takes a file from version n to n + 1; one that has been released is never edited.
-MIGRATIONS: tuple[str, ...] = (_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH, _NOTICES, _SCOPES, _OAUTH)
-
-
-class Database:
-    """One file, one writer connection and one reader connection, each on a thread of its own.
-
-    The reader never waits for the writer, and sees only what is committed.
-    """
-
-    def __init__(
-        self,
-        writer: tuple[sqlite3.Connection, ThreadPoolExecutor],
-        reader: tuple[sqlite3.Connection, ThreadPoolExecutor],
-    ) -> None:
-        self._writer, self._writer_thread = writer
-        self._reader, self._reader_thread = reader
-
-    async def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Runs a short function in one transaction: all of it or nothing; returns its value.
-
-        One hop to the thread and back, however many statements. Once begun it runs to its end, also where the
-        caller is cancelled. sqlite3.Error when the disk refuses.
-        """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writer_thread, _all_or_nothing, self._writer, work)
-
-    async def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Runs a function that only reads; returns its value."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reader_thread, work, self._reader)
+MIGRATIONS: tuple[str, ...] = (
+    *(_PEOPLE, _SPEND, _NOTIFY_SETTINGS, _WAKING, _PUSH, _NOTICES, _SCOPES, _OAUTH, _KEPT_AT),
+    *(_LEASES, _CALLS, STORE_TABLES, _RESTORES, _COMPANY, _BRIDGES),
+)
 
 
 @asynccontextmanager
-async def open_database(path: Path) -> AsyncIterator[Database]:
-    """Opens (or make) bridge.db, readable by its owner only, at the newest version.
+async def open_database(where: Path | str, *, level: int = logging.WARNING) -> AsyncIterator[Database]:
+    """Opens a file (made where there is none) or a Postgres (postgresql://...), at the newest version.
 
-    OperatorError when the file is damaged, foreign, from a newer bridge, or cannot be written.
+    `level` is that at which a Postgres' absences are logged.
+    OperatorError when it is damaged, foreign, from a newer bridge, cannot be reached or cannot be written.
     """
-    with ExitStack() as stack:
-        with _explained(path):
-            writer = stack.enter_context(closing(await asyncio.to_thread(_open, path)))
-            reader = stack.enter_context(closing(await asyncio.to_thread(_connect, path)))
-        reader.execute("PRAGMA query_only=ON")
-        # Entered after the connections: work that a cancelled caller left in a thread ends before its connection.
-        writer_thread = stack.enter_context(ThreadPoolExecutor(1, "bridge-db-writer"))
-        reader_thread = stack.enter_context(ThreadPoolExecutor(1, "bridge-db-reader"))
-        yield Database((writer, writer_thread), (reader, reader_thread))
+    if isinstance(where, Path):
+        async with open_sqlite(where, MIGRATIONS) as database:
+            yield database
+        return
+    # Only who has a Postgres waits for its library.
+    from bridge.sql.postgres import open_postgres
+
+    async with open_postgres(where, MIGRATIONS, level=level) as shared:
+        yield shared
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    # SQLite would make the file readable for the group; its -wal and -shm take the mode of the file.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    connection = _connect(path)
-    try:
-        _migrate(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    # Each connection is used from one thread at a time: its own, or none any more when it is closed.
-    connection = sqlite3.connect(path, isolation_level=None, cached_statements=256, check_same_thread=False)
-    try:
-        _prepare(connection, path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    connection.row_factory = sqlite3.Row
-    _refuse_foreign(connection, path)
-    for pragma in _PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
-    tables = _value(connection, "SELECT count(*) FROM sqlite_master")
-    if tables and _pragma(connection, "application_id") != APPLICATION_ID:
-        raise OperatorError(
-            f"{path} is a SQLite database, but not the bridge's. It was left untouched: move it away, or choose "
-            "another --data."
-        )
-    version = _pragma(connection, "user_version")
-    if version > len(MIGRATIONS):
-        raise OperatorError(
-            f"{path} was written by a newer bridge (version {version}, this one knows {len(MIGRATIONS)}). "
-            "Update Sprite; the file was left untouched."
-        )
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    version = _pragma(connection, "user_version")
-    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+async def once_back(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Does what must not be lost, may be repeated and can wait: again each second while the database is away."""
+    while True:
         try:
-            connection.executescript(
-                f"BEGIN IMMEDIATE; PRAGMA application_id={APPLICATION_ID}; {script}; "
-                f"PRAGMA user_version={number}; COMMIT;"
-            )
-        except sqlite3.Error:
-            if connection.in_transaction:
-                connection.rollback()
-            raise
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(_value(connection, f"PRAGMA {name}"))
-
-
-def _value(connection: sqlite3.Connection, sql: str) -> Any:
-    return connection.execute(sql).fetchone()[0]
-
-
-def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        value = work(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return value
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Says what SQLite or the disk says at the start as what the operator can do."""
-    try:
-        yield
-    except OSError as error:
-        raise OperatorError(f"{path} cannot be opened ({error.strerror}). Choose another --data.") from error
-    except sqlite3.OperationalError as error:
-        raise OperatorError(f"{path} cannot be used ({error}). Choose another --data.") from error
-    except sqlite3.DatabaseError as error:
-        raise OperatorError(
-            f"{path} is damaged or is no SQLite database ({error}). It was left untouched: restore it from a backup, "
-            "or move it away to start anew."
-        ) from error
+            return await work()
+        except DatabaseAwayError:
+            await asyncio.sleep(_AGAIN_SECONDS)
 
 
 def token_sha256(token: str) -> bytes:

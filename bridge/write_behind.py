@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
+from bridge.database import DatabaseError
 from bridge.tasks import owned_task
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class WriteBehind:
         self._on_death = on_death
         self._unwritten: dict[str, tuple[Any, ...]] = {}
         self._noted = asyncio.Event()
+        self._turn = asyncio.Lock()
         self._is_failing = self._is_writing = False
         self._stack = AsyncExitStack()
 
@@ -63,6 +64,14 @@ class WriteBehind:
         self._unwritten[key] = (key, *columns)
         self._noted.set()
 
+    def forget(self, key: str) -> None:
+        """Leaves a row as it is on disk."""
+        self._unwritten.pop(key, None)
+
+    async def flush(self) -> None:
+        """Writes what was noted, now; what the disk refuses is tried again later."""
+        await self._write()
+
     async def _write_on(self) -> None:
         while True:
             await self._noted.wait()
@@ -73,6 +82,10 @@ class WriteBehind:
             await asyncio.sleep(_RETRY_SECONDS if self._is_failing else _PAUSE_SECONDS)
 
     async def _write(self) -> None:
+        async with self._turn:
+            await self._write_all()
+
+    async def _write_all(self) -> None:
         rows, self._unwritten = self._unwritten, {}
         if not rows:
             return
@@ -80,12 +93,12 @@ class WriteBehind:
         try:
             await self._database.write(lambda tx: tx.executemany(self._statement, list(rows.values())))
             self._is_failing = False
-        except sqlite3.Error as error:
+        except DatabaseError as error:
             self._unwritten = rows | self._unwritten
             if not self._is_failing:
                 self._is_failing = True
                 # Its words may hold a path; its code says what the disk wants.
-                log.warning("%s cannot be written (%s)", self._what, error.sqlite_errorname, extra={"count": len(rows)})
+                log.warning("%s cannot be written (%s)", self._what, error.code, extra={"count": len(rows)})
         except BaseException:
             self._unwritten = rows | self._unwritten
             raise

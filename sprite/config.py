@@ -29,6 +29,7 @@ DEFAULT_UNATTENDED_SECONDS = 2 * 3600
 DEFAULT_SPARE_SECONDS = 600
 DEFAULT_REST_SECONDS = 600
 DEFAULT_SCHEDULE_SHARE = 0.25
+DEFAULT_SHIP_FILES_MB = 2048
 #: A socket that only a Sprites VM has: there, the VM is the boundary around the agent. SPRITE_VM_SOCKET overrides it.
 VM_SOCKET = Path("/.sprite/api.sock")
 
@@ -63,6 +64,8 @@ class Settings:
     spare_seconds: int = DEFAULT_SPARE_SECONDS
     #: After so long without a turn a conversation rests: what waits of it is curated, if it is worth a call.
     rest_seconds: int = DEFAULT_REST_SECONDS
+    #: So much of the person's files is shipped to a store elsewhere, where one follows this sprite.
+    ship_files_bytes: int = DEFAULT_SHIP_FILES_MB * 1024 * 1024
     #: What of the network an operator left open.
     egress: Egress = "open"
     #: The API of the VM around us, where there is one.
@@ -185,6 +188,7 @@ def from_environment(
         unattended_seconds=_whole("SPRITE_UNATTENDED_SECONDS", DEFAULT_UNATTENDED_SECONDS),
         spare_seconds=_whole("SPRITE_SPARE_SECONDS", DEFAULT_SPARE_SECONDS, least=0),
         rest_seconds=_whole("SPRITE_REST_SECONDS", DEFAULT_REST_SECONDS),
+        ship_files_bytes=_whole("SPRITE_SHIP_FILES_MB", DEFAULT_SHIP_FILES_MB, least=0) * 1024 * 1024,
         egress=_egress(),
         vm_socket=_vm_socket(),
     )

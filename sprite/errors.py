@@ -43,6 +43,16 @@ class FatalPeerError(PeerError):
     code = "bad_frame"
 
 
+class StaleOwnerError(FatalPeerError):
+    """A bridge with a newer lease was here; `newest` is the epoch of that one."""
+
+    code = "stale_owner"
+
+    def __init__(self, message: str, newest: int) -> None:
+        super().__init__(message)
+        self.newest = newest
+
+
 class OperatorError(SpriteError):
     """The machine or the workspace is not as it must be; a person has to act. The process exits with 2."""
 

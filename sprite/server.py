@@ -31,6 +31,7 @@ from sprite.clients.canvas import PersonsCanvas
 from sprite.clients.connection import Connection
 from sprite.clients.gateway import Gateway
 from sprite.clients.intake import Intake
+from sprite.clients.leases import Leases
 from sprite.clients.listening import Port, listening
 from sprite.clients.uploads import Uploads
 from sprite.config import Settings
@@ -57,6 +58,7 @@ from sprite.privacy.confidences import Confidences
 from sprite.privacy.redaction import prepare
 from sprite.schedules.allowance import Allowance
 from sprite.schedules.scheduler import Scheduler
+from sprite.shipping.shipping import Shipping
 from sprite.tasks import owned_task
 from sprite.userfiles.user_files import UserFiles
 
@@ -89,7 +91,8 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         projection = Projection(transcript, memory, files, lambda words: feed.warn("over_limit", words))
         # What an agent wrote whose sprite was killed is not for now to be taken for a person's.
         await projection.agent_rests()
-        forgetter = Forgetter(settings, transcript, memory, workspace, projection)
+        shipping = Shipping(settings, transcript, workspace, memory)
+        forgetter = Forgetter(settings, transcript, memory, workspace, projection, shipping.forgotten)
         await forgetter.finish_interrupted()
         view = MemoryView(transcript, memory, files, settings.own_project)
         boots = BootFiles(settings.boot_files, transcript, ProjectBoot(files, memory, transcript))
@@ -144,14 +147,18 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
         gateway = Gateway(
             *(settings, workspace, feed, view, projection, processor, runtime, desk, uploads, forgetter),
             *(actions, PersonsCanvas(workspace, feed, confidences, sight), user_files, scheduler),
-            *(Intake(transcript, processor.turn_ended, new_confidences, settings.own_project), boots, announce),
+            *(Intake(transcript, processor.turn_ended, new_confidences, settings.own_project), boots, shipping),
+            announce,
         )
 
         # Before anybody can say anything: no turn waits for the rules by which secrets are known, or finds no room for
         # reading them.
         await asyncio.to_thread(prepare)
         port = await stack.enter_async_context(
-            _listening(settings, token, feed, gateway, runtime.expect_mission, stop.set)
+            _listening(
+                *(settings, token, feed, gateway, runtime.expect_mission),
+                *(Leases(workspace, await workspace.lease()), stop.set),
+            )
         )
         stack.enter_context(_address_file(settings.address_file, "{}:{}".format(*port.address)))
         on_listening(*port.address)
@@ -224,6 +231,7 @@ async def _listening(
     feed: Feed,
     gateway: Gateway,
     on_welcome: Callable[[], None],
+    leases: Leases,
     on_death: Callable[[], None],
 ) -> AsyncIterator[Port]:
     def make(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_known: Callable[[], None]) -> Connection:
@@ -236,6 +244,7 @@ async def _listening(
             handle=gateway.handle,
             on_known=on_known,
             on_welcome=on_welcome,
+            leases=leases,
         )
 
     async with listening(settings.host, settings.port, make, on_death) as port:

@@ -34,6 +34,15 @@ class PageClient:
         self.received: list[Message] = []
         #: What the bridge closed it with, once it has.
         self.close_code: int | None = None
+        self._heard: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue()
+
+    async def listen(self) -> None:
+        """Reads until the end whether or not anybody wants to know: a page answers its bridge's pings."""
+        while True:
+            frame = await self.websocket.receive()
+            self._heard.put_nowait(frame)
+            if frame.type is not aiohttp.WSMsgType.TEXT:
+                return
 
     async def send(self, type_: str, payload: Message | None = None, message_id: str | None = None) -> str:
         message_id = message_id or str(uuid.uuid4())
@@ -44,11 +53,13 @@ class PageClient:
     async def next(self) -> Message | None:
         """The next message, None at the end; `close_code` says how it ended."""
         async with asyncio.timeout(PATIENCE):
-            frame = await self.websocket.receive()
+            frame = await self._heard.get()
         if frame.type is aiohttp.WSMsgType.CLOSE:
             # The library overwrites its own attribute where its answer comes too late.
             self.close_code = int(frame.data)
         if frame.type is not aiohttp.WSMsgType.TEXT:
+            # Whoever asks again hears it again.
+            self._heard.put_nowait(frame)
             return None
         message: Message = json.loads(frame.data)
         self.received.append(message)
@@ -153,8 +164,13 @@ class BridgeProcess(RunningProcess):
             session.ws_connect("/ws", headers=headers, max_msg_size=64 * 2**20) as websocket,
         ):
             client = PageClient(websocket)
-            await client.send("resume", resume or {})
-            yield client
+            listening = asyncio.create_task(client.listen(), name="page")
+            try:
+                await client.send("resume", resume or {})
+                yield client
+            finally:
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
 
     async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
         """`python -m bridge ARGUMENTS --data` this folder: exit status, stdout, stderr."""

@@ -1,12 +1,18 @@
-"""A network that breaks: forwards TCP to a port, and cuts connections at random byte positions, in either direction."""
+"""A network that breaks: forwards TCP to a port, and cuts connections at random byte positions, in either direction.
+
+It can also fall silent: then nothing passes, and nobody is told.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+
+from tests.connections import until_one_ends
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,14 +24,19 @@ _FEWEST_BYTES, _MOST_BYTES = 20, 10_000
 
 
 class ChaosProxy:
-    """Cuts `cuts` connections, one after another or several at once, then lets everything through; `calm` is set."""
+    """Cuts `cuts` connections, one after another or several at once, then lets everything through; `calm` is set.
+
+    `target` is the port that new connections lead to.
+    """
 
     def __init__(self, port: int, cuts: int, seed: int) -> None:
-        self._target = port
+        self.target = port
         self._left = cuts
         self._random = random.Random(seed)  # noqa: S311 - it throws dice, and keeps no secret
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._passes = asyncio.Event()
+        self._passes.set()
         self.calm = asyncio.Event()
         self.port = 0
 
@@ -44,13 +55,23 @@ class ChaosProxy:
         await asyncio.gather(*self._connections, return_exceptions=True)
         await self._server.wait_closed()
 
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """A cable that is pulled, for as long as the block runs: what comes meanwhile waits, and nobody is told."""
+        self._passes.clear()
+        try:
+            yield
+        finally:
+            self._passes.set()
+
     async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            await self._passes.wait()
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
             try:
                 await self._between(_End(reader, writer), _End(far_reader, far_writer))
             finally:
@@ -63,20 +84,24 @@ class ChaosProxy:
 
     async def _between(self, near: _End, far: _End) -> None:
         allowance = _Allowance(self._random.randint(_FEWEST_BYTES, _MOST_BYTES) if self._left > 0 else None)
-        ways = [
-            asyncio.create_task(_forward(near.reader, far.writer, allowance)),
-            asyncio.create_task(_forward(far.reader, near.writer, allowance)),
-        ]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+        await until_one_ends(
+            self._forward(near.reader, far.writer, allowance), self._forward(far.reader, near.writer, allowance)
+        )
         if allowance.is_used_up:
             self._left -= 1
             if self._left <= 0:
                 self.calm.set()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowance: _Allowance) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(_READ_BYTES):
+                await self._passes.wait()
+                writer.write(allowance.take(data))
+                await writer.drain()
+                if allowance.is_used_up:
+                    # What has passed is on its way; a moment lets it arrive: the cut is in the middle of a frame.
+                    await asyncio.sleep(0)
+                    return
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +125,3 @@ class _Allowance:
         self._left -= len(passed)
         self.is_used_up = len(passed) < len(data)
         return passed
-
-
-async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowance: _Allowance) -> None:
-    with suppress(ConnectionError):
-        while data := await reader.read(_READ_BYTES):
-            writer.write(allowance.take(data))
-            await writer.drain()
-            if allowance.is_used_up:
-                # What has passed is on its way; a moment lets it arrive, so that the cut is in the middle of a frame.
-                await asyncio.sleep(0)
-                return

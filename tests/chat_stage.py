@@ -20,6 +20,7 @@ from bridge.chat.commands import Commands
 from bridge.chat.conversation import Conversation
 from bridge.chat.file_commands import NotFetchedError
 from bridge.chat.pipe import Pipe
+from bridge.chat.restore_command import NotRestoredError
 from bridge.chat.terminal import Terminal
 from sprite.protocol.events import AnyAgentEvent
 from sprite.protocol.messages import Ack, Gap
@@ -126,6 +127,11 @@ async def no_file(path: str) -> AsyncIterator[bytes]:
     yield b""
 
 
+async def not_restored(_how: str) -> str:
+    """Nor does it keep anything."""
+    raise NotRestoredError("Nothing is kept of local's agent here.")
+
+
 @asynccontextmanager
 async def _chat(
     screen: Screen, out: Watched, keys: int | PipeInput, sync: StateSync, zone: str | None = None
@@ -139,7 +145,8 @@ async def _chat(
     ):
         conversation = Conversation(link, screen, banner=lambda: Text("Welcome"), zone=zone)
         following = group.create_task(conversation.follow())
-        talking = group.create_task(screen.talk(conversation, Commands(conversation, screen, link, no_file)))
+        commands = Commands(conversation, screen, link, no_file, not_restored)
+        talking = group.create_task(screen.talk(conversation, commands))
         visitor = await sprite.visitor()
         await visitor.welcome(sync=sync)
         chat = Chat(sprite, visitor, out, keys)

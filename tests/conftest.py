@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from bridge.offline.model import OfflineModel
 from tests.curated_workspace import curate_workspace
 from tests.emulator import Emulator
+from tests.postgres import Server, shared_server
 from tests.session_logs import Recorded, record
 from tests.vms import Disk, Tokens, deployed_disk
 
@@ -26,7 +28,8 @@ T = TypeVar("T")
 
 #: The files that take longest begin first, so that nobody is alone with one at the end (see the Makefile).
 LONGEST_FIRST = (
-    "kill_anytime chat_gives_way page_chat bootstrap_interrupted page_memory page_canvas quarantine bootstrap "
+    "kill_anytime cluster rolling_restart any_bridge chat_gives_way page_chat bootstrap_interrupted page_memory "
+    "page_canvas quarantine bootstrap "
     "bootstrap_failures own_turns deaths sessions chat_end_to_end curation_at_rest page_drift session_log forget "
     "crashes doors capture import page_by_itself page_actions page_writing page_promise page_app readme mcp "
     "first_word mcp_door mcp_oauth claude_code_plugin one_memory boundary acp rebuild following curation_failures "
@@ -44,7 +47,7 @@ hypothesis.settings.register_profile("sprite", deadline=None)
 hypothesis.settings.load_profile("sprite")
 
 #: What the tests of a folder may not start, as Python's audit events name it: pure/ is computation alone, stores/ may
-#: open SQLite. process/ and page/ may start anything.
+#: open SQLite, and the Postgres of the run. process/ and page/ may start anything.
 _PROCESSES = {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.bind"}
 NOT_STARTED = {"pure": {*_PROCESSES, "sqlite3.connect"}, "stores": _PROCESSES}
 _started: list[str] = []
@@ -63,6 +66,11 @@ def starts_no_more_than_its_folder_says(request: pytest.FixtureRequest) -> Itera
     _started.clear()
     yield
     assert NOT_STARTED.get(request.path.parent.name, set()).isdisjoint(_started), "this test belongs in process/"
+
+
+def pytest_configure() -> None:
+    # Whoever ends a run by `timeout` has what its tests started ended, too, as by Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -112,6 +120,39 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def _curated(workspace: Path) -> Path:
     await curate_workspace(workspace)
     return workspace
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real Postgres that all tests of the run share (1 s, once); without one they are skipped (tests/postgres.py)."""
+    own = tmp_path_factory.getbasetemp()
+    with shared_server(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: Server) -> Iterator[str]:
+    """The address of a new and empty database."""
+    url = postgres.create()
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def chosen_server(request: pytest.FixtureRequest) -> Server | None:
+    """None for SQLite."""
+    return None if request.param == "sqlite" else request.getfixturevalue("postgres")
+
+
+@pytest.fixture
+def database_at(chosen_server: Server | None, tmp_path: Path) -> Iterator[Path | str]:
+    """Where `open_database` finds a new and empty database: every test that asks for it runs on both."""
+    if chosen_server is None:
+        yield tmp_path / "bridge.db"
+        return
+    url = chosen_server.create()
+    yield url
+    chosen_server.drop(url)
 
 
 @pytest.fixture

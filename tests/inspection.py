@@ -98,14 +98,23 @@ def prompts(model: OfflineModel, text: str) -> list[RecordedRequest]:
     return [r for r in model.requests if r.kind == "main" and text in r.user_text]
 
 
-async def eventually(condition: Callable[[], bool], what: str) -> None:
+async def eventually(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
     """Polls, with a bound: only where nothing says when it has happened. What was true once need not be so any more."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             while not condition():  # noqa: ASYNC110 - another process cannot set an event of ours
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(what) from None
+
+
+async def comes_to_rest(value: Callable[[], int]) -> int:
+    """What it is when it changes no more; it is waited for until it is not 0."""
+    seen = -1
+    while seen != value() or seen == 0:
+        seen = value()
+        await asyncio.sleep(0.3)
+    return seen
 
 
 async def chat(client: Client, *texts: str) -> list[str]:

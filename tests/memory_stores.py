@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sprite.config import Settings
 from sprite.database.curations import NewCuration
 from sprite.database.memory import Learning, MemoryDB, open_memory
 from sprite.database.transcript import (
@@ -17,11 +18,14 @@ from sprite.database.transcript import (
     TranscriptDB,
     open_transcript,
 )
+from sprite.database.workspace import WorkspaceDB
 from sprite.memory.actions import Actions
 from sprite.memory.files import CURATED, MemoryFiles
+from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.projection.projection import Projection
 from sprite.memory.recall.hits import Found
 from sprite.memory.recall.search import search
+from sprite.shipping.shipping import Shipping
 from tests.harness import dump
 
 SESSION = "11111111-1111-4111-8111-111111111111"
@@ -108,6 +112,12 @@ async def rebuilt(folder: Path, *, without_files: bool) -> dict[str, list[tuple[
     async with open_stores(folder) as stores:
         await stores.projection.settle()
     return dump(folder / "memory.db")
+
+
+def forgetter_of(settings: Settings, stores: Stores, workspace: WorkspaceDB) -> Forgetter:
+    """Who forgets in these stores."""
+    shipping = Shipping(settings, stores.transcript, workspace, stores.memory)
+    return Forgetter(settings, stores.transcript, stores.memory, workspace, stores.projection, shipping.forgotten)
 
 
 def call(name: str, result: Any, tool_input: Any = None, **more: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from bridge.database import Database, open_database
+from bridge.llm.accounts import Accounts, LocalAccounts
 from bridge.llm.budgets import Budgets, Limits
 from bridge.llm.call import Patience
 from bridge.llm.exits import Exits
@@ -24,6 +25,8 @@ from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.proxy import LlmProxy
 from bridge.llm.rate_limits import RateLimits
+from bridge.llm.shared_accounts import SharedAccounts
+from bridge.llm.spending import Spending
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.llm.upstream import Upstream
 from tests.harness import PATIENCE, rows
@@ -94,15 +97,12 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 
 @dataclass
-class Proxy:
-    """A proxy that listens, and everything it was given."""
+class Door:
+    """A proxy that listens, for the sprite `ada`."""
 
     url: str
     token: str
-    path: Path
-    tokens: SpriteTokens
-    budgets: Budgets
-    ledger: Ledger
+    accounts: Accounts
     database: Database
     http: aiohttp.ClientSession
 
@@ -116,13 +116,23 @@ class Proxy:
         data = io.BytesIO(body) if isinstance(body, bytes) else body
         return self.http.post(self.url + path, data=data, headers=headers, **more)
 
+
+@dataclass
+class Proxy(Door):
+    """Of a bridge alone, and everything it was given."""
+
+    path: Path
+    tokens: SpriteTokens
+    budgets: Budgets
+    ledger: Ledger
+
     async def calls(self) -> list[dict[str, Any]]:
         """The ledger's rows once every call in it is over."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 await self.ledger.flush()
-                found = rows(self.path, "SELECT * FROM model_calls ORDER BY id")
-                if all(row["outcome"] != "open" for row in found):
+                found = rows(self.path, "SELECT * FROM calls ORDER BY at, rowid")
+                if all(row["state"] != "held" for row in found):
                     return found
                 await asyncio.sleep(0.01)
 
@@ -156,13 +166,46 @@ async def proxy(
     ):
         budgets = Budgets(limits or Limits(), clock)
         budgets.load(await ledger.spent())
-        async with LlmProxy(
-            to, tokens, models or Models(), budgets, ledger, rate_limits or RateLimits(), patience, exits
-        ) as running:
-            app = web.Application()
-            app.add_routes(running.routes())
-            async with served(app) as url:
-                yield Proxy(url, await tokens.rotate("ada"), path, tokens, budgets, ledger, database, http)
+        accounts = LocalAccounts(budgets, ledger)
+        async with (
+            LlmProxy(to, tokens, models or Models(), accounts, rate_limits or RateLimits(), patience, exits) as running,
+            listening(running) as url,
+        ):
+            token = await tokens.rotate("ada")
+            yield Proxy(url, token, accounts, database, http, path, tokens, budgets, ledger)
+
+
+@asynccontextmanager
+async def shared_proxy(
+    database_url: str,
+    target: str,
+    *,
+    limits: Limits | None = None,
+    patience: Patience | None = None,
+    token: str | None = None,
+) -> AsyncIterator[Door]:
+    """A proxy for the sprite `ada` of one bridge of several, whose money is in a Postgres.
+
+    `token`: the sprite's, where it has one already.
+    """
+    async with (
+        open_database(database_url) as database,
+        SpriteTokens(database) as tokens,
+        SharedAccounts(database, Spending(database, limits or Limits())) as accounts,
+        LlmProxy(Upstream(target, api_key=KEY), tokens, Models(), accounts, RateLimits(), patience) as running,
+        listening(running) as url,
+        aiohttp.ClientSession(auto_decompress=False) as http,
+    ):
+        yield Door(url, token or await tokens.rotate("ada"), accounts, database, http)
+
+
+@asynccontextmanager
+async def listening(proxy: LlmProxy) -> AsyncIterator[str]:
+    """A proxy's address."""
+    app = web.Application()
+    app.add_routes(proxy.routes())
+    async with served(app) as url:
+        yield url
 
 
 # --- answers ---

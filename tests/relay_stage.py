@@ -157,7 +157,7 @@ async def stage(host: Any, **options: Any) -> AsyncIterator[Stage]:
         async def serve(request: web.Request) -> web.StreamResponse:
             socket = web.WebSocketResponse(heartbeat=30, max_msg_size=2 * MAX_FRAME_BYTES, compress=False)
             await socket.prepare(request)
-            await relay.serve(socket, request.match_info["sprite"])
+            await relay.serve(socket, request.match_info["sprite"], request.transport)
             return socket
 
         application = web.Application()

@@ -16,8 +16,10 @@ from bridge.hosts.archive import Archive
 from bridge.hosts.host import (
     Channel,
     Egress,
+    Guard,
     ModelAccess,
     Reached,
+    unguarded,
 )
 from bridge.hosts.sprites import SpritesHost
 from sprite.protocol.frames import (
@@ -44,6 +46,9 @@ class Tokens:
         self.base_url = base_url
         self.minted = 0
         self.owners: dict[str, str] = {}
+
+    async def owner(self, token: str) -> str | None:
+        return self.owners.get(token)
 
     async def access(self, sprite: str) -> ModelAccess:
         self.minted += 1
@@ -79,18 +84,20 @@ async def host_of(
     *,
     call_seconds: float = 30.0,
     egress: Egress = "open",
+    guard: Guard = unguarded,
     **environment: str,
 ) -> AsyncIterator[SpritesHost]:
     async with SpritesHost(
         TOKEN,
         archive,
         tokens.access,
-        lambda token: tokens.owners.get(token),  # noqa: PLW0108 - `owners` is replaced
+        tokens.owner,
         base_url=tokens.base_url,
         api_url=emulator.url,
         environment=environment,
         call_seconds=call_seconds,
         egress=egress,
+        guard=guard,
     ) as host:
         yield host
 

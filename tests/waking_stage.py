@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -148,7 +149,7 @@ async def night(
             Relay(dorm, [due, *observers], linger_seconds=0.01) as relay,
         ):
             stage = Night(database, dorm, sleepers, relay, due)
-            stage.waker = Waker(relay, due, may, died, pace=pace, **({} if clock is None else {"clock": clock}))
+            stage.waker = Waker(relay, due, may, died, pace=pace, clock=clock or time.time)
             async with stage.waker:
                 yield stage
 

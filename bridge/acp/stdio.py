@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import selectors
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -139,18 +140,24 @@ def _problem(message: Any) -> str | None:
 
 async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None) -> StdioTransport:
     """A transport on stdin and stdout, or on other pipes. OperatorError where they are none."""
+    source, target = source or sys.stdin.buffer, target or sys.stdout.buffer
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     try:
-        incoming, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), source or sys.stdin.buffer
-        )
+        _refuse_what_is_always_ready(source)
+        incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
         # A protocol that lets writers wait, which asyncio has in public for readers alone.
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-        transport, _ = await loop.connect_write_pipe(lambda: protocol, target or sys.stdout.buffer)
-    except ValueError as error:
+        transport, _ = await loop.connect_write_pipe(lambda: protocol, target)
+    except (ValueError, PermissionError) as error:
         raise OperatorError(
             "This speaks the Agent Client Protocol on stdin and stdout: let an editor start it (docs/editors.md)."
         ) from error
     transport.set_write_buffer_limits(high=_MAX_UNREAD_BYTES)
     return StdioTransport(incoming, reader, asyncio.StreamWriter(transport, protocol, None, loop))
+
+
+def _refuse_what_is_always_ready(source: BinaryIO) -> None:
+    """PermissionError for what nobody can wait for, such as /dev/null: asyncio would find out too late to say it."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(source, selectors.EVENT_READ)

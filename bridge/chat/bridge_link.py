@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     #: Opens a WebSocket to the bridge. BridgeUnreachableError, ConnectionError or TimeoutError where it cannot.
     Connect = Callable[[], Awaitable[aiohttp.ClientWebSocketResponse]]
 
-_CONNECT_SECONDS = 60.0
+#: No sprite is waited for: a bridge that lives answers sooner, and behind another door there may be one that does.
+_CONNECT_SECONDS = 10.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 8.0
 #: Before a bridge was ever reached, a wrong address is likelier than a nap.
 _ATTEMPTS_AT_A_STRANGER = 4

@@ -69,7 +69,7 @@ async def hold(place: Here | Elsewhere, *, rings: bool = True) -> int:
                 conversation = Conversation(
                     link, screen, banner=lambda: _banner(place, endpoint), zone=zone, rings=rings
                 )
-                commands = Commands(conversation, screen, link, endpoint.fetch)
+                commands = Commands(conversation, screen, link, endpoint.fetch, endpoint.restore)
                 following = group.create_task(conversation.follow(), name="chat-follow")
                 talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")
                 with ends.of(talking):

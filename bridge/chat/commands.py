@@ -16,6 +16,7 @@ from bridge.chat.counted import counted
 from bridge.chat.file_commands import FileCommands
 from bridge.chat.memory_commands import MemoryCommands
 from bridge.chat.permission_commands import PermissionCommands
+from bridge.chat.restore_command import RestoreCommand
 from bridge.chat.screen import NobodyHereError
 from bridge.chat.untrusted import one_line
 from sprite.protocol.memory import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from bridge.chat.bridge_link import BridgeLink
     from bridge.chat.conversation import Conversation
     from bridge.chat.file_commands import Fetch
+    from bridge.chat.restore_command import Restore
     from bridge.chat.screen import Screen
     from sprite.protocol.rows import LearningRow
 
@@ -56,7 +58,9 @@ _KEYS = [
 class Commands:
     """The commands over one conversation; `names` for completion."""
 
-    def __init__(self, conversation: Conversation, screen: Screen, link: BridgeLink, fetch: Fetch) -> None:
+    def __init__(
+        self, conversation: Conversation, screen: Screen, link: BridgeLink, fetch: Fetch, restore: Restore
+    ) -> None:
         self._conversation = conversation
         self._screen = screen
         self._link = link
@@ -71,6 +75,7 @@ class Commands:
             **CanvasCommands(conversation, screen, self._asking).table,
             **FileCommands(conversation, screen, self._asking, fetch).table,
             **PermissionCommands(screen, self._asking).table,
+            **RestoreCommand(conversation, screen, restore).table,
             "/status": Command("/status", "the sprite in numbers", self._status),
             "/retry": Command("/retry TURN", "tries again to learn from a turn that was set aside", self._retry),
             "/flush": Command("/flush", "learns now from what was said so far", self._flush),

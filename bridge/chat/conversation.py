@@ -15,6 +15,7 @@ from bridge.chat import drawing
 from bridge.chat.board import Board
 from bridge.chat.bridge_link import NotConnectedError
 from bridge.chat.cards import cards_in_words, draw_card
+from bridge.chat.offers import ADVICE
 from bridge.chat.turn import Turns, under_way
 from bridge.chat.untrusted import one_line
 from sprite.protocol.events import AgentEvent, Ending, Started
@@ -99,6 +100,10 @@ class Conversation:
         #: The titles of all of it so far, by id: it is gone when the answer to a stop comes.
         self._titles: dict[str, str] = {}
         self.synced = False
+        #: Whether the agent's machine is lost, and only a restore helps.
+        self.is_lost = False
+        #: What was said last of what the bridge offers.
+        self._advised = ""
         #: What fires next, and the person's zone as the sprite has it.
         self.next_due: NextDue | None = None
         self.tz = ""
@@ -238,6 +243,10 @@ class Conversation:
                 self._changed.notify_all()
 
     async def _link_changed(self, change: LinkState) -> None:
+        self.is_lost = change.state == "unavailable" and change.offer is not None
+        if change.offer is not None and (advice := f"{change.detail} {ADVICE[change.offer]}") != self._advised:
+            self._advised = advice
+            await self._screen.line(drawing.note(advice))
         if change.state == "ready":
             if self.link_text.startswith("reconnecting"):
                 await self._screen.line(drawing.note("connected again"))
@@ -246,7 +255,7 @@ class Conversation:
                 await self._screen.show(self._banner())
                 self._banner = None
         elif change.state == "unavailable":
-            if not self.link_text.startswith("reconnecting") and self.synced:
+            if change.offer is None and not self.link_text.startswith("reconnecting") and self.synced:
                 await self._screen.line(drawing.note(f"{change.detail} Reconnecting…"))
             self.link_text = f"reconnecting… {change.detail}"
             await self._turns.lose()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Self
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 import aiohttp
@@ -12,6 +14,8 @@ from yarl import URL
 
 from bridge.chat.bridge_link import BridgeUnreachableError
 from bridge.chat.file_commands import NotFetchedError
+from bridge.chat.restore_command import NotRestoredError
+from bridge.chat.untrusted import one_line
 from bridge.data_folder import FolderTakenError
 from bridge.errors import OperatorError
 from bridge.operating.control import NoBridgeError, control_session
@@ -22,12 +26,24 @@ if TYPE_CHECKING:
 
     from bridge.config import Settings
 
-#: A way through NATs stays open, and a bridge that is gone is noticed.
-_HEARTBEAT_SECONDS = 30.0
+#: A way through NATs stays open, and a bridge that hangs or is gone is noticed after this and a half.
+_HEARTBEAT_SECONDS = 10.0
 #: A sprite's state is one frame.
 _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 1 << 16
-_NOBODY, _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY = 400, 401, 403, 429
+#: What is said of a refusal is a few sentences.
+_MAX_REFUSAL_BYTES, _LONGEST_WORDS = 64 * 1024, 500
+_SERVER_FAULT = 500
+#: Why nobody gets in, by HTTP's status; trying again would not help.
+_REFUSALS = {
+    400: "The bridge knows no such person, or lets them in no more: `users list` has who may come in.",
+    401: "The bridge does not know this token. `users add NAME` prints one.",
+    403: "The bridge does not let this client in.",
+    429: "Too many pages and terminals are open at once: close one of them.",
+}
+#: The same of what stands before a bridge, which has no words of its own.
+_NOT_THERE = "No bridge answers there, or not the one that has your agent."
+_OF_PROXIES = {502: _NOT_THERE, 503: "The bridge lets nobody in at the moment.", 504: _NOT_THERE}
 
 
 class _Endpoint:
@@ -86,9 +102,19 @@ class RunningEndpoint(_Endpoint):
         except NoBridgeError as error:
             raise NotFetchedError("Not connected right now.") from error
 
+    async def restore(self, how: str = "restore") -> str:
+        """See Restore."""
+        try:
+            async with control_session(self._settings.run) as session:
+                return await _restored(session, f"http://bridge/restore?person={self._person}&how={how}", {})
+        except NoBridgeError as error:
+            raise NotRestoredError("Not connected right now.") from error
+
     async def _connected(self) -> aiohttp.ClientWebSocketResponse:
         async with AsyncExitStack() as opening:
-            session = await opening.enter_async_context(control_session(self._settings.run))
+            session = await opening.enter_async_context(
+                control_session(self._settings.run, raise_for_status=_explained)
+            )
             socket = await _open(session, f"/ws?person={self._person}", {})
             # Both end with the endpoint: a socket that broke leaves nothing but a closed session.
             self._stack.push_async_exit(opening.pop_all())
@@ -173,15 +199,19 @@ class RemoteEndpoint(_Endpoint):
         self._url = url.rstrip("/")
         self._token = token
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: aiohttp.ClientSession | None = None
 
     async def connect(self) -> aiohttp.ClientWebSocketResponse:
         """See BridgeLink."""
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
-            self._session = await self._stack.enter_async_context(
-                aiohttp.ClientSession(timeout=timeout, trust_env=True)
-            )
-        return await _open(self._session, f"{self._url}/ws", self._headers)
+        if self._sockets is None:
+            self._session = await self._opened()
+            self._sockets = await self._opened(raise_for_status=_explained)
+        return await _open(self._sockets, f"{self._url}/ws", self._headers)
+
+    async def _opened(self, **options: Any) -> aiohttp.ClientSession:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
+        session = aiohttp.ClientSession(timeout=timeout, trust_env=True, **options)
+        return await self._stack.enter_async_context(session)
 
     async def fetch(self, path: str) -> AsyncIterator[bytes]:
         """See Fetch."""
@@ -190,32 +220,48 @@ class RemoteEndpoint(_Endpoint):
         async for chunk in self._fetched(self._session, f"{self._url}/files/{quote(path)}", self._headers):
             yield chunk
 
+    async def restore(self, how: str = "restore") -> str:
+        """See Restore."""
+        if self._session is None:
+            raise NotRestoredError("Not connected right now.")
+        return await _restored(self._session, f"{self._url}/restore?how={how}", self._headers)
+
     @property
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._token}"}
 
 
-async def _words_of(response: aiohttp.ClientResponse) -> str:
-    """What a bridge says where it has no file to give."""
+async def _restored(session: aiohttp.ClientSession, address: str, headers: dict[str, str]) -> str:
     try:
-        return str((await response.json())["error"]["message"])
-    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
-        return f"The bridge answers with status {response.status}."
+        async with session.post(address, headers=headers) as response:
+            if not response.ok:
+                raise NotRestoredError(await _words_of(response))
+            return str((await response.json())["message"])
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise NotRestoredError(
+            "The connection was lost. The bridge goes on with it; /status says how it is."
+        ) from error
+
+
+async def _words_of(response: aiohttp.ClientResponse) -> str:
+    """What a bridge says where it does not do what was asked."""
+    try:
+        said = json.loads(await response.content.read(_MAX_REFUSAL_BYTES))
+        return one_line(said["error"]["message"])[:_LONGEST_WORDS]
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError, RecursionError):
+        return _OF_PROXIES.get(response.status, f"The bridge answers with status {response.status}.")
+
+
+async def _explained(response: aiohttp.ClientResponse) -> None:
+    """BridgeUnreachableError where a WebSocket is refused, in the bridge's words where it has any of its own."""
+    status = response.status
+    if status == HTTPStatus.SWITCHING_PROTOCOLS:
+        return
+    words = _REFUSALS.get(status) or await _words_of(response)
+    raise BridgeUnreachableError(words, for_good=status < _SERVER_FAULT)
 
 
 async def _open(session: aiohttp.ClientSession, path: str, headers: dict[str, str]) -> aiohttp.ClientWebSocketResponse:
-    try:
-        return await session.ws_connect(
-            path, headers=headers, heartbeat=_HEARTBEAT_SECONDS, max_msg_size=_MAX_MESSAGE_BYTES
-        )
-    except aiohttp.WSServerHandshakeError as error:
-        message, for_good = {
-            _NOBODY: (
-                "The bridge knows no such person, or lets them in no more: `users list` has who may come in.",
-                True,
-            ),
-            _UNAUTHORIZED: ("The bridge does not know this token. `users add NAME` prints one.", True),
-            _FORBIDDEN: ("The bridge does not let this client in.", True),
-            _TOO_MANY: ("Too many pages and terminals are open at once: close one of them.", True),
-        }.get(error.status, (f"The bridge answers with status {error.status}.", error.status < 500))  # noqa: PLR2004 - HTTP
-        raise BridgeUnreachableError(message, for_good=for_good) from error
+    return await session.ws_connect(
+        path, headers=headers, heartbeat=_HEARTBEAT_SECONDS, max_msg_size=_MAX_MESSAGE_BYTES
+    )

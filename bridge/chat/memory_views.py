@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _HIT_CHARS = 300
 _TURNS_LISTED = 20
+_NOT_RID_OF_IT = "the copy at the bridge is not yet rid of it"
 
 
 def files(states: list[FileState]) -> Table:
@@ -179,6 +180,11 @@ def status(state: Status, *, link: str) -> Table:
         *(
             ("set aside", f"turn {turn.turn_id}: {one_line(turn.reason)} (/retry {turn.turn_id} tries again)")
             for turn in memory.quarantined
+        ),
+        *(
+            [("forgotten", f"here ({counted(memory.unshipped_forgets, 'forget')}); {_NOT_RID_OF_IT}")]
+            if memory.unshipped_forgets
+            else []
         ),
         *(("drift", f"{name} changed without your word (/drift shows it)") for name in memory.drift),
         *(

@@ -1,7 +1,7 @@
 """A conversation without a terminal: lines in, plain text out, one message after another.
 
 For scripts and tests: no colours, no cursor, and a line that answers a question (`y`, `n`, `a`) when one is
-asked. Ends with the last message's turn.
+asked. Ends with the last message's turn. What it waits for before it can begin goes to stderr.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group
@@ -19,8 +20,10 @@ from rich.console import Console, Group
 from bridge.chat import drawing
 from bridge.chat.conversation import DECISIONS
 from bridge.chat.screen import NobodyHereError
+from bridge.chat.untrusted import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _READ_BYTES = 1 << 16
 _END: None = None
+#: Who waits for longer is told what for: longer than an agent on this machine takes to begin.
+_SILENT_SECONDS = 5.0
+_RESTORE = "/restore"
 
 
 class Pipe:
@@ -40,8 +46,9 @@ class Pipe:
     by_line = True
     shows_one_stack = False
 
-    def __init__(self, out: TextIO | None = None, *, fd: int | None = None) -> None:
+    def __init__(self, out: TextIO | None = None, *, fd: int | None = None, err: TextIO | None = None) -> None:
         self._out = out or sys.stdout
+        self._err = err or sys.stderr
         self._fd = sys.stdin.fileno() if fd is None else fd
         self._console = Console(
             file=self._out, force_terminal=False, color_system=None, width=_WIDTH, highlight=False, markup=False
@@ -84,18 +91,44 @@ class Pipe:
     async def talk(self, conversation: Conversation, commands: Commands) -> None:
         """Sends line after line, each when the one before has been answered."""
         lines = _Lines(self._fd)
-        await conversation.until(lambda: conversation.synced)
+        await self._until_synced(conversation, commands, lines)
         while (line := await lines.take()) is not _END:
             if await conversation.takes(line, conversation.asked):
                 continue
             if line.startswith("/"):
-                await conversation.until(lambda: not conversation.link_text)
+                await self._until(conversation, lambda: not conversation.link_text)
                 if not await commands.run(line):
                     return
             elif text := line.strip():
                 mission_id = await conversation.say(text)
                 if mission_id is not None:
                     await self._answered(mission_id, conversation, lines)
+
+    async def _until_synced(self, conversation: Conversation, commands: Commands, lines: _Lines) -> None:
+        """Waits for the agent; where it is lost, a next line `/restore` has it made anew."""
+        while not conversation.synced:
+            await self._until(conversation, lambda: conversation.synced or conversation.is_lost)
+            if conversation.synced:
+                return
+            if (line := await lines.peek() or "").startswith(_RESTORE):
+                await lines.take()
+                await commands.run(line)
+            else:
+                await self._until(conversation, lambda: conversation.synced or not conversation.is_lost)
+
+    async def _until(self, conversation: Conversation, condition: Callable[[], bool]) -> None:
+        """Waits until it is so; says what for where that takes a while, and again whenever that has changed."""
+        said = ""
+        while not condition():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SILENT_SECONDS):
+                    await conversation.until(condition)
+                    return
+            words = one_line(conversation.link_text) or "it does not say yet how things stand"
+            if words != said:
+                self._err.write(f"bridge: waiting for the agent: {words}\n")
+                self._err.flush()
+                said = words
 
     async def _answered(self, mission_id: str, conversation: Conversation, lines: _Lines) -> None:
         while conversation.is_outstanding(mission_id):

@@ -9,10 +9,11 @@ import argparse
 import os
 import stat
 import sys
-import tempfile
+import time
 import zipfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
@@ -22,11 +23,19 @@ from rich.console import Console
 
 from bridge import app
 from bridge.chat.counted import sized
+from bridge.commands.moments import add_as_of, ago, moment
 from bridge.commands.reach import add_data, running_bridge
 from bridge.config import Settings
 from bridge.hosts.host import HostError
 from bridge.hosts.steps import Steps
+from bridge.operating.audit import CLI, EXPORT, of_what
 from bridge.operating.control import ControlError, NoBridgeError
+from bridge.operating.kept_api import AS_OF
+from bridge.store.export import Source, exported_as_owner
+from bridge.store.losses import moment as moment_words
+from bridge.store.store import StoreError
+from sprite.protocol.archive import MANIFEST
+from sprite.protocol.whole_file import whole_file
 
 _FAILED = 1
 _STDOUT = "-"
@@ -36,6 +45,25 @@ _SILENT_SECONDS = 1800.0
 #: What a VM sends is bounded by the disk: so much of it stays free.
 _LEFT_FREE_BYTES = 256 * 1024 * 1024
 _LOOK_EVERY_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Whose archive, where from (None: as is best), and as of when (Unix seconds; None: the newest).
+
+    `into` is what it is made into, for the audit log; "" where it is to stay one.
+    """
+
+    name: str
+    source: Source | None
+    as_of: float | None
+    into: str = ""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The same for the control socket."""
+        asked = {"from": self.source, "as_of": None if self.as_of is None else str(self.as_of), "into": self.into}
+        return {name: text for name, text in asked.items() if text}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,24 +77,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
     )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        choices=("machine", "store"),
+        help="machine: as the agent is now, which may wake it; store: what this bridge keeps of it, which wakes "
+        "nothing (default: the machine if it is awake, else the store)",
+    )
+    add_as_of(parser)
     add_data(parser)
     parser.set_defaults(work=_export)
 
 
 async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
     name, path = arguments.name, Path(arguments.file or f"{arguments.name}.zip")
+    wanted = Wanted(name, arguments.source, None if arguments.as_of is None else moment(arguments.as_of, time.time()))
     to_stdout = arguments.file == _STDOUT
     if to_stdout and sys.stdout.isatty():
         raise ControlError("An archive is no text: name a file, or send it on with `export NAME - > FILE`.")
     target: AbstractContextManager[BinaryIO] = (
-        nullcontext(sys.stdout.buffer) if to_stdout else _whole_file(path, force=arguments.force)
+        nullcontext(sys.stdout.buffer) if to_stdout else whole_file(path, force=arguments.force, error=ControlError)
     )
     # Stdout may be the archive.
     with Steps(Console(stderr=True, highlight=False)) as show:
         try:
             with target as stream:
-                size = await _receive(settings, name, stream, show)
-        except HostError as error:
+                size = await receive(settings, wanted, stream, show)
+                if not to_stdout:
+                    _refuse_partial(stream)
+        except (HostError, StoreError) as error:
             show("failed", str(error))
             return _FAILED
         where = "was sent on" if to_stdout else f"is in {path}, for you alone to read"
@@ -74,12 +113,12 @@ async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _receive(settings: Settings, name: str, stream: BinaryIO, show: Steps) -> int:
+async def receive(settings: Settings, wanted: Wanted, stream: BinaryIO, show: Steps) -> int:
     """Writes the archive as it comes; returns its size. HostError or ControlError where it is not whole."""
     size = looked = 0
-    show("connecting", f"Asking for {name}'s agent.")
+    show("connecting", f"Asking for {wanted.name}'s agent.")
     async with AsyncExitStack() as stack:
-        async for chunk in await _chunks(stack, settings, name, show):
+        async for chunk in await _chunks(stack, settings, wanted, show):
             size += len(chunk)
             stream.write(chunk)
             show("connecting", f"The archive is coming: {sized(size)}")
@@ -90,56 +129,42 @@ async def _receive(settings: Settings, name: str, stream: BinaryIO, show: Steps)
     return size
 
 
-async def _chunks(stack: AsyncExitStack, settings: Settings, name: str, show: Steps) -> AsyncIterator[bytes]:
+async def _chunks(stack: AsyncExitStack, settings: Settings, wanted: Wanted, show: Steps) -> AsyncIterator[bytes]:
     try:
         session = await stack.enter_async_context(running_bridge(settings))
     except NoBridgeError:
-        host = await stack.enter_async_context(app.host_alone(settings))
-        return await host.export(name, show)
-    return _from_bridge(session, name)
+        alone = await stack.enter_async_context(app.host_alone(settings))
+        stack.enter_context(alone.ownership.using(wanted.name))
+        chunks, at = await exported_as_owner(
+            *(alone.ownership, alone.host, alone.restorer, wanted.name, show),
+            source=wanted.source,
+            as_of=wanted.as_of,
+        )
+        _say_when(at, show)
+        await stack.enter_async_context(alone.audit.act(CLI, EXPORT, wanted.name, **of_what(at, wanted.into)))
+        return chunks
+    return _from_bridge(session, wanted, show)
 
 
-async def _from_bridge(session: aiohttp.ClientSession, name: str) -> AsyncIterator[bytes]:
+def _say_when(at: float | None, show: Steps) -> None:
+    if at is not None:
+        show("connecting", f"It is made of what is kept here, as of {moment_words(at)} ({ago(time.time() - at)}).")
+
+
+async def _from_bridge(session: aiohttp.ClientSession, wanted: Wanted, show: Steps) -> AsyncIterator[bytes]:
     timeout = aiohttp.ClientTimeout(total=None, sock_read=_SILENT_SECONDS)
     try:
-        async with session.get(f"/export/{quote(name, safe='')}", timeout=timeout) as response:
+        async with session.get(
+            f"/export/{quote(wanted.name, safe='')}", params=wanted.query, timeout=timeout
+        ) as response:
             if not response.ok:
                 raise ControlError((await response.json())["error"]["message"])
+            if (at := response.headers.get(AS_OF)) is not None:
+                _say_when(float(at), show)
             async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                 yield chunk
     except (aiohttp.ClientError, TimeoutError) as error:
         raise ControlError("The archive was cut off; the bridge's log may say why. Nothing was kept of it.") from error
-
-
-@contextmanager
-def _whole_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """A new file for its owner alone, there once the block has ended well and it is an archive, or not at all."""
-    _refuse_existing(path, force=force)
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise ControlError(f"{path} cannot be written: {error.strerror}.") from error
-    unfinished = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(descriptor)
-        if not _is_whole(unfinished):
-            raise ControlError("What came is no whole archive. Nothing was kept of it; try again.")
-        _refuse_existing(path, force=force)
-        unfinished.replace(path)
-    except OSError as error:
-        raise ControlError(f"{path} could not be written ({error.strerror}). Nothing was left behind.") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _refuse_existing(path: Path, *, force: bool) -> None:
-    if path.is_dir():
-        raise ControlError(f"{path} is a folder: say which file to write, such as {path / 'sprite.zip'}.")
-    if os.path.lexists(path) and not force:
-        raise ControlError(f"{path} is there already. Choose another name, or replace it with --force.")
 
 
 def _refuse_full_disk(stream: BinaryIO) -> None:
@@ -149,10 +174,12 @@ def _refuse_full_disk(stream: BinaryIO) -> None:
         raise ControlError("The disk is nearly full, and there is more to come. Nothing was kept; make room first.")
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether the end of an archive is there; an import checks every byte."""
+def _refuse_partial(stream: BinaryIO) -> None:
+    """ControlError unless the end of an archive is there; an import checks every byte."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()[-1:] == ["manifest.json"]
+        with zipfile.ZipFile(stream) as archive:
+            if archive.namelist()[-1:] == [MANIFEST]:
+                return
     except (zipfile.BadZipFile, OSError):
-        return False
+        pass
+    raise ControlError("What came is no whole archive. Nothing was kept of it; try again.")

@@ -9,31 +9,26 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 
-import aiohttp
 import msgspec
 
 from bridge import app, data_folder
-from bridge.commands import tokens
-from bridge.commands.reach import add_data, bridge_or_people, day, running_bridge, say
+from bridge.commands import identities, tokens
+from bridge.commands.followed import follow_steps
+from bridge.commands.reach import add_data, bridge_or_acts, day, running_bridge, say
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
-from bridge.door.people import Person
+from bridge.door.people import ROLES, Person
 from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
 from bridge.hosts.host import HostError
+from bridge.hosts.output import printable
 from bridge.hosts.steps import Steps
 from bridge.operating import control, status
+from bridge.operating.audit import CLI
 from bridge.operating.control import ControlError, NoBridgeError
 from bridge.operating.status import Row
 
 _FAILED = 1
-#: A first deploy creates a machine and installs packages there.
-_DEPLOY_SECONDS = 1800.0
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
-
-
-class _Step(msgspec.Struct):
-    phase: str
-    words: str
 
 
 class _Users(msgspec.Struct):
@@ -41,6 +36,8 @@ class _Users(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
+    """What is known of sprites."""
+
     sprites: list[Row]
     #: What the operator should know of beside it, in words.
     trouble: str = ""
@@ -51,7 +48,11 @@ class _Status(msgspec.Struct):
 
 def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `users`."""
-    commands = parser.add_subparsers(required=True, metavar="add|list|link|revoke|restore|token|tokens|revoke-token")
+    commands = parser.add_subparsers(
+        required=True,
+        metavar="add|list|link|revoke|restore|role|identities|link-identity|unlink-identity|remove-passkey|token|tokens|"
+        "revoke-token",
+    )
     every: list[tuple[str, str, Work]] = [
         ("add", "a new person: prints a login link and a token for programs, once", _add),
         ("link", "a new login link for somebody who is there", _link),
@@ -67,6 +68,14 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="for programs")
     add_data(listing)
     listing.set_defaults(work=_list)
+    role = commands.add_parser(
+        "role", help="makes a person an operator, who may do on the operator's page what you do here, or one no more"
+    )
+    role.add_argument("name", metavar="NAME", help="somebody who may come in")
+    role.add_argument("role", choices=ROLES)
+    add_data(role)
+    role.set_defaults(work=_role)
+    identities.add_commands(commands)
     tokens.add_commands(commands)
 
 
@@ -84,6 +93,7 @@ def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `status`."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="whose agent (default: everybody's)")
     parser.add_argument("--json", action="store_true", help="for programs")
     add_data(parser)
     parser.set_defaults(work=_status)
@@ -124,12 +134,12 @@ async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _let_in(settings: Settings, name: str, how: str) -> int:
-    async with bridge_or_people(settings) as (session, people):
+    async with bridge_or_acts(settings) as (session, acts):
         if session is not None:
             answer = await control.ask(session, "POST", f"/users/{name}" + ("/restore" if how == "restore" else ""))
             link, token = answer["link"], answer["token"]
         else:
-            secret, token = await (people.add(name) if how == "add" else people.restore(name))
+            secret, token = await (acts.add(CLI, name) if how == "add" else acts.restore(CLI, name))
             link = _link_of(settings, secret)
     say(
         f"{name} may come in. Neither of these is shown again:",
@@ -140,37 +150,49 @@ async def _let_in(settings: Settings, name: str, how: str) -> int:
 
 
 async def _link(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with bridge_or_people(settings) as (session, people):
+    async with bridge_or_acts(settings) as (session, acts):
         if session is not None:
             link = (await control.ask(session, "POST", f"/users/{arguments.name}/link"))["link"]
         else:
-            link = _link_of(settings, await people.link(arguments.name))
+            link = _link_of(settings, await acts.link(CLI, arguments.name))
     say(link)
     return 0
 
 
 async def _revoke(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with bridge_or_people(settings) as (session, people):
+    async with bridge_or_acts(settings) as (session, acts):
         if session is not None:
             await control.ask(session, "DELETE", f"/users/{arguments.name}")
         else:
-            await people.revoke(arguments.name)
+            await acts.revoke(CLI, arguments.name)
     say(f"{arguments.name} is out. The agent and its memory are still there.")
     return 0
 
 
+async def _role(settings: Settings, arguments: argparse.Namespace) -> int:
+    name, role = arguments.name, arguments.role
+    async with bridge_or_acts(settings) as (session, acts):
+        if session is not None:
+            has_changed = (await control.ask(session, "PUT", f"/users/{name}/role", {"role": role}))["has_changed"]
+        else:
+            has_changed = await acts.change_role(CLI, name, role)
+    what = "an operator" if role == "operator" else "a person like any other"
+    say(f"{name} is {what} {'now' if has_changed else 'already'}.")
+    return 0
+
+
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with bridge_or_people(settings) as (session, people):
+    async with bridge_or_acts(settings) as (session, acts):
         if session is not None:
             everyone = msgspec.convert(await control.ask(session, "GET", "/users"), _Users).users
         else:
-            everyone = await people.everyone()
+            everyone = await acts.everyone()
     if arguments.json:
         say(msgspec.json.encode(everyone).decode())
         return 0
     for person in everyone:
         state = "revoked" if person.revoked_at is not None else f"{person.sessions} browsers"
-        say(f"{person.name:<20} since {day(person.created_at)}  {state}")
+        say(f"{person.name:<20} since {day(person.created_at)}  {person.role:<8}  {state}")
     if not everyone:
         say("Nobody yet. `python -m bridge users add NAME` adds a person.")
     return 0
@@ -183,10 +205,16 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
             found = msgspec.convert(await control.ask(session, "GET", "/status"), _Status)
         except NoBridgeError:
             found = _Status(await (await stack.enter_async_context(app.looked_into(settings))).rows())
+    rows = found.sprites
+    if arguments.name is not None:
+        rows = [row for row in rows if row.sprite == arguments.name]
+        if not rows:
+            raise ControlError(f"Nobody here is called {printable(arguments.name)}, or they may not come in any more.")
     if arguments.json:
-        say(msgspec.json.encode(found.sprites).decode())
+        say(msgspec.json.encode(rows).decode())
     else:
-        say(status.drawn(found.sprites, time.time()), *([found.trouble] if found.trouble else []))
+        table = status.drawn(rows, time.time(), shows_bridges=settings.database_url is not None)
+        say(table, *([found.trouble] if found.trouble else []))
     return 0
 
 
@@ -216,35 +244,23 @@ async def _notify_test(settings: Settings, arguments: argparse.Namespace) -> int
 async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
     try:
         async with running_bridge(settings) as session:
-            return await _follow_deploy(session, arguments.name)
+            return await follow_steps(session, f"/deploy/{arguments.name}")
     except NoBridgeError:
         if settings.provider == "local":
             say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is wanted.")
             return 0
     with Steps() as show:
         try:
-            async with app.host_alone(settings) as host:
-                await host.deploy(arguments.name, show)
+            async with (
+                app.host_alone(settings, acts_on=arguments.name) as alone,
+                alone.audit.act(CLI, "deploy", arguments.name),
+            ):
+                await alone.host.deploy(arguments.name, show)
         except HostError as error:
             show("failed", str(error))
             return _FAILED
         show("done", f"{arguments.name} is deployed.")
     return 0
-
-
-async def _follow_deploy(session: aiohttp.ClientSession, name: str) -> int:
-    last = _Step("failed", "The bridge ended in the middle of it.")
-    try:
-        async with asyncio.timeout(_DEPLOY_SECONDS), session.post(f"/deploy/{name}") as response:
-            if not response.ok:
-                raise ControlError((await response.json())["error"]["message"])
-            with Steps() as show:
-                async for line in response.content:
-                    last = msgspec.json.decode(line, type=_Step)
-                    show(last.phase, last.words)
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise ControlError(last.words) from error
-    return 0 if last.phase == "done" else _FAILED
 
 
 def _link_of(settings: Settings, token: str) -> str:

@@ -41,15 +41,15 @@ async def running_bridge(settings: Settings) -> AsyncIterator[aiohttp.ClientSess
 
 
 @asynccontextmanager
-async def bridge_or_people(settings: Settings) -> AsyncIterator[tuple[aiohttp.ClientSession | None, Any]]:
-    """The running bridge and None, or None and the people in the data folder, which is ours meanwhile."""
+async def bridge_or_acts(settings: Settings) -> AsyncIterator[tuple[aiohttp.ClientSession | None, Any]]:
+    """The running bridge and None, or None and the acts on the data folder, which is ours meanwhile."""
     async with AsyncExitStack() as stack:
-        session = people = None
+        session = acts = None
         try:
             session = await stack.enter_async_context(running_bridge(settings))
         except NoBridgeError:
-            people = await stack.enter_async_context(app.people_alone(settings))
-        yield session, people
+            acts = await stack.enter_async_context(app.people_alone(settings))
+        yield session, acts
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:

@@ -151,6 +151,11 @@ def _greet(settings: Settings, bridge: Bridge) -> None:
     lines = [f"bridge listening on {bridge.address}", f"Agents and their memory are kept in {settings.data}."]
     if settings.uses_offline_model:
         lines.append("The model is the built-in offline stand-in, not Claude. Set ANTHROPIC_API_KEY for Claude.")
+    if settings.database_url is not None and settings.cluster_secret is None:
+        lines.append(
+            "Other bridges over this database cannot pass people on to this one, nor this one to them. If there are "
+            "any, set BRIDGE_CLUSTER_SECRET to the same secret for each: openssl rand -hex 32"
+        )
     if settings.follow is not None:
         lines.append(f"Claude Code's sessions below {settings.follow} are followed, and become memory, too.")
     if bridge.login_token is not None:

@@ -9,10 +9,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from bridge.commands.reach import add_data, bridge_or_people, day, say
+from bridge.commands.reach import add_data, bridge_or_acts, day, say
 from bridge.config import Settings
 from bridge.door.tokens import DEFAULT_SCOPES, MEANING, SCOPES, Token
 from bridge.operating import control
+from bridge.operating.audit import CLI
 from bridge.operating.operator_api import AskedToken, MadeToken
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.full and arguments.scope:
         raise control.ControlError("A full token has no scopes: give --full or --scope.")
     asked = AskedToken(arguments.label, None if arguments.full else arguments.scope or list(DEFAULT_SCOPES))
-    async with bridge_or_people(settings) as (session, people):
+    async with bridge_or_acts(settings) as (session, acts):
         if session is not None:
             path = f"/users/{quote(arguments.name, safe='')}/tokens"
             made = msgspec.convert(await control.ask(session, "POST", path, msgspec.to_builtins(asked)), MadeToken)
         else:
-            secret, token = await people.tokens.make(arguments.name, asked.label, asked.scopes)
+            secret, token = await acts.make_token(CLI, arguments.name, asked.label, asked.scopes)
             made = MadeToken(token, secret)
     say(
         f"A token of {arguments.name}, called {made.token.label!r}. {_opens(made.token)}",
@@ -81,12 +82,12 @@ async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with bridge_or_people(settings) as (session, people):
+    async with bridge_or_acts(settings) as (session, acts):
         if session is not None:
             path = f"/users/{quote(arguments.name, safe='')}/tokens"
             tokens = msgspec.convert(await control.ask(session, "GET", path), _Tokens).tokens
         else:
-            tokens = await people.tokens.of(arguments.name)
+            tokens = await acts.tokens_of(arguments.name)
     if arguments.json:
         say(msgspec.json.encode(tokens).decode())
         return 0
@@ -99,12 +100,12 @@ async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _revoke(settings: Settings, arguments: argparse.Namespace) -> int:
-    async with bridge_or_people(settings) as (session, people):
+    async with bridge_or_acts(settings) as (session, acts):
         if session is not None:
             path = f"/users/{quote(arguments.name, safe='')}/tokens/{quote(arguments.label, safe='')}"
             await control.ask(session, "DELETE", path)
         else:
-            await people.tokens.revoke(arguments.name, arguments.label)
+            await acts.revoke_token(CLI, arguments.name, arguments.label)
     say(f"The token {arguments.label!r} of {arguments.name} opens nothing any more.")
     return 0
 

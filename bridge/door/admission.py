@@ -13,14 +13,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bridge.cluster.passed import PASSED, Passed
 from bridge.door.login import bearer
+from bridge.door.tokens import Holder
 from bridge.errors import BridgeError
 from bridge.observing.request_keys import PERSON
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from bridge.door.tokens import Holder, PersonTokens, Scope
+    from bridge.door.tokens import PersonTokens, Scope
 
 #: Requests of one person that are answered at the same time; streams last for minutes.
 MAX_GUESTS_PER_PERSON = 32
@@ -105,6 +107,10 @@ class Admission:
         """Ends what goes on for a person."""
         self._end({guest for guest in self._guests if guest.holder.person == person})
 
+    def ways_in(self) -> set[tuple[str, str | None]]:
+        """Whoever is answered, and by which token."""
+        return {(guest.holder.person, guest.holder.key.hex()) for guest in self._guests}
+
     def counts(self) -> dict[str, int]:
         """How many requests of each person are being answered."""
         counts: dict[str, int] = {}
@@ -118,7 +124,7 @@ class Admission:
         token = bearer(request)
         while True:
             revocations = self._revocations
-            holder = await self._tokens.holder(token) if token else None
+            holder = _passed(request[PASSED]) if PASSED in request else await self._found(token)
             # One that was revoked between the look and here would not be ended by that.
             if revocations == self._revocations:
                 break
@@ -139,12 +145,22 @@ class Admission:
         self._guests.add(guest)
         return guest
 
+    async def _found(self, token: str | None) -> Holder | None:
+        return await self._tokens.holder(token) if token else None
+
     def _end(self, guests: set[_Guest]) -> None:
         self._revocations += 1
         self._guests -= guests
         now = asyncio.get_running_loop().time()
         for guest in guests:
             guest.until.reschedule(now)
+
+
+def _passed(passed: Passed) -> Holder | None:
+    """Whose token another bridge has found; None where the request came without one."""
+    if passed.by != "token" or passed.way_in is None:
+        return None
+    return Holder(passed.person, passed.label, passed.scopes, bytes.fromhex(passed.way_in))
 
 
 def _no_token(token: str | None) -> str:

@@ -16,12 +16,16 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from bridge.cluster.passed import HOP
+from bridge.database import DatabaseAwayError
 from bridge.door import login, messages
+from bridge.door.crossing import ROUTES
 from bridge.door.login import Doorkeeper
 from bridge.llm.upload import MAX_BODY_BYTES
 from bridge.observing.metrics import Metrics
 from bridge.observing.request_keys import (
     PERSON,
+    REQUEST_ID,
     SPRITE,
 )
 from bridge.token_bucket import TokenBucket
@@ -34,14 +38,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _BODY_SECONDS = 120.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 #: Asked every few seconds by machines: counted, not logged.
-_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
+_QUIET = frozenset({"/healthz", "/healthz/peer", "/readyz", "/metrics", "/-/{version}/{name}", "/{name}"})
 #: The doors for other programs below /v1/; everything else there is the model proxy's, which has bounds of its own.
 _DOORS = frozenset({"/v1/observations", "/v1/memory/boot", "/v1/chat/completions"})
 #: Probes know an address, not a name.
-_ANY_HOST = frozenset({"/healthz", "/readyz"})
+_ANY_HOST = frozenset({"/healthz", "/healthz/peer", "/readyz"})
 #: Anybody can ask for anything as often as they like: all of it is counted, so much of it is logged.
 _STRANGERS_LINES_PER_SECOND, _STRANGERS_LINES_AT_ONCE = 1.0, 100.0
-_REQUEST_ID: Final = web.RequestKey("request_id", str)
 _BEGUN_AS: Final = web.RequestKey("begun_as", int)
 _HEADERS = {
     "Server": "Sprite",
@@ -55,13 +58,23 @@ _HEADERS = {
 
 
 class Edge:
-    """The middleware of the public application; `is_secure` where people come by https."""
+    """The middleware of the public application; `is_secure` where people come by https.
+
+    `has_peers` where other bridges pass on requests, each of which `Crossing` believes or refuses.
+    """
 
     def __init__(
-        self, doorkeeper: Doorkeeper, metrics: Metrics, *, is_secure: bool, body_seconds: float = _BODY_SECONDS
+        self,
+        doorkeeper: Doorkeeper,
+        metrics: Metrics,
+        *,
+        is_secure: bool,
+        has_peers: bool = False,
+        body_seconds: float = _BODY_SECONDS,
     ) -> None:
         self._doorkeeper = doorkeeper
         self._metrics = metrics
+        self._has_peers = has_peers
         self._body_seconds = body_seconds
         self._strangers_lines = TokenBucket(_STRANGERS_LINES_PER_SECOND, _STRANGERS_LINES_AT_ONCE)
         self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if is_secure else {})
@@ -78,14 +91,14 @@ class Edge:
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """An `on_response_prepare` signal; what the model proxy passes on stays as it came."""
         request[_BEGUN_AS] = response.status
-        if _REQUEST_ID in request and not _is_models(request):
-            response.headers["X-Request-Id"] = request[_REQUEST_ID]
+        if REQUEST_ID in request and not _is_models(request):
+            response.headers["X-Request-Id"] = request[REQUEST_ID]
             for name, value in self._headers.items():
                 if name not in response.headers or name == "Server":
                     response.headers[name] = value
 
     async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[_REQUEST_ID] = secrets.token_hex(8)
+        request[REQUEST_ID] = secrets.token_hex(8)
         began = time.monotonic()
         status = 499
         slow = None
@@ -105,7 +118,7 @@ class Edge:
             self._note(request, status, time.monotonic() - began)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not self._doorkeeper.is_known_host(request) and _route(request) not in _ANY_HOST:
+        if not self._may_name(request):
             return login.foreign_host(request)
         if (request.content_length or 0) > MAX_BODY_BYTES:
             return _refusal(request, web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES))
@@ -116,18 +129,36 @@ class Edge:
         except ConnectionError:
             # The client has gone in mid-answer; aiohttp ends what is left.
             raise
+        except DatabaseAwayError:
+            # The database says in the log that it is away, once.
+            if _BEGUN_AS in request:
+                raise ConnectionResetError("an answer that has begun cannot become another") from None
+            return messages.page(
+                request,
+                503,
+                "The database is away",
+                "Nothing is lost by that. It is tried again with every request: come back in a moment.",
+                code="database_away",
+                headers={"Retry-After": "2"},
+            )
         except Exception as error:
             # A fault of ours must not end the connection without an answer, nor show its words.
-            log.exception("a request failed", extra={"request_id": request[_REQUEST_ID], "route": _route(request)})
+            log.exception("a request failed", extra={"request_id": request[REQUEST_ID], "route": _route(request)})
             if _BEGUN_AS in request:
                 raise ConnectionResetError("an answer that has begun cannot become another") from error
             return messages.page(
                 request,
                 500,
                 "Something went wrong here",
-                f"Whoever runs this bridge finds it in the log as {request[_REQUEST_ID]}.",
+                f"Whoever runs this bridge finds it in the log as {request[REQUEST_ID]}.",
                 code="internal",
             )
+
+    def _may_name(self, request: web.Request) -> bool:
+        """Whether it may name the host that it does: one that is ours, or that the bridge which passes it on knows."""
+        route = _route(request)
+        is_passed_on = self._has_peers and HOP in request.headers and route in ROUTES
+        return is_passed_on or route in _ANY_HOST or self._doorkeeper.is_known_host(request)
 
     def _note(self, request: web.Request, status: int, seconds: float) -> None:
         route = _route(request)
@@ -143,7 +174,7 @@ class Edge:
         log.info(
             "answered",
             extra={
-                "request_id": request[_REQUEST_ID],
+                "request_id": request[REQUEST_ID],
                 "method": method,
                 "route": route,
                 "status": status,

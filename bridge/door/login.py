@@ -8,23 +8,31 @@ page elsewhere could have its name point at this machine (DNS rebinding).
 from __future__ import annotations
 
 import hashlib
+import hmac
 import ipaddress
 import shlex
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 from aiohttp import web
 from itsdangerous import BadSignature, TimestampSigner
 
+from bridge.cluster.passed import PASSED, Passed
 from bridge.config import Settings, default_data, is_loopback
-from bridge.door.messages import page
+from bridge.database import token_sha256
+from bridge.door.messages import Way, page
+from bridge.door.passkeys.ceremonies import party_of
 from bridge.door.people import SESSION_SECONDS, Link, LinkProblem, People, Session
+from bridge.door.return_to import back_to
+from bridge.door.sealed_cookie import SealedCookie
 from bridge.door.wrong_links import WrongLinks
 
 #: The request came with a token that is good for other doors.
 _SCOPED: Final = web.RequestKey("scoped", bool)
+_T = TypeVar("_T", bound=msgspec.Struct)
 _REMEMBERED_HOSTS = 64
 _MAX_TOKEN_CHARS = 200
 
@@ -48,16 +56,15 @@ _PROBLEMS: dict[LinkProblem, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a request comes from, and by what: a browser's `session`, or a program's Bearer token (by its key)."""
+    """Who a request comes from.
+
+    `way_in` is what has to be good for as long as they stay: the hash of a browser's session, or of a program's Bearer
+    token, in hex. `session` is the browser's, where it came to this bridge itself.
+    """
 
     person: str
     session: str | None
-    token: str | None = None
-
-    @property
-    def way_in(self) -> str | None:
-        """What has to be good for as long as they stay."""
-        return self.session or self.token
+    way_in: str | None
 
 
 class Doorkeeper:
@@ -66,13 +73,17 @@ class Doorkeeper:
     def __init__(self, settings: Settings, people: People, cookie_key: bytes, port: int) -> None:
         self._people = people
         self._signer = TimestampSigner(cookie_key, salt="bridge session", digest_method=hashlib.sha256)
+        self._key = cookie_key
         public = urlsplit(settings.public_url or "")
         self._is_secure = public.scheme == "https"
         self._is_proxied = settings.public_url is not None
         # Cookies do not know ports: two bridges on one machine must not log each other out.
-        self._cookie = "__Host-bridge" if self._is_secure else f"bridge-{port}"
+        # Several bridges that are one service have one cookie, whichever port each has.
+        self._which = str(port) if settings.database_url is None else "shared"
+        self._cookie = "__Host-bridge" if self._is_secure else f"bridge-{self._which}"
         self._public_origin = _origin(settings.public_url) if settings.public_url else None
-        self._hosts = {public.hostname, settings.host.strip("[]").lower()} - {None, "0.0.0.0", "::"}  # noqa: S104
+        names = {public.hostname, urlsplit(settings.address or "").hostname, settings.host.strip("[]").lower()}
+        self._hosts = names - {None, "0.0.0.0", "::"}  # noqa: S104
         # Without a name of its own, a bridge that listens for others cannot know what it is called.
         self._any_host = not settings.is_loopback and settings.public_url is None
         is_here = settings.is_loopback and settings.public_url is None
@@ -83,6 +94,10 @@ class Doorkeeper:
         # Asked with every call of a model, and nearly always the same.
         self._is_ours = lru_cache(_REMEMBERED_HOSTS)(self._names_us)
         self._wrong = WrongLinks()
+        #: The provider's name on its button, where there is one.
+        self._provider = None if settings.oidc is None else settings.oidc.name
+        #: Who asks for passkeys here; None where browsers keep none.
+        self.party = party_of(settings.public_url, port)
 
     # --- who ---
 
@@ -92,6 +107,8 @@ class Doorkeeper:
         Where there is a token, right or wrong, the cookie does not count: who sends one is a program, which is not
         asked for its Origin. A token with scopes is for other doors (see admission.py), and comes from no one here.
         """
+        if PASSED in request:
+            return self._passed(request, request[PASSED])
         token = bearer(request)
         if token is None:
             return await self.browser(request)
@@ -103,17 +120,28 @@ class Doorkeeper:
             await self._people.tokens.used(holder)
         return None if holder is None else Caller(holder.person, None, holder.key.hex())
 
+    def _passed(self, request: web.Request, passed: Passed) -> Caller | None:
+        """Who was recognised by the bridge that the request came to."""
+        if passed.scopes is not None:
+            request[_SCOPED] = True
+            return None
+        return Caller(passed.person, None, passed.way_in)
+
     async def browser(self, request: web.Request) -> Caller | None:
         """Who is logged in in the browser that sends it, by its cookie alone."""
+        if PASSED in request:
+            passed = request[PASSED]
+            return Caller(passed.person, None, passed.way_in) if passed.by == "session" else None
         session = self._session_of(request)
         if session is None:
             return None
         person = await self._people.of_session(session)
-        return None if person is None else Caller(person, session)
+        return None if person is None else Caller(person, session, way_in_of(session))
 
     def is_forged(self, request: web.Request) -> bool:
         """Whether a page that is not ours may have sent it. A page cannot have a browser send a Bearer token."""
-        return bearer(request) is None and not self.is_same_origin(request)
+        has_cookie = request[PASSED].by == "session" if PASSED in request else bearer(request) is None
+        return has_cookie and not self.is_same_origin(request)
 
     def _session_of(self, request: web.Request) -> str | None:
         cookie = request.cookies.get(self._cookie)
@@ -157,20 +185,35 @@ class Doorkeeper:
         """Whether it comes from this very machine; behind a proxy everything seems to."""
         return not self._is_proxied and is_loopback(request.remote or "")
 
+    def sealed_cookie(self, purpose: str, type_: type[_T]) -> SealedCookie[_T]:
+        """A short-lived cookie for what an exchange began with, in the browsers that come to this bridge."""
+        return SealedCookie(self._key, purpose, type_, is_secure=self._is_secure, which=self._which)
+
+    def form_token(self, caller: Caller) -> str:
+        """What a form of ours carries, so that no other page can send it for this browser; one for each session."""
+        return hmac.new(self._key, f"form {caller.session}".encode(), hashlib.sha256).hexdigest()
+
+    def is_own_form(self, request: web.Request, caller: Caller, token: str) -> bool:
+        """Whether a form was sent from a page of ours that this session was shown."""
+        right = self.form_token(caller).encode()
+        return self.is_same_origin(request) and hmac.compare_digest(token.encode("utf-8", "surrogateescape"), right)
+
     # --- in and out ---
 
     async def renew(self, response: web.Response, caller: Caller) -> None:
         """Lets the session of somebody who comes back live on; the cookie is theirs already."""
         if caller.session is not None and await self._people.renew_session(caller.session):
-            self._remember(response, Session(caller.person, caller.session))
+            self.remember(response, Session(caller.person, caller.session))
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """GET /login?token=T. Whoever is somebody else in this browser is asked first, and posts the answer."""
         if "prefetch" in (request.headers.get("Sec-Purpose", "") + request.headers.get("Purpose", "")):
             # A browser that only looks ahead would use the link up.
             return web.Response(status=503, headers={"Cache-Control": "no-store"})
-        link = await self._link(request)
         browser = await self.browser(request)
+        if "token" not in request.query:
+            return self.logged_out(request) if browser is None else _to_the_page()
+        link = await self._link(request)
         if not isinstance(link, Link):
             # The link was for getting in, and this browser is in.
             return self._wrong_link(request, link) if browser is None else _to_the_page()
@@ -199,7 +242,7 @@ class Doorkeeper:
         if not isinstance(redeemed, Session):
             return self._wrong_link(request, redeemed)
         response = _to_the_page()
-        self._remember(response, redeemed)
+        self.remember(response, redeemed)
         return response
 
     async def _link(self, request: web.Request) -> Link | LinkProblem:
@@ -222,7 +265,8 @@ class Doorkeeper:
                 headers={"Retry-After": f"{wait:.0f}"},
             )
         title, detail = _PROBLEMS[problem]
-        return page(request, 401, title, detail, *self.new_link, code=f"link_{problem}")
+        ways = self.ways_in(request)
+        return page(request, 401, title, detail, *self.new_link, code=f"link_{problem}", ways=ways)
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
         """POST /logout: the session is over, here and in the browser."""
@@ -253,9 +297,19 @@ class Doorkeeper:
             "one browser, which then stays logged in.",
             *self.new_link,
             code="unauthorized",
+            ways=self.ways_in(request),
         )
 
-    def _remember(self, response: web.Response, session: Session) -> None:
+    def ways_in(self, request: web.Request) -> list[Way]:
+        """How else a browser may come in, and then back to what it asked for."""
+        back = back_to(request.path_qs) if request.method == "GET" else ""
+        ways = [] if self._provider is None else [Way(f"Log in with {self._provider}", f"/oidc/login{back}")]
+        if self.party is not None and self.party.is_at(request.host):
+            ways.append(Way("Log in with a passkey", f"/login/passkey{back}"))
+        return ways
+
+    def remember(self, response: web.Response, session: Session) -> None:
+        """Has a browser keep a session."""
         response.set_cookie(
             self._cookie,
             self._signer.sign(session.id).decode(),
@@ -266,6 +320,11 @@ class Doorkeeper:
             # Lax, not Strict: a link to the page from a mail or a chat should find its reader logged in.
             samesite="Lax",
         )
+
+
+def way_in_of(session: str) -> str:
+    """What a browser's session is called where it opens nothing."""
+    return token_sha256(session).hex()
 
 
 def foreign_origin(request: web.Request) -> web.Response:

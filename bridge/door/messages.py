@@ -34,6 +34,7 @@ form.choices { flex-wrap: wrap; }
 form.choices label { flex-basis: 100%; display: flex; gap: .6em; }
 form.choices input { flex: none; align-self: flex-start; margin-top: .4em; }
 a { color: var(--mark); }
+.way { margin: 1.1rem 0; }
 """
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 #: Nothing but the one style sheet above is loaded, and nothing runs.
@@ -47,6 +48,7 @@ _ASKING = {
 _FORM = '<form method="post">{fields}<button>{yes}</button>{no}</form>'
 _STAY = '<a href="/">{words}</a>'
 _REFUSE = '<button name="refused" value="yes" class="quiet">{words}</button>'
+_WAY = '<p class="way"><a href="{address}">{words}</a></p>'
 _TICK = '<label><input type="checkbox" name="{name}" value="{value}"{checked}><span>{words}</span></label>'
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -65,26 +67,35 @@ def page(
     code: str,
     headers: Mapping[str, str] | None = None,
     question: tuple[str, str] | None = None,
+    ways: Sequence[Way] = (),
 ) -> web.Response:
     """Says it as a page to a browser, as JSON to anything else: `{"error": {"code", "message"}}`.
 
     The JSON has the shape of the Messages API's errors as well (`type`), since its clients meet it here, too.
 
     In a paragraph, text between backquotes is a name, or something to type. A `question` ends in a button, which posts
-    to the page's own address, and a link to `/`: the words of both.
+    to the page's own address, and a link to `/`: the words of both. `ways` are links on from there.
     """
     headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
     if "text/html" not in request.headers.get("Accept", ""):
         message = " ".join((f"{title.rstrip('.')}.", *paragraphs))
         body = msgspec.json.encode({"type": "error", "error": {"type": code, "code": code, "message": message}})
         return web.Response(status=status, body=body, content_type="application/json", headers=headers)
-    body_text = "".join(map(_paragraph, paragraphs))
+    body_text = "".join(map(_way, ways)) + "".join(map(_paragraph, paragraphs))
     policy = {"Content-Security-Policy": POLICY}
     if question is not None:
         stay = _STAY.format(words=html.escape(question[1]))
         body_text += _FORM.format(fields="", yes=html.escape(question[0]), no=stay)
         policy = _ASKING
     return _html(status, title, body_text, {**headers, **policy})
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A link on from a page: what it says, and a path of ours."""
+
+    words: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +129,29 @@ def choices(title: str, *paragraphs: str, ticks: Sequence[Tick], yes: str, no: s
     return _html(200, title, "".join(map(_paragraph, paragraphs)) + form, headers)
 
 
+def document(title: str, body: str, *, style: str = "", script: str | None = None, status: int = 200) -> web.Response:
+    """A whole page of our own markup, with forms that post to us; `body` is HTML, in which all that is told is escaped.
+
+    `style` comes after that of all short pages. `script` is the address of the one script that may run, if any.
+    """
+    whole = _STYLE + style
+    digest = base64.b64encode(hashlib.sha256(whole.encode()).digest()).decode()
+    policy = _POLICY.format(style=digest, forms="'self'")
+    if script is not None:
+        policy += "; script-src 'self'; connect-src 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
+        body += f'<script type="module" src="{html.escape(script)}"></script>'
+    headers = {**_ASKING, "Content-Security-Policy": policy, "Cache-Control": "no-store"}
+    text = _PAGE.format(title=html.escape(title), style=whole, paragraphs=body)
+    return web.Response(status=status, text=text, content_type="text/html", headers=headers)
+
+
 def _html(status: int, title: str, body: str, headers: Mapping[str, str]) -> web.Response:
     text = _PAGE.format(title=html.escape(title), style=_STYLE, paragraphs=body)
     return web.Response(status=status, text=text, content_type="text/html", headers=headers)
+
+
+def _way(way: Way) -> str:
+    return _WAY.format(address=html.escape(way.address), words=html.escape(way.words))
 
 
 def _paragraph(text: str) -> str:

@@ -1,21 +1,20 @@
-"""Who may come in: people, their login links and browser sessions, all in bridge.db; `tokens` are for programs.
+"""Who may come in: people, their login links and browser sessions, all in the database; `tokens` are for programs.
 
 Owns the rules (a link works once and not for ever, a revoked person is out at once) and their SQL; knows no HTTP.
-What is handed out is random and stored as SHA-256 only, so the file opens no door.
+What is handed out is random and stored as SHA-256 only, so the database opens no door.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-import sqlite3
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from bridge.config import LOCAL_PERSON
-from bridge.database import Database, token_sha256
-from bridge.door.tokens import FULL_LABEL, PersonTokens, new_token
+from bridge.database import Database, DatabaseError, Transaction, token_sha256
+from bridge.door.tokens import FULL_LABEL, PersonTokens, new_token, tell_revoked
 from bridge.errors import BridgeError
 from bridge.hosts.host import NAME
 
@@ -28,6 +27,9 @@ _RENEWAL_SECONDS = 24 * 3600.0
 _TOKEN_BYTES = 32
 
 LinkProblem = Literal["unknown", "used", "expired"]
+#: An operator may do on the operator's page what the command line does.
+Role = Literal["person", "operator"]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class PeopleError(BridgeError):
@@ -43,6 +45,7 @@ class Person:
     last_seen_at: float | None
     revoked_at: float | None
     sessions: int
+    role: Role = "person"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +64,31 @@ class Link:
 
 
 class People:
-    """Everyone who may come in."""
+    """Everyone who may come in. `local_operates`: whoever started the bridge on this machine is an operator."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, local_operates: bool = False) -> None:
         self._database = database
+        self._local_operates = local_operates
         self.tokens = PersonTokens(database)
 
     async def prepare(self) -> None:
         """Drops what has expired, and adds the local person; called once at the start."""
 
-        def drop(tx: sqlite3.Connection) -> None:
+        def drop(tx: Transaction) -> None:
             now = time.time()
             # A used link is remembered for its time: opening it again says why it does not work.
             tx.execute("DELETE FROM login_links WHERE expires_at < ?", (now - LINK_SECONDS,))
             tx.execute("DELETE FROM sessions WHERE expires_at < ?", (now,))
-            tx.execute("INSERT OR IGNORE INTO people (name, created_at) VALUES (?, ?)", (LOCAL_PERSON, now))
+            tx.execute(
+                "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (LOCAL_PERSON, now)
+            )
 
         await self._database.write(drop)
 
     async def cookie_key(self) -> bytes:
         """The key that signs cookies, made at the first start. It opens nothing alone: sessions are looked up too."""
 
-        def take(tx: sqlite3.Connection) -> bytes:
+        def take(tx: Transaction) -> bytes:
             row = tx.execute("SELECT key FROM cookie_key").fetchone()
             if row is None:
                 key = secrets.token_bytes(_TOKEN_BYTES)
@@ -101,11 +107,11 @@ class People:
         if name == LOCAL_PERSON:
             raise PeopleError(f"{name!r} is whoever starts the bridge on this machine. Choose another name.")
 
-        def insert(tx: sqlite3.Connection) -> tuple[str, str]:
+        def insert(tx: Transaction) -> tuple[str, str]:
             row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
             if row is not None:
                 raise PeopleError(
-                    f"There is a {name} already. `users link {name}` makes a new login link."
+                    f"{name} may come in already. `users link {name}` makes a new login link."
                     if row["revoked_at"] is None
                     else f"{name} was revoked, and the agent and its memory are still there. Choose another name, or "
                     f"let the same person in again with `users restore {name}`."
@@ -118,7 +124,7 @@ class People:
     async def restore(self, name: str) -> tuple[str, str]:
         """Lets a revoked person in again; returns a new login link's token and a new Bearer token."""
 
-        def update(tx: sqlite3.Connection) -> tuple[str, str]:
+        def update(tx: Transaction) -> tuple[str, str]:
             found = tx.execute("UPDATE people SET revoked_at = NULL WHERE name = ? AND revoked_at IS NOT NULL", (name,))
             if not found.rowcount:
                 raise PeopleError(f"Nobody called {name!r} was revoked.")
@@ -129,7 +135,7 @@ class People:
     async def link(self, name: str) -> str:
         """Returns a new login link's token."""
 
-        def insert(tx: sqlite3.Connection) -> str:
+        def insert(tx: Transaction) -> str:
             _require(tx, name)
             return _new_link(tx, name)
 
@@ -139,6 +145,15 @@ class People:
         """PeopleError with words unless the person may come in."""
         await self._database.read(lambda db: _require(db, name))
 
+    async def require_known(self, name: str) -> None:
+        """PeopleError unless there is such a person, who may have been revoked."""
+
+        def look(tx: Transaction) -> None:
+            if tx.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone() is None:
+                raise PeopleError(_nobody(name))
+
+        await self._database.read(look)
+
     async def may_come(self, name: str) -> bool:
         """Whether there is such a person, who was not revoked."""
         return (
@@ -147,33 +162,70 @@ class People:
         )
 
     async def revoke(self, name: str) -> None:
-        """Ends every session, link and token of a person; open connections are the caller's to end.
+        """Ends every session, link, token and passkey of a person; open connections are the caller's to end.
 
         The local person is logged out, and may log in again.
         """
 
-        def update(tx: sqlite3.Connection) -> None:
+        def update(tx: Transaction) -> None:
             _require(tx, name)
             if name != LOCAL_PERSON:
-                tx.execute("UPDATE people SET revoked_at = ? WHERE name = ?", (time.time(), name))
-            for table in ("login_links", "sessions", "person_tokens"):
+                # Who is let in again is not an operator by that.
+                tx.execute("UPDATE people SET revoked_at = ?, role = 'person' WHERE name = ?", (time.time(), name))
+            for table in ("login_links", "sessions", "person_tokens", "passkeys"):
                 tx.execute(f"DELETE FROM {table} WHERE person = ?", (name,))  # noqa: S608 - our own table names
+            tell_revoked(tx, name)
 
         await self._database.write(update)
 
     async def everyone(self) -> list[Person]:
         """All people, the revoked ones too, oldest first."""
-        return await self._database.read(
-            lambda db: [
-                Person(**row)
-                for row in db.execute(
-                    "SELECT name, created_at, last_seen_at, revoked_at, "
-                    "(SELECT count(*) FROM sessions WHERE person = name AND expires_at > ?) AS sessions "
-                    "FROM people ORDER BY created_at",
-                    (time.time(),),
-                )
-            ]
+        rows = await self._database.read(
+            lambda db: db.execute(
+                "SELECT name, created_at, last_seen_at, revoked_at, role, "
+                "(SELECT count(*) FROM sessions WHERE person = name AND expires_at > ?) AS sessions "
+                "FROM people ORDER BY created_at",
+                (time.time(),),
+            ).fetchall()
         )
+        return [
+            Person(
+                *(row["name"], row["created_at"], row["last_seen_at"], row["revoked_at"], row["sessions"]),
+                role=self._role_of(row["name"], row["role"]),
+            )
+            for row in rows
+        ]
+
+    async def role(self, name: str) -> Role | None:
+        """What a person may do here; None for nobody, or for somebody who was revoked."""
+
+        def find(db: Transaction) -> str | None:
+            row = db.execute("SELECT role FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
+            return None if row is None else str(row["role"])
+
+        found = await self._database.read(find)
+        return None if found is None else self._role_of(name, found)
+
+    async def change_role(self, name: str, role: Role) -> bool:
+        """Makes a person an operator, or one no more; False where they were that already."""
+        if name == LOCAL_PERSON and self._local_operates:
+            if role == "operator":
+                return False
+            raise PeopleError(
+                f"{name} is whoever starts the bridge on this machine, who can do everything here anyway. Behind "
+                "BRIDGE_PUBLIC_URL they are an operator only if they are made one."
+            )
+
+        def update(tx: Transaction) -> bool:
+            _require(tx, name)
+            found = tx.execute("UPDATE people SET role = ? WHERE name = ? AND role <> ?", (role, name, role))
+            return found.rowcount > 0
+
+        return await self._database.write(update)
+
+    def _role_of(self, name: str, stored: str) -> Role:
+        is_operator = stored == "operator" or (name == LOCAL_PERSON and self._local_operates)
+        return "operator" if is_operator else "person"
 
     async def any_added(self) -> bool:
         """Whether someone was added who may come in."""
@@ -182,7 +234,7 @@ class People:
     async def local_link(self) -> str:
         """A login link's token for the local person; their earlier ones end."""
 
-        def insert(tx: sqlite3.Connection) -> str:
+        def insert(tx: Transaction) -> str:
             tx.execute("DELETE FROM login_links WHERE person = ? AND used_at IS NULL", (LOCAL_PERSON,))
             return _new_link(tx, LOCAL_PERSON)
 
@@ -197,20 +249,30 @@ class People:
     async def redeem(self, token: str) -> Session | LinkProblem:
         """Uses a login link up: a new session, or why there is none."""
 
-        def use(tx: sqlite3.Connection) -> Session | LinkProblem:
+        def use(tx: Transaction) -> Session | LinkProblem:
             now = time.time()
             link = _usable(tx, token)
             if not isinstance(link, Link):
                 return link
-            tx.execute("UPDATE login_links SET used_at = ? WHERE token_sha256 = ?", (now, token_sha256(token)))
-            session = Session(link.person, secrets.token_urlsafe(_TOKEN_BYTES))
-            tx.execute(
-                "INSERT INTO sessions VALUES (?, ?, ?, ?)",
-                (token_sha256(session.id), session.person, now, now + SESSION_SECONDS),
+            # Of two bridges at which a link is opened at once, one finds it unused.
+            taken = tx.execute(
+                "UPDATE login_links SET used_at = ? WHERE token_sha256 = ? AND used_at IS NULL",
+                (now, token_sha256(token)),
             )
-            return session
+            if not taken.rowcount:
+                return "used"
+            return _new_session(tx, link.person)
 
         return await self._database.write(use)
+
+    async def new_session(self, name: str) -> Session | None:
+        """Logs a browser in whose person has proved who they are; None for somebody who may not come in."""
+
+        def insert(tx: Transaction) -> Session | None:
+            row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
+            return None if row is None else _new_session(tx, name)
+
+        return await self._database.write(insert)
 
     async def of_session(self, session_id: str) -> str | None:
         """Whose session it is; None when it is over or never was."""
@@ -221,48 +283,67 @@ class People:
     async def renew_session(self, session_id: str) -> bool:
         """Gives a session its full time again; False where it is a day old at most, or over."""
         now = time.time()
+        found = await self._database.statement(
+            "UPDATE sessions SET expires_at = ? WHERE id_sha256 = ? AND expires_at BETWEEN ? AND ? RETURNING person",
+            (now + SESSION_SECONDS, token_sha256(session_id), now, now + SESSION_SECONDS - _RENEWAL_SECONDS),
+        )
+        return bool(found)
 
-        def update(tx: sqlite3.Connection) -> bool:
-            found = tx.execute(
-                "UPDATE sessions SET expires_at = ? WHERE id_sha256 = ? AND expires_at BETWEEN ? AND ?",
-                (now + SESSION_SECONDS, token_sha256(session_id), now, now + SESSION_SECONDS - _RENEWAL_SECONDS),
-            )
-            return found.rowcount > 0
+    async def end_sessions(self, name: str) -> list[bytes]:
+        """Logs all browsers of a person out; returns what each came in by. What they have open is the caller's to end.
 
-        return await self._database.write(update)
+        Login links that nobody has used end as well.
+        """
+
+        def delete(tx: Transaction) -> list[bytes]:
+            tx.execute("DELETE FROM login_links WHERE person = ?", (name,))
+            found = tx.execute("DELETE FROM sessions WHERE person = ? RETURNING id_sha256", (name,)).fetchall()
+            keys = [bytes(row["id_sha256"]) for row in found]
+            for key in keys:
+                tell_revoked(tx, name, key)
+            return keys
+
+        return await self._database.write(delete)
 
     async def end_session(self, session_id: str) -> None:
         """Logs a browser out."""
-        await self._database.write(
-            lambda tx: tx.execute("DELETE FROM sessions WHERE id_sha256 = ?", (token_sha256(session_id),))
-        )
+        key = token_sha256(session_id)
+
+        def delete(tx: Transaction) -> None:
+            row = tx.execute("DELETE FROM sessions WHERE id_sha256 = ? RETURNING person", (key,)).fetchone()
+            if row is not None:
+                tell_revoked(tx, row["person"], key)
+
+        await self._database.write(delete)
 
     async def seen(self, name: str) -> None:
         """Notes that a person is here, where the disk allows; a failed note keeps no one out."""
         try:
-            await self._database.write(
-                lambda tx: tx.execute("UPDATE people SET last_seen_at = ? WHERE name = ?", (time.time(), name))
-            )
-        except sqlite3.Error as error:
-            log.warning("bridge.db cannot be written (%s)", error.sqlite_errorname, extra={"person": name})
+            await self._database.statement("UPDATE people SET last_seen_at = ? WHERE name = ?", (time.time(), name))
+        except DatabaseError as error:
+            log.warning("the database cannot be written (%s)", error.code, extra={"person": name})
 
     async def _name(self, sql: str, *parameters: bytes | float | str) -> str | None:
-        def find(db: sqlite3.Connection) -> str | None:
+        def find(db: Transaction) -> str | None:
             row = db.execute(sql, parameters).fetchone()
             return None if row is None else str(row["person"])
 
         return await self._database.read(find)
 
 
-def _require(tx: sqlite3.Connection, name: str) -> None:
+def _nobody(name: str) -> str:
+    return f"There is nobody called {name!r}. `users list` names everyone."
+
+
+def _require(tx: Transaction, name: str) -> None:
     row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
     if row is None:
-        raise PeopleError(f"There is nobody called {name!r}. `users list` names everyone.")
+        raise PeopleError(_nobody(name))
     if row["revoked_at"] is not None:
         raise PeopleError(f"{name} was revoked. `users restore {name}` lets the same person in again.")
 
 
-def _usable(db: sqlite3.Connection, token: str) -> Link | LinkProblem:
+def _usable(db: Transaction, token: str) -> Link | LinkProblem:
     link = db.execute("SELECT * FROM login_links WHERE token_sha256 = ?", (token_sha256(token),)).fetchone()
     if link is None:
         return "unknown"
@@ -271,7 +352,13 @@ def _usable(db: sqlite3.Connection, token: str) -> Link | LinkProblem:
     return "expired" if link["expires_at"] < time.time() else Link(link["person"])
 
 
-def _new_link(tx: sqlite3.Connection, name: str) -> str:
+def _new_session(tx: Transaction, name: str) -> Session:
+    session, now = Session(name, secrets.token_urlsafe(_TOKEN_BYTES)), time.time()
+    tx.execute("INSERT INTO sessions VALUES (?, ?, ?, ?)", (token_sha256(session.id), name, now, now + SESSION_SECONDS))
+    return session
+
+
+def _new_link(tx: Transaction, name: str) -> str:
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     tx.execute(
         "INSERT INTO login_links (token_sha256, person, expires_at) VALUES (?, ?, ?)",

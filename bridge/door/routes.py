@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from aiohttp import WSCloseCode, web
 
-from bridge.config import Settings
+from bridge.config import LOCAL_PERSON, Settings
+from bridge.database import DatabaseAwayError, DatabaseError
 from bridge.door import files, login, messages
 from bridge.door.login import Doorkeeper
 from bridge.door.pages import Pages
@@ -20,8 +21,9 @@ from bridge.relay.relay import Relay
 from sprite.protocol.messages import MAX_FRAME_BYTES
 
 #: A frame above the protocol's limit still gets an answer in words; far above it ends the connection.
-_MAX_MESSAGE_BYTES = 2 * MAX_FRAME_BYTES
+MAX_MESSAGE_BYTES = 2 * MAX_FRAME_BYTES
 #: A client that has gone without a word is noticed after this and a half.
+_TOO_MANY = "Too many pages and terminals"
 _HEARTBEAT_SECONDS = 30.0
 
 
@@ -70,6 +72,7 @@ class Routes:
             web.post("/login", self._change_person),
             web.post("/logout", self._logout),
             web.get("/ws", self._socket, allow_head=False),
+            web.get("/ws/why", self._why, allow_head=False),
             web.get("/files/{path:.+}", self._file, allow_head=False),
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -87,11 +90,11 @@ class Routes:
             return messages.page(
                 request,
                 429,
-                "Too many pages and terminals are open at once",
+                f"{_TOO_MANY} are open at once",
                 "Close one of them.",
                 code="too_many_connections",
             )
-        websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_SECONDS, max_msg_size=_MAX_MESSAGE_BYTES, compress=False)
+        websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_SECONDS, max_msg_size=MAX_MESSAGE_BYTES, compress=False)
         if not websocket.can_prepare(request).ok:
             return messages.page(
                 request,
@@ -107,7 +110,7 @@ class Routes:
                 if visitor.is_ended:
                     await websocket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"ended meanwhile")
                 else:
-                    await self._relay.serve(websocket, person)
+                    await self._relay.serve(websocket, person, request.transport)
             finally:
                 await self._people.seen(person)
         return websocket
@@ -126,14 +129,14 @@ class Routes:
         response = await self._doorkeeper.change_person(request)
         if left is not None and left.session is not None and _goes_on(response):
             await self._people.end_session(left.session)
-            await self._visitors.end_way_in(left.person, left.session)
+            await self._visitors.end_way_in(left.person, login.way_in_of(left.session))
         return response
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
         left = await self._doorkeeper.browser(request)
         response = await self._doorkeeper.logout(request)
         if left is not None and left.session is not None and _goes_on(response):
-            await self._visitors.end_way_in(left.person, left.session)
+            await self._visitors.end_way_in(left.person, login.way_in_of(left.session))
         return response
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
@@ -143,6 +146,14 @@ class Routes:
         if caller is None:
             return self._doorkeeper.logged_out(request)
         return await self.serve_socket(request, caller.person, caller.way_in)
+
+    async def _why(self, request: web.Request) -> web.Response:
+        """Tells a page why its WebSocket is refused, which its browser does not: `{"message"}`, "" where it is not."""
+        caller = await self._doorkeeper.caller(request)
+        words = "" if self._readiness.is_ready else "The bridge is starting, or stopping."
+        if caller is not None and not self._visitors.may_enter(caller.person):
+            words = f"{_TOO_MANY} of yours are open at once: close one of them."
+        return web.json_response({"message": words}, headers={"Cache-Control": "no-store"})
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         caller = await self._doorkeeper.caller(request)
@@ -157,10 +168,15 @@ class Routes:
     async def _readyz(self, _request: web.Request) -> web.Response:
         if not self._readiness.is_ready:
             return web.Response(status=503, text="stopping\n")
+        try:
+            # A disk or a server that is gone is noticed here.
+            await self._people.may_come(LOCAL_PERSON)
+        except DatabaseAwayError:
+            return web.Response(status=503, text="the database is away\n")
+        except DatabaseError:
+            return web.Response(status=503, text="the disk refuses\n")
         if not self._readiness.is_well():
             return web.Response(status=503, text="the disk refuses\n")
-        # A disk that is gone would be noticed here.
-        await self._people.everyone()
         return web.Response(text="ready\n")
 
     async def _scrape(self, request: web.Request) -> web.Response:
@@ -172,7 +188,7 @@ class Routes:
                 "From this machine, or with `Authorization: Bearer` and the token in `BRIDGE_OPERATOR_TOKEN`.",
                 code="forbidden",
             )
-        return web.Response(body=self._metrics.text(), headers={"Content-Type": self._metrics.content_type})
+        return web.Response(body=await self._metrics.text(), headers={"Content-Type": self._metrics.content_type})
 
     def _has_operator_token(self, request: web.Request) -> bool:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")

@@ -1,4 +1,4 @@
-"""Bearer tokens of people, for programs: what each may open, how it is made, listed and ended. All in bridge.db.
+"""Bearer tokens of people, for programs: what each may open, how it is made, listed and ended.
 
 A *full* token is whatever its person is: it opens the WebSocket, files and every door. A token with *scopes* opens the
 doors that these name, and nothing else. Owns the table `person_tokens`; knows no HTTP. A token is random and stored as
@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-import sqlite3
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bridge.config import LOCAL_PERSON
-from bridge.database import Database, token_sha256
+from bridge.database import Database, DatabaseError, Transaction, token_sha256
 from bridge.errors import BridgeError
 
 log = logging.getLogger(__name__)
@@ -46,6 +45,10 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 _NOTED_SECONDS = 60.0
 _REMEMBERED = 4096
 _HOLDER = "SELECT person, label, scopes, token_sha256 FROM person_tokens JOIN people ON name = person"
+
+
+#: The database's channel on which other bridges hear what was revoked: a person, or one token or session of theirs.
+REVOKED = "revoked"
 
 
 class TokenError(BridgeError):
@@ -92,10 +95,13 @@ class PersonTokens:
         if label is not None and _LABEL.fullmatch(label) is None:
             raise TokenError("A token's name has up to 40 letters, digits, spaces, dots, dashes, and begins with none.")
 
-        def insert(tx: sqlite3.Connection) -> tuple[str, Token]:
+        def insert(tx: Transaction) -> tuple[str, Token]:
             if person == LOCAL_PERSON:
                 # Is always there; this bridge may never have been started yet.
-                tx.execute("INSERT OR IGNORE INTO people (name, created_at) VALUES (?, ?)", (person, time.time()))
+                tx.execute(
+                    "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
+                    (person, time.time()),
+                )
             _require(tx, person)
             taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
             if label in taken:
@@ -112,7 +118,7 @@ class PersonTokens:
     async def of(self, person: str) -> list[Token]:
         """A person's tokens, oldest first."""
 
-        def find(db: sqlite3.Connection) -> list[Token]:
+        def find(db: Transaction) -> list[Token]:
             _require(db, person)
             rows = db.execute("SELECT * FROM person_tokens WHERE person = ? ORDER BY created_at, label", (person,))
             return [Token(row["label"], _listed(row["scopes"]), row["created_at"], row["used_at"]) for row in rows]
@@ -122,14 +128,16 @@ class PersonTokens:
     async def revoke(self, person: str, label: str) -> bytes:
         """Ends a token; returns its `key`. What goes on with it is the caller's to end."""
 
-        def delete(tx: sqlite3.Connection) -> bytes:
+        def delete(tx: Transaction) -> bytes:
             _require(tx, person)
             row = tx.execute(
                 "DELETE FROM person_tokens WHERE person = ? AND label = ? RETURNING token_sha256", (person, label)
             ).fetchone()
             if row is None:
                 raise TokenError(f"{person} has no token called {label!r}. `users tokens {person}` lists them.")
-            return bytes(row["token_sha256"])
+            key = bytes(row["token_sha256"])
+            tell_revoked(tx, person, key)
+            return key
 
         return await self._database.write(delete)
 
@@ -139,7 +147,7 @@ class PersonTokens:
             return None
         key = token_sha256(token)
 
-        def find(db: sqlite3.Connection) -> Holder | None:
+        def find(db: Transaction) -> Holder | None:
             row = db.execute(f"{_HOLDER} WHERE token_sha256 = ? AND revoked_at IS NULL", (key,)).fetchone()
             if row is None:
                 # What a program was granted is known by the access token that it was given last.
@@ -165,11 +173,16 @@ class PersonTokens:
             self._noted.clear()
         self._noted[holder.key] = now
         try:
-            await self._database.write(
-                lambda tx: tx.execute("UPDATE person_tokens SET used_at = ? WHERE token_sha256 = ?", (now, holder.key))
+            await self._database.statement(
+                "UPDATE person_tokens SET used_at = ? WHERE token_sha256 = ?", (now, holder.key)
             )
-        except sqlite3.Error as error:
-            log.warning("bridge.db cannot be written (%s)", error.sqlite_errorname, extra={"person": holder.person})
+        except DatabaseError as error:
+            log.warning("the database cannot be written (%s)", error.code, extra={"person": holder.person})
+
+
+def tell_revoked(tx: Transaction, person: str, key: bytes | None = None) -> None:
+    """Has every bridge end what goes on for a person, or by one of their tokens or sessions, known by its hash."""
+    tx.execute("SELECT db_notify(?, ?)", (REVOKED, person if key is None else f"{person} {key.hex()}"))
 
 
 def is_persons(token: str) -> bool:
@@ -177,7 +190,7 @@ def is_persons(token: str) -> bool:
     return token.startswith(_PREFIX)
 
 
-def new_token(tx: sqlite3.Connection, person: str, label: str, scopes: list[Scope] | None) -> tuple[str, float]:
+def new_token(tx: Transaction, person: str, label: str, scopes: list[Scope] | None) -> tuple[str, float]:
     """Writes a new token; returns it, this once, and when it was made."""
     token, now = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES), time.time()
     tx.execute(
@@ -208,7 +221,7 @@ def _names() -> Iterable[str]:
         number += 1
 
 
-def _require(db: sqlite3.Connection, person: str) -> None:
+def _require(db: Transaction, person: str) -> None:
     """TokenError unless the person may come in."""
     row = db.execute("SELECT revoked_at FROM people WHERE name = ?", (person,)).fetchone()
     if row is None:

@@ -39,13 +39,17 @@ class Visitors:
         """How many each person has open."""
         return {person: len(visitors) for person, visitors in self._of.items() if visitors}
 
+    def ways_in(self) -> set[tuple[str, str | None]]:
+        """Whoever is here, and what they came in by."""
+        return {(visitor.person, visitor.way_in) for visitors in self._of.values() for visitor in visitors}
+
     def may_enter(self, person: str) -> bool:
         """Whether the person may open one more."""
         return len(self._of[person]) < MAX_SOCKETS_PER_PERSON
 
     @contextmanager
     def inside(self, person: str, way_in: str | None, socket: web.WebSocketResponse) -> Iterator[Visitor]:
-        """Counts a WebSocket while the block runs; `way_in` is a browser's session or the key of a token, if any.
+        """Counts a WebSocket while the block runs; `way_in` is the hash of a browser's session or of a token, if any.
 
         From before its handshake on, or any number could be let in at once.
         """

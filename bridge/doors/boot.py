@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
@@ -47,6 +48,14 @@ _RETRY_SECONDS = 2
 _Key = tuple[str, str | None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text as it was given out last; `epoch` is the ownership of its sprite under which it was."""
+
+    text: str
+    epoch: int | None
+
+
 class Boot:
     """`async with Boot(admission, relay) as boot:`; the door, and an Observer of the relay's."""
 
@@ -55,7 +64,7 @@ class Boot:
         self._relay = relay
         self._seconds = seconds
         #: By person and project, those used last at the end.
-        self._texts: OrderedDict[_Key, str] = OrderedDict()
+        self._texts: OrderedDict[_Key, _Text] = OrderedDict()
         #: Counts what a sprite said that makes earlier answers worthless.
         self._changes: Counter[str] = Counter()
         self._asking: dict[_Key, asyncio.Task[str | DoorError]] = {}
@@ -102,12 +111,18 @@ class Boot:
         return answer
 
     def _kept(self, key: _Key) -> str | None:
-        if key in self._texts:
-            self._texts.move_to_end(key)
-        return self._texts.get(key)
+        kept = self._texts.get(key)
+        if kept is None:
+            return None
+        if kept.epoch != self._relay.epoch(key[0]):
+            # What the sprite said while another bridge had it was not heard here: it may have been a forget.
+            del self._texts[key]
+            return None
+        self._texts.move_to_end(key)
+        return kept.text
 
     def _keep(self, key: _Key, text: str) -> None:
-        self._texts[key] = text
+        self._texts[key] = _Text(text, self._relay.epoch(key[0]))
         self._texts.move_to_end(key)
         own = [other for other in self._texts if other[0] == key[0]]
         if len(own) > _MAX_TEXTS_EACH:

@@ -39,6 +39,8 @@ _SWAP_SECONDS = 120.0
 class UpdateFailedError(HostError):
     """An update failed and the earlier version runs on; the words say both."""
 
+    shows_life = True
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -87,7 +89,7 @@ class Bootstrap:
         machine: Machine,
         plan: Plan,
         access: Access,
-        knows: Callable[[str], str | None],
+        knows: Callable[[str], Awaitable[str | None]],
         probe: Callable[[str], Awaitable[None]],
     ) -> None:
         self._machine = machine
@@ -114,14 +116,14 @@ class Bootstrap:
             model_token=_variables(model_env).get("ANTHROPIC_API_KEY"),
         )
 
-    def is_current(self, found: Found) -> bool:
+    async def is_current(self, found: Found) -> bool:
         """Whether the VM is as it should be, up to what its processes do."""
         return (
             found.version == self._plan.stamp
             and found.hashes == self._plan.archive.hashes
             and bool(found.token)
             and found.model_token is not None
-            and self._knows(found.model_token) == self._machine.name
+            and await self._knows(found.model_token) == self._machine.name
         )
 
     async def install(self, found: Found, report: Report) -> str:

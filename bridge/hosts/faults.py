@@ -56,6 +56,11 @@ def fault_of(error: Exception, what: str, seconds: float) -> Fault:
     return _status_fault(answer, what)
 
 
+def status_fault(status: int, body: str, what: str) -> Fault:
+    """The meaning of an answer that is an error, where no SDK has read it."""
+    return _status_fault(_Answer(status, body), what)
+
+
 def sentence(what: str) -> str:
     """The same with a capital, to begin a sentence."""
     return what[:1].upper() + what[1:]

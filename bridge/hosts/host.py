@@ -11,10 +11,12 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from bridge.hosts.workspace import SHARED_FOLDERS
+from sprite.protocol.shipping import Lease
 
 #: What people who wait are told is going on.
 Phase = Literal["connecting", "waking", "updating"]
@@ -36,9 +38,31 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 class HostError(Exception):
     """A sprite cannot be had, in words a person understands; `retryable` says whether waiting may help."""
 
+    #: Whether the machine itself has answered: then it is not one that hangs.
+    shows_life = False
+
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+    def again(self) -> HostError:
+        """The same, for one more who waits: an exception has one traceback."""
+        return HostError(str(self), retryable=self.retryable)
+
+
+class MachineGoneError(HostError):
+    """Where the sprite lived is gone, or it was never made whole again; what it knew is kept as of `as_of` (Unix s).
+
+    Nothing empty is made in its place: somebody has to restore it.
+    """
+
+    def __init__(self, message: str, as_of: float | None) -> None:
+        super().__init__(message, retryable=False)
+        self.as_of = as_of
+
+    def again(self) -> MachineGoneError:
+        """See HostError."""
+        return MachineGoneError(str(self), self.as_of)
 
 
 class NoSuchFileError(HostError):
@@ -74,6 +98,8 @@ class Reached:
 
     channel: Channel
     token: str = field(repr=False)
+    #: By which this bridge speaks to it, where several share the sprites.
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +117,17 @@ class ModelAccess:
 
     base_url: str
     token: str = field(repr=False)
+
+
+#: Raises MachineGoneError where the sprite of that name is to be restored, and not to be made anew or used as it is.
+#: It is told whether there is anything of the sprite's where it lives.
+Guard = Callable[[str, bool], Awaitable[None]]
+#: Is awaited before the first step of a restore that cannot be taken back.
+Begin = Callable[[], Awaitable[None]]
+
+
+async def unguarded(_sprite: str, _is_there: bool) -> None:
+    """Where nothing is kept of sprites, a new one may be made at any time."""
 
 
 #: Mints the access of the sprite of that name; every earlier token of it ends.
@@ -126,6 +163,31 @@ class Host(Protocol):
         """Everything of the workspace as one archive, in chunks: `python -m sprite export -`. HostError.
 
         Whether it is whole is known at its end: a HostError then says why it is not.
+        """
+        ...
+
+
+class Restorable(Protocol):
+    """A host, as far as a lost sprite is made again there."""
+
+    @property
+    def is_one_step(self) -> bool:
+        """Whether one step decides a restore, so that none is ever found half done."""
+        ...
+
+    async def is_there(self, sprite: str) -> bool:
+        """Whether there is anything where the sprite lives that a restore would replace; wakes nothing. HostError."""
+        ...
+
+    async def turns(self, sprite: str) -> int | None:
+        """How many turns the log has of the sprite that is there; None where it cannot say. May wake it."""
+        ...
+
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+        """Makes the sprite what the archive says; returns where the earlier one was put, "" if there was none.
+
+        `anew`: on a new machine, in the place of one that is destroyed. HostError: before `begin` was called,
+        everything is as it was; after it, the same call makes it whole.
         """
         ...
 

@@ -8,7 +8,9 @@ the bridge's own address and a token of its own.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shutil
 import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -17,9 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from bridge.hosts import local_restore
 from bridge.hosts.child import Child, WorkspaceTakenError
 from bridge.hosts.host import (
     Access,
+    Begin,
+    Guard,
     HostError,
     HostState,
     NoSuchFileError,
@@ -28,6 +33,7 @@ from bridge.hosts.host import (
     TcpChannel,
     checked_name,
     downloadable,
+    unguarded,
 )
 from bridge.hosts.program import program_output
 from bridge.hosts.workspace import ADDRESS, LOCK, LOG, SYSTEM, TOKEN
@@ -61,24 +67,40 @@ _PASSED_ON = frozenset(
 _PASSED_ON_PREFIXES = ("SPRITE_", "LC_", "XDG_")
 #: Each sprite has a token of its own, in its workspace.
 _KEPT_BACK = frozenset({"SPRITE_TOKEN"})
+#: Where a sprite's workspace is, given the folder of its name, and whether one that has none gets that folder for good.
+Home = Callable[[str, Path, bool], Awaitable[Path]]
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class LocalHost:
     """`async with LocalHost(data / "workspaces", access, environment=...) as host:`.
 
-    `access` is asked at each start of a sprite. Leave the host while the model proxy still answers: a sprite's last
-    flush needs it.
+    `access` is asked at each start of a sprite, `guard` before a workspace is made, and `home` where it is, if that is
+    not always the folder of the sprite's name: it gets that folder, and may raise HostError. Leave the host while the
+    model proxy still answers: a sprite's last flush needs it.
     """
 
     def __init__(
-        self, workspaces: Path, access: Access, *, environment: Mapping[str, str], permissions: str | None = None
+        self,
+        workspaces: Path,
+        access: Access,
+        *,
+        environment: Mapping[str, str],
+        permissions: str | None = None,
+        home: Home | None = None,
+        guard: Guard = unguarded,
     ) -> None:
         self._workspaces = workspaces.resolve()
         self._access = access
         self._environment = passed_on(environment)
         self._permissions = permissions
+        self._home = home
+        self._guard = guard
         self._residents: dict[str, _Resident] = {}
+        #: While it is there, the sprite's workspace is being replaced.
+        self._restores: dict[str, asyncio.Event] = {}
+        #: The sprites of which a workspace is being made aside.
+        self._made_aside: set[str] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,8 +111,17 @@ class LocalHost:
         await asyncio.gather(*(resident.close() for resident in self._residents.values()))
 
     def workspace(self, sprite: str) -> Path:
-        """The folder of a sprite, made or not. HostError for a name that no sprite may have."""
+        """The folder of a sprite's name, made or not. HostError for a name that no sprite may have."""
         return self._workspaces / checked_name(sprite)
+
+    async def home(self, sprite: str, *, claim: bool = False) -> Path:
+        """The folder that is its workspace; to be claimed before anything is put there. HostError: out of reach."""
+        folder = self.workspace(sprite)
+        if self._home is not None:
+            folder = await self._home(sprite, folder, claim)
+        if sprite not in self._restores:
+            local_restore.finish(folder)
+        return folder
 
     def is_ours(self, sprite: str) -> bool:
         """Whether its process was started here, and so ends here."""
@@ -99,7 +130,9 @@ class LocalHost:
 
     async def reach(self, sprite: str, report: Report) -> Reached:
         """See Host."""
-        resident = self._resident(sprite)
+        while (restored := self._restores.get(sprite)) is not None:
+            await restored.wait()
+        resident = await self._resident(sprite)
         address = await resident.address(report)
         try:
             return await self._connected(resident, address)
@@ -112,13 +145,13 @@ class LocalHost:
 
     async def deploy(self, sprite: str, report: Report) -> None:
         """See Host: here the code is this checkout's, so there is only the process to be started."""
-        resident = self._resident(sprite)
+        resident = await self._resident(sprite)
         host, port = await resident.address(report)
         report("connecting", f"{sprite} runs in {resident.workspace}, on {host}:{port}.")
 
     async def state(self, sprite: str) -> HostState:
         """See Host."""
-        workspace = self.workspace(sprite)
+        workspace = await self.home(sprite)
         resident = self._residents.get(sprite)
         if resident is not None and resident.is_ours:
             return HostState("running")
@@ -133,23 +166,72 @@ class LocalHost:
     async def fetch(self, sprite: str, path: str) -> AsyncIterator[bytes]:
         """See Host. No symbolic link is followed: the agent makes them as it likes."""
         parts = downloadable(path)
-        return _chunks(await asyncio.to_thread(_open_named, self.workspace(sprite), "/".join(parts)))
+        return _chunks(await asyncio.to_thread(_open_named, await self.home(sprite), "/".join(parts)))
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
         """See Host. The sprite need not run, and is not started."""
-        workspace = self.workspace(sprite)
-        if not (workspace / SYSTEM / LOG).is_file():
+        workspace = await self.home(sprite)
+        if not await self.is_there(sprite):
+            await self._guard(sprite, False)
             raise HostError(f"{sprite} has no agent on this machine yet: there is nothing to export.", retryable=False)
         report("connecting", "The archive is being written.")
         return program_output(["export", "-", "--workspace", str(workspace)], self._environment)
 
-    def _resident(self, sprite: str) -> _Resident:
-        workspace = self.workspace(sprite)
-        if sprite not in self._residents:
+    @property
+    def is_one_step(self) -> bool:
+        """See Restorable."""
+        return True
+
+    async def is_there(self, sprite: str) -> bool:
+        """See Restorable."""
+        return ((await self.home(sprite)) / SYSTEM / LOG).is_file()
+
+    async def turns(self, sprite: str) -> int | None:
+        """See Restorable."""
+        said = program_output(["status", "--json", "--workspace", str(await self.home(sprite))], self._environment)
+        try:
+            turns = json.loads(b"".join([chunk async for chunk in said])).get("turns")
+        except (HostError, ValueError, AttributeError):
+            return None
+        return turns if isinstance(turns, int) else None
+
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+        """See Restorable. A workspace is always a new one; the earlier one stays beside it."""
+        del anew
+        workspace = await self.home(sprite, claim=True)
+        self._made_aside.add(sprite)
+        try:
+            new = await local_restore.make_aside(workspace, archive, self._environment, report)
+            try:
+                return await self._replace(sprite, workspace, new, report, begin)
+            finally:
+                # Where it did not become the workspace.
+                await asyncio.to_thread(shutil.rmtree, new, ignore_errors=True)
+        finally:
+            self._made_aside.discard(sprite)
+
+    async def _replace(self, sprite: str, workspace: Path, new: Path, report: Report, begin: Begin) -> str:
+        self._restores[sprite] = asyncio.Event()
+        try:
+            if (resident := self._residents.pop(sprite, None)) is not None:
+                report("updating", "Stopping the sprite that runs.")
+                await resident.close()
+            if is_held(workspace / SYSTEM / LOCK):
+                raise HostError(f"A sprite runs on {workspace}, started elsewhere. Stop it first.", retryable=False)
+            await begin()
+            return local_restore.put_in_place(workspace, new)
+        finally:
+            self._restores.pop(sprite).set()
+
+    async def _resident(self, sprite: str) -> _Resident:
+        workspace = await self.home(sprite, claim=True)
+        if sprite not in self._residents or self._residents[sprite].workspace != workspace:
             self._residents[sprite] = _Resident(workspace, lambda: self._start(sprite, workspace))
         return self._residents[sprite]
 
     async def _start(self, sprite: str, workspace: Path) -> Child:
+        if not await self.is_there(sprite):
+            await self._guard(sprite, False)
         try:
             workspace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -158,6 +240,8 @@ class LocalHost:
         if await _is_taken(workspace):
             # Asking for a new token would end the one that the running sprite has.
             raise WorkspaceTakenError("It runs already.")
+        if sprite not in self._made_aside:
+            await asyncio.to_thread(local_restore.sweep, workspace)
         access = await self._access(sprite)
         environment = self._environment | {
             "ANTHROPIC_BASE_URL": access.base_url,
@@ -205,7 +289,7 @@ class _Resident:
             self._keeper = self._tasks.start(self._keep(), f"keeper of {self.workspace.name}")
         while self._address is None:
             if self.failure is not None:
-                raise HostError(str(self.failure), retryable=self.failure.retryable)
+                raise self.failure.again()
             self._news.clear()
             await self._news.wait()
         return self._address

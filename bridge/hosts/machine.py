@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -21,7 +22,7 @@ import websockets
 from sprites.services import ServiceStream
 from websockets.asyncio.client import connect as dial
 
-from bridge.hosts.faults import fault_of, sentence
+from bridge.hosts.faults import fault_of, sentence, status_fault
 from bridge.hosts.host import HostError
 from bridge.hosts.output import Output, last_lines
 from bridge.hosts.proxy import ProxyChannel
@@ -33,6 +34,8 @@ Status = Literal["running", "warm", "cold", "absent"]
 CALL_SECONDS = 30.0
 _CONNECT_SECONDS = 20.0
 _CHECKPOINT_SECONDS = 120.0
+#: A large file is on the VM's disk some time after its last byte was sent.
+_UPLOAD_SECONDS = 120.0
 #: A sprite stops within a minute by itself: it interrupts its turn, stores it and flushes.
 _STOP_SECONDS = 65.0
 #: How long a new service is watched for an early end.
@@ -59,6 +62,8 @@ _CHUNK_BYTES = 1 << 16
 
 class CommandError(HostError):
     """A command on the VM ended with an error; the words hold its last lines."""
+
+    shows_life = True
 
 
 class NotThereError(HostError):
@@ -96,6 +101,14 @@ class Machine:
             if error.status not in _TAKEN or await self.status() == "absent":
                 raise
 
+    async def destroy(self) -> None:
+        """Ends it, and all that is on it, for good; one that is gone is as good."""
+        try:
+            await self._call("destroying the VM", lambda: self._client.delete_sprite(self.name), seconds=120.0)
+        except _StatusError as error:
+            if error.status != _NOT_FOUND:
+                raise
+
     async def restrict(self, allowed: Sequence[str]) -> None:
         """Lets it reach these domains and no others; none named, all of the internet."""
         rules = [sprites.PolicyRule(domain=domain, action="allow") for domain in allowed]
@@ -122,13 +135,11 @@ class Machine:
 
     async def stream(self, path: str) -> AsyncIterator[bytes]:
         """A file's bytes as they come; FileNotFoundError if there is none. The SDK would keep it whole in memory."""
-        url = f"{self._client.base_url}/v1/sprites/{quote(self.name, safe='')}/fs/read"
-        headers = {"Authorization": f"Bearer {self._client.token}"}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=self._call_seconds)
         try:
             async with (
-                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
-                session.get(url, params={"path": path, "workingDir": "/"}) as response,
+                aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
+                session.get(self._address("fs/read"), params={"path": path, "workingDir": "/"}) as response,
             ):
                 if response.status == _NOT_FOUND:
                     raise FileNotFoundError(path)
@@ -138,6 +149,30 @@ class Machine:
                     yield chunk
         except (aiohttp.ClientError, TimeoutError) as error:
             raise HostError("The VM's file cannot be read at the moment.") from error
+
+    async def upload(self, path: str, source: Path, *, mode: int = 0o600) -> None:
+        """Writes a file of any size, and the folders above it. The SDK would keep it whole in memory."""
+        query = {"path": path, "workingDir": "/", "mode": f"{mode:04o}", "mkdirParents": "true"}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_UPLOAD_SECONDS)
+        try:
+            with source.open("rb") as file:
+                async with (
+                    aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
+                    session.put(self._address("fs/write"), params=query, data=file) as response,
+                ):
+                    if response.status != _OK:
+                        said = (await response.content.read(_KEPT_BYTES)).decode(errors="replace")
+                        fault = status_fault(response.status, said, f"writing {path}")
+                        raise _StatusError(fault.message, fault.status, retryable=fault.retryable)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise HostError(f"{sentence(f'writing {path}')} was cut off: the VM stopped answering.") from error
+
+    def _address(self, rest: str) -> str:
+        return f"{self._client.base_url}/v1/sprites/{quote(self.name, safe='')}/{rest}"
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._client.token}"}
 
     def _path(self, path: str) -> sprites.AsyncSpritePath:
         return self._sprite.filesystem() / path
@@ -275,10 +310,9 @@ class Machine:
         return ProxyChannel(socket)
 
     def _dial(self, rest: str) -> dial:
-        base = re.sub(r"^http", "ws", self._client.base_url)
         return dial(
-            f"{base}/v1/sprites/{quote(self.name, safe='')}/{rest}",
-            additional_headers={"Authorization": f"Bearer {self._client.token}"},
+            re.sub(r"^http", "ws", self._address(rest)),
+            additional_headers=self._headers,
             # A proxy on the way out is for browsers; and it would be asked even for loopback.
             proxy=None,
             compression=None,

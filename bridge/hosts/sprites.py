@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -21,8 +22,10 @@ from bridge.hosts.bootstrap import Bootstrap, Found, Plan, UpdateFailedError
 from bridge.hosts.greeting import greet, is_at_work
 from bridge.hosts.host import (
     Access,
+    Begin,
     Channel,
     Egress,
+    Guard,
     HostError,
     HostState,
     NoSuchFileError,
@@ -30,8 +33,10 @@ from bridge.hosts.host import (
     Report,
     checked_name,
     downloadable,
+    unguarded,
 )
-from bridge.hosts.machine import CALL_SECONDS, Machine
+from bridge.hosts.machine import CALL_SECONDS, Machine, Status
+from bridge.hosts.vm_restore import restore_on, turns_of
 from bridge.hosts.vm_scripts import EXPORT, PORT, WORKSPACE
 
 log = logging.getLogger(__name__)
@@ -51,7 +56,7 @@ _PUT_OFF_SECONDS = 3600.0
 #: A sprite's settings that its VM gets; everything else of our environment stays here.
 _SETTINGS = (
     *("SPRITE_MODEL", "SPRITE_CURATOR_MODEL", "SPRITE_BATCH_TURNS", "SPRITE_REST_SECONDS", "SPRITE_DAILY_USD"),
-    *("SPRITE_SCHEDULE_SHARE", "SPRITE_OFFLINE"),
+    *("SPRITE_SCHEDULE_SHARE", "SPRITE_SHIP_FILES_MB", "SPRITE_OFFLINE"),
 )
 
 
@@ -60,7 +65,7 @@ class SpritesHost:
 
     `base_url` is where a VM reaches the model proxy; what else it reaches, `egress` says (see Settings).
     `access` mints a model token, `knows` says whose one is (None: revoked). A call that is not known to take
-    longer has `call_seconds`.
+    longer has `call_seconds`. `guard` says which VM is not to be made anew.
     """
 
     def __init__(
@@ -68,7 +73,7 @@ class SpritesHost:
         token: str,
         archive: Archive,
         access: Access,
-        knows: Callable[[str], str | None],
+        knows: Callable[[str], Awaitable[str | None]],
         *,
         base_url: str,
         api_url: str = "https://api.sprites.dev",
@@ -76,12 +81,14 @@ class SpritesHost:
         egress: Egress = "open",
         package_index: tuple[str, ...] = PACKAGE_INDEX,
         call_seconds: float = CALL_SECONDS,
+        guard: Guard = unguarded,
     ) -> None:
         self._token = token
         self._api_url = api_url
         self._access = access
         self._knows = knows
         self._call_seconds = call_seconds
+        self._guard = guard
         self._plan = Plan(
             archive,
             base_url,
@@ -142,25 +149,51 @@ class SpritesHost:
         vm = self._vm(sprite)
         async with vm.lock:
             if await vm.machine.status() == "absent":
+                await self._guard(sprite, False)
                 raise HostError(f"{sprite} has no VM yet: there is nothing to export.", retryable=False)
             await vm.ready(report)
         report("connecting", "The archive is being written.")
         return vm.machine.output(EXPORT, "writing the archive")
+
+    @property
+    def is_one_step(self) -> bool:
+        """See Restorable."""
+        return False
+
+    async def is_there(self, sprite: str) -> bool:
+        """See Host."""
+        return await self._vm(sprite).machine.status() != "absent"
+
+    async def turns(self, sprite: str) -> int | None:
+        """See Host."""
+        try:
+            return await turns_of(self._vm(sprite).machine)
+        except HostError:
+            return None
+
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+        """See Host."""
+        vm = self._vm(sprite)
+        async with vm.lock:
+            return await vm.restore(archive, report, begin=begin, anew=anew)
 
     def _vm(self, sprite: str) -> _VM:
         if self._client is None:
             raise RuntimeError("the host is not open")
         if checked_name(sprite) not in self._vms:
             machine = Machine(self._client, sprite, call_seconds=self._call_seconds)
-            self._vms[sprite] = _VM(machine, self._plan, self._access, self._knows)
+            self._vms[sprite] = _VM(machine, self._plan, self._access, self._knows, self._guard)
         return self._vms[sprite]
 
 
 class _VM:
     """One VM and what is known of it. `lock`: one wake, one deploy at a time."""
 
-    def __init__(self, machine: Machine, plan: Plan, access: Access, knows: Callable[[str], str | None]) -> None:
+    def __init__(
+        self, machine: Machine, plan: Plan, access: Access, knows: Callable[[str], Awaitable[str | None]], guard: Guard
+    ) -> None:
         self.machine = machine
+        self._guard = guard
         self.lock = asyncio.Lock()
         self.version: str | None = None
         #: Why the last update failed, "" if it did not. It is not tried again by itself: that would stop it each time.
@@ -177,13 +210,14 @@ class _VM:
         now = asyncio.get_running_loop().time()
         if status == "running" and self._token is not None and now - self._seen_at < _SEEN_SECONDS:
             return self._token
+        await self._guard(self.machine.name, status != "absent")
         if status == "absent":
             report("updating", "Creating the VM.")
             await self.machine.create()
         elif status != "running":
             report("waking", "The sprite is waking up.")
         found = await self._bootstrap.look() if status != "absent" else Found()
-        if not self._bootstrap.is_current(found):
+        if not await self._bootstrap.is_current(found):
             await self._update(found, report)
         else:
             self._note(found.version, found.token)
@@ -194,14 +228,10 @@ class _VM:
     async def deploy(self, report: Report) -> None:
         """Brings it to what it should be, or says why not; looks, whatever was seen before."""
         report("connecting", "Asking for the VM.")
-        found = Found()
-        if await self.machine.status() == "absent":
-            report("updating", "Creating the VM.")
-            await self.machine.create()
-        else:
-            report("waking", "Looking at what is there.")
-            found = await self._bootstrap.look()
-        if self._bootstrap.is_current(found) and found.token is not None:
+        status = await self.machine.status()
+        await self._guard(self.machine.name, status != "absent")
+        found = await self._look(status, report)
+        if await self._bootstrap.is_current(found) and found.token is not None:
             with suppress(HostError):
                 report("connecting", "Everything is as it should be. Asking whether it is well.")
                 await self._probe(found.token, _LISTEN_SECONDS)
@@ -210,6 +240,34 @@ class _VM:
             report("updating", "It does not answer: everything is put in its place again.")
         self.failure = ""
         await self._install(found, report)
+
+    async def restore(self, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
+        """Makes it what the archive says, on a new VM if there is none or it is to be `anew`; see Restorable."""
+        status = await self.machine.status()
+        if status == "absent" or anew:
+            # From here on there is nothing to go back to.
+            await begin()
+        if status != "absent" and anew:
+            report("updating", "Destroying the VM.")
+            await self.machine.destroy()
+            status = "absent"
+        found = await self._look(status, report)
+        if not await self._bootstrap.is_current(found):
+            await self._install(found, report)
+        self._seen_at, self.failure = float("-inf"), ""
+        aside = await restore_on(self.machine, archive, report, begin=begin, is_new=status == "absent")
+        # What opened the earlier one opens this one no more.
+        await self._install(Found(), report)
+        return aside
+
+    async def _look(self, status: Status, report: Report) -> Found:
+        """What is there; creates the VM if it is absent."""
+        if status == "absent":
+            report("updating", "Creating the VM.")
+            await self.machine.create()
+            return Found()
+        report("waking", "Looking at what is there.")
+        return await self._bootstrap.look()
 
     async def connected(self) -> Channel:
         """A stream to the sprite's port; waits for it to listen. One that does not run is started."""

@@ -5,6 +5,8 @@ On the VM, below /workspace/.os:
     venvs/E/              a virtual environment, E = digest of the requirements; `.complete` once it is
     src, .venv            links to the ones in use, so that a swap is one rename
     run/token, model.env  mode 0600
+    restore.zip           what the workspace is to be made of
+    before-TIME/          what was in the place of a restored workspace
     VERSION               written last; gone while an update is under way
     next-R.tar.gz         a release on its way
 
@@ -113,3 +115,33 @@ ln -sfn {{environment}} .venv.new && mv -T .venv.new .venv
 
 #: Everything of the workspace as one archive on stdout, also while the sprite runs.
 EXPORT = f"cd {SYSTEM}/src && exec {SYSTEM}/.venv/bin/python -m sprite export - --workspace {WORKSPACE}"
+
+#: What a workspace is made of anew, on its way there.
+ARCHIVE = f"{SYSTEM}/restore.zip"
+_IMPORT = f"cd {SYSTEM}/src && {SYSTEM}/.venv/bin/python -m sprite import {ARCHIVE} --workspace"
+
+#: Whole, readable and not too large, without a change: into a folder that nobody lives in.
+LOOK_THROUGH = f"set -eu; rm -rf {SYSTEM}/restore.look; {_IMPORT} {SYSTEM}/restore.look --dry-run 2>&1"
+
+#: Everything but the code. What opens the sprite and the model ends. Says whether there was a memory.
+PUT_ASIDE = f"""
+mkdir -p {{aside}}/.os/run
+rm -f {TOKEN} {MODEL_ENV}
+[ ! -e run/claude ] || mv run/claude {{aside}}/.os/run/
+for name in memory workspace.db workspace.db-wal workspace.db-shm follow import import.new; do
+  [ ! -e $name ] || mv $name {{aside}}/.os/
+done
+find {WORKSPACE} -mindepth 1 -maxdepth 1 ! -name .os -exec mv -t {{aside}}/ {{{{}}}} +
+[ ! -e {{aside}}/.os/memory/transcript.db ] || echo kept
+"""
+
+#: Where it was cut off after its last step, the same again ends it.
+IMPORT = f"set -eu; {_IMPORT} {WORKSPACE} 2>&1; rm -f {ARCHIVE}"
+
+_COUNT = "SELECT count(*) FROM observations"
+#: Of the log as it lies there, whatever runs.
+COUNT_TURNS = f"""
+cd {SYSTEM}/memory && python3 -c '
+import sqlite3
+print(sqlite3.connect("file:transcript.db?mode=ro", uri=True).execute("{_COUNT}").fetchone()[0])'
+"""

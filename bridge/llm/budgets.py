@@ -15,16 +15,17 @@ Days and months are UTC's. A call counts for the day it began on.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from bridge.llm.calls import DAY_SECONDS
 
 #: Calls in flight settle within seconds, most of them.
 _HELD_SECONDS = 2
-_DAY_SECONDS = 86400
 
 
 class BudgetError(Exception):
@@ -111,15 +112,19 @@ class Budgets:
     def reserve(self, sprite: str, least: float, most: float) -> Hold:
         """Holds the `most` a call may cost, where the `least` is left. BudgetError when that is not there."""
         day, month = self._at_now(sprite)
-        for window, limit, name in ((day, self.limits.daily_usd, "day"), (month, self.limits.monthly_usd, "month")):
+        bounds: tuple[tuple[_Window, float | None, Literal["day", "month"]], ...] = (
+            (day, self.limits.daily_usd, "day"),
+            (month, self.limits.monthly_usd, "month"),
+        )
+        for window, limit, name in bounds:
             if limit is not None:
                 left = limit - window.spent - window.held
                 # What costs nothing is never refused.
                 if most > 0 and (left <= 0 or left < least):
-                    refusal = self._refusal(window, limit, name, least)
-                    if refusal.retry_after is None:
-                        self._on_used_up(sprite, str(refusal))
-                    raise refusal
+                    error = refusal(name, limit, window.spent, least, self._day)
+                    if error.retry_after is None:
+                        self._on_used_up(sprite, str(error))
+                    raise error
         day.held += most
         month.held += most
         return Hold(sprite, most, day.number, month.number)
@@ -151,6 +156,10 @@ class Budgets:
         day, month = self._at_now(sprite)
         return Spent(day.spent, month.spent)
 
+    def spent_today(self) -> dict[str, float]:
+        """What each sprite has spent since the day began, calls in flight not counted."""
+        return {sprite: self.spent(sprite).today for sprite in tuple(self._windows)}
+
     def held(self, sprite: str) -> float:
         """What calls in flight that began today hold, in US dollars."""
         return self._at_now(sprite)[0].held
@@ -163,42 +172,37 @@ class Budgets:
         return windows[0].at(self._day), windows[1].at(self._month)
 
     def _turn(self) -> None:
-        day = int(self._clock() // _DAY_SECONDS)
+        day = int(self._clock() // DAY_SECONDS)
         if day > self._day:
             self._day = day
-            at = datetime.fromtimestamp(day * _DAY_SECONDS, UTC)
+            at = datetime.fromtimestamp(day * DAY_SECONDS, UTC)
             self._month = at.year * 12 + at.month
 
-    def _refusal(self, window: _Window, limit: float, name: str, least: float) -> BudgetError:
-        if window.spent + least <= limit and window.spent < limit:
-            return BudgetError(
-                f"What is left of the {name}'s budget of {_dollars(limit)} is held by calls in flight. "
-                "Try again when they are done.",
-                _HELD_SECONDS,
-            )
+
+def refusal(name: Literal["day", "month"], limit: float, spent: float, least: float, day: int) -> BudgetError:
+    """Why a call that costs the `least` was not let in: calls in flight hold what is left, or it is used up.
+
+    `day`: which it is, in days since 1970.
+    """
+    if spent + least <= limit and spent < limit:
         return BudgetError(
-            f"The {name}'s budget of {_dollars(limit)} is used up ({_dollars(window.spent)} spent). "
-            f"It begins anew on {self._next(name):%Y-%m-%d} at 00:00 UTC; whoever runs this bridge can raise it.",
-            None,
+            f"What is left of the {name}'s budget of {_dollars(limit)} is held by calls in flight. "
+            "Try again when they are done.",
+            _HELD_SECONDS,
         )
-
-    def _next(self, name: str) -> datetime:
-        day = datetime.fromtimestamp(self._day * _DAY_SECONDS, UTC) + timedelta(days=1)
-        if name == "month":
-            while day.day != 1:
-                day += timedelta(days=1)
-        return day
+    return BudgetError(
+        f"The {name}'s budget of {_dollars(limit)} is used up ({_dollars(spent)} spent). "
+        f"It begins anew on {_next(name, day):%Y-%m-%d} at 00:00 UTC; whoever runs this bridge can raise it.",
+        None,
+    )
 
 
-def month_begins(at: float) -> float:
-    """The Unix time at which the UTC month of `at` began."""
-    moment = datetime.fromtimestamp(at, UTC)
-    return datetime(moment.year, moment.month, 1, tzinfo=UTC).timestamp()
-
-
-def day_begins(at: float) -> float:
-    """The Unix time at which the UTC day of `at` began."""
-    return math.floor(at / _DAY_SECONDS) * _DAY_SECONDS
+def _next(name: str, day: int) -> datetime:
+    date = datetime.fromtimestamp(day * DAY_SECONDS, UTC) + timedelta(days=1)
+    if name == "month":
+        while date.day != 1:
+            date += timedelta(days=1)
+    return date
 
 
 def _dollars(usd: float) -> str:

@@ -18,11 +18,12 @@ from typing import Any, Literal
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ConnectionTimeoutError, web
 
 from bridge.llm import upload as llm_upload
-from bridge.llm.budgets import BudgetError, Budgets, Hold
+from bridge.llm.accounts import Accounts, Bounds, UnavailableError
+from bridge.llm.budgets import BudgetError
+from bridge.llm.calls import ModelCall, Outcome
 from bridge.llm.error_events import ErrorEvents
 from bridge.llm.errors import RefusedError
 from bridge.llm.exits import Exits
-from bridge.llm.ledger import Ledger, ModelCall, Outcome
 from bridge.llm.models import Models
 from bridge.llm.upload import Asked, Upload
 from bridge.llm.upstream import Upstream
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 _SHORT_ANSWER_TOKENS = 1024
 _REDIRECT, _BAD = 300, 400
 _UNAUTHORIZED = 401
+_UNAVAILABLE_SECONDS = 5
 #: Said of an answer that comes although the client has gone, in the ledger only.
 _CLIENT_GONE = 499
 #: An error's words are looked at before they pass, and so is an answer that is no stream, up to this size.
@@ -69,8 +71,7 @@ class Desk:
     upstream: Upstream
     exits: Exits
     models: Models
-    budgets: Budgets
-    ledger: Ledger
+    accounts: Accounts
     patience: Patience
 
 
@@ -89,7 +90,6 @@ class Call:
         self._upload: Upload | None = None
         self._bound: asyncio.Timeout | None = None
         self._is_alone = False
-        self._hold: Hold | None = None
         self._record: ModelCall | None = None
         self._meter: Meter | None = None
         self._outcome: Outcome = "client_gone"
@@ -138,27 +138,28 @@ class Call:
         desk = self._desk
         self._price = None if asked.speed else desk.models.price(asked.model)
         self._prompt_tokens = asked.content.least_tokens
-        if desk.ledger.is_behind:
-            raise RefusedError(503, "The bridge cannot write down what is spent; its disk refuses.", retry_after=5)
+        bounds = None
         if self._price is not None:
-            self._hold = await self._reserved(asked, self._price)
-        elif desk.budgets.limits.any:
+            bounds = self._bounds(asked, self._price)
+        elif desk.accounts.limits.any:
             what = f"the speed {asked.speed!r}" if asked.speed else f"the model {asked.model!r}"
             raise RefusedError(403, f"The price of {what} is not known, and this sprite has a budget.")
-        self._record = desk.ledger.open(self._sprite, asked.model, self._hold.usd if self._hold else None)
-
-    async def _reserved(self, asked: Asked, price: Price) -> Hold:
-        desk, content = self._desk, asked.content
-        if content.searches is None and desk.budgets.limits.any:
-            raise RefusedError(400, "web_search: `max_uses` is required, since this sprite has a budget.")
-        least = price.least(content.least_tokens, min(asked.max_tokens, _SHORT_ANSWER_TOKENS))
-        most = price.most(content.most_tokens, asked.max_tokens, content.searches or 0, content.again)
         try:
-            return await desk.budgets.room(self._sprite, least, most, desk.patience.room)
+            self._record = await desk.accounts.open(self._sprite, asked.model, bounds, desk.patience.room)
         except BudgetError as error:
             if error.retry_after is None:
                 raise RefusedError(402, str(error), retry=False) from error
             raise RefusedError(429, str(error), retry_after=error.retry_after) from error
+        except UnavailableError as error:
+            raise RefusedError(503, str(error), retry_after=_UNAVAILABLE_SECONDS) from error
+
+    def _bounds(self, asked: Asked, price: Price) -> Bounds:
+        content = asked.content
+        if content.searches is None and self._desk.accounts.limits.any:
+            raise RefusedError(400, "web_search: `max_uses` is required, since this sprite has a budget.")
+        least = price.least(content.least_tokens, min(asked.max_tokens, _SHORT_ANSWER_TOKENS))
+        most = price.most(content.most_tokens, asked.max_tokens, content.searches or 0, content.again)
+        return Bounds(least, most)
 
     async def _exchange(self, upload: Upload, body: bytes | AsyncIterator[bytes]) -> web.StreamResponse:
         headers = self._desk.upstream.request_headers(self._request, self._desk.exits)
@@ -332,17 +333,15 @@ class Call:
             record.usage = Usage(input=self._prompt_tokens)
         # Nothing was asked, or nothing was answered that is paid for; else the API said its usage to the end, or not.
         record.is_estimate = not (is_free or reading.is_final)
-        record.usd = None if price is None else price.cost(record.usage)
-        if self._hold is not None:
-            if record.usd is not None and record.is_estimate:
-                # What an answer did not say (a stream that ends early hides what was thought) counts as all of it.
-                record.usd = max(record.usd, self._hold.usd)
-            self._desk.budgets.settle(self._hold, record.usd or 0.0)
+        record.spent_usd = None if price is None else price.cost(record.usage)
+        if record.spent_usd is not None and record.held_usd is not None and record.is_estimate:
+            # What an answer did not say (a stream that ends early hides what was thought) counts as all of it.
+            record.spent_usd = max(record.spent_usd, record.held_usd)
         record.outcome = self._outcome
         record.status = self._status
         record.request_id = self._request_id
         record.duration_ms = round((time.perf_counter() - self._began) * 1000, 1)
-        self._desk.ledger.note(record)
+        self._desk.accounts.settle(record)
 
     def _ids(self) -> dict[str, object]:
         return {"sprite": self._sprite, "request_id": self._request_id, "status": self._status}

@@ -16,11 +16,11 @@ from typing import Self
 import msgspec
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 
-from bridge.llm.budgets import Budgets
+from bridge.database import DatabaseError
+from bridge.llm.accounts import Accounts
 from bridge.llm.call import Call, Desk, Path, Patience
 from bridge.llm.errors import RefusedError
 from bridge.llm.exits import Exits
-from bridge.llm.ledger import Ledger
 from bridge.llm.models import Models
 from bridge.llm.rate_limits import RateLimits, TooOftenError
 from bridge.llm.sprite_tokens import SpriteTokens
@@ -48,8 +48,7 @@ class LlmProxy:
         upstream: Upstream,
         tokens: SpriteTokens,
         models: Models,
-        budgets: Budgets,
-        ledger: Ledger,
+        accounts: Accounts,
         rate_limits: RateLimits,
         patience: Patience | None = None,
         exits: Exits | None = None,
@@ -57,8 +56,7 @@ class LlmProxy:
         self._upstream = upstream
         self._tokens = tokens
         self._models = models
-        self._budgets = budgets
-        self._ledger = ledger
+        self._accounts = accounts
         self._rate_limits = rate_limits
         self._patience = patience or Patience()
         self._exits = exits or Exits()
@@ -74,9 +72,7 @@ class LlmProxy:
             timeout=ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
         )
-        self._desk = Desk(
-            session, self._upstream, self._exits, self._models, self._budgets, self._ledger, self._patience
-        )
+        self._desk = Desk(session, self._upstream, self._exits, self._models, self._accounts, self._patience)
         return self
 
     async def __aexit__(
@@ -114,7 +110,7 @@ class LlmProxy:
     async def list_models(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/models: the models that sprites may use."""
         try:
-            self._sprite_of(request)
+            await self._sprite_of(request)
         except RefusedError as refused:
             return refused.response()
         models = [{"type": "model", "id": name, "display_name": name} for name in self._models.names()]
@@ -123,7 +119,7 @@ class LlmProxy:
 
     async def _call(self, request: web.Request, path: Path) -> web.StreamResponse:
         try:
-            sprite = self._sprite_of(request)
+            sprite = await self._sprite_of(request)
             _check_head(request)
             call = Call(self._open_desk(), request, sprite, path)
         except RefusedError as refused:
@@ -156,12 +152,16 @@ class LlmProxy:
             raise RefusedError(503, "The bridge is stopping.", retry_after=2)
         return self._desk
 
-    def _sprite_of(self, request: web.Request) -> str:
+    async def _sprite_of(self, request: web.Request) -> str:
         """Who asks; RefusedError for anybody else."""
         scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
         given = [request.headers.get("X-Api-Key", ""), bearer.strip() if scheme.lower() == "bearer" else ""]
         # A client may have both, one of them a placeholder.
-        sprites = {sprite for token in given if token and (sprite := self._tokens.sprite_of(token))}
+        try:
+            sprites = {sprite for token in given if token and (sprite := await self._tokens.sprite_of(token))}
+        except DatabaseError as error:
+            log.warning("whose a sprite's token is cannot be asked (%s)", error.code)
+            raise RefusedError(503, "The bridge's database is away. Try again soon.", retry_after=2) from error
         if len(sprites) != 1:
             raise RefusedError(401, "This is not, or no longer, the token of a sprite of this bridge.")
         sprite = sprites.pop()

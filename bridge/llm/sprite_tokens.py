@@ -1,33 +1,56 @@
 """What a sprite shows the model proxy instead of a key: random, stored as SHA-256, worth one sprite's budget.
 
 Owns the table `sprite_tokens`. A sprite has one token at a time; a new one ends the old one at once. Who it belongs to
-is looked up by hash in memory: nothing is compared byte by byte, and no call waits for the disk.
+is looked up by hash: nothing is compared byte by byte. One bridge alone knows all of them, and no call waits for the
+disk. Of several each remembers those that were shown to it for a few seconds, and hears which ended.
 """
 
 from __future__ import annotations
 
 import secrets
-import sqlite3
 import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from bridge.database import Database, token_sha256
+from bridge.database import Database, Transaction, token_sha256
+from bridge.tasks import owned_task
 
 _PREFIX = "sprite-"
 _TOKEN_BYTES = 32
 #: Far above a token of ours; hashing what a stranger sends is bounded.
 _MAX_TOKEN_CHARACTERS = 256
+_REPLACE = """
+INSERT INTO sprite_tokens VALUES (?, ?, ?)
+ON CONFLICT (sprite) DO UPDATE SET token_sha256 = excluded.token_sha256, created_at = excluded.created_at
+"""
+#: On which bridges hear whose token was made anew, or ended.
+_CHANNEL = "sprite_tokens"
+#: So long a bridge that missed it lets an ended token be used; and so many are remembered.
+_REMEMBERED_SECONDS, _MOST_REMEMBERED = 5.0, 20_000
 
 
 class SpriteTokens:
-    """`async with SpriteTokens(database) as tokens:`; the only writer of its table while it is open."""
+    """`async with SpriteTokens(database) as tokens:`; the only writer of its table while it is open.
 
-    def __init__(self, database: Database) -> None:
+    Unless `shared`, which is what to call should the task die that hears of what other bridges do.
+    """
+
+    def __init__(self, database: Database, shared: Callable[[], None] | None = None) -> None:
         self._database = database
+        self._shared = shared
         self._sprites: dict[bytes, str] = {}
+        #: Until when what was looked up is believed, of several bridges'.
+        self._good_until: dict[bytes, float] = {}
+        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        if self._shared is not None:
+            await self._stack.enter_async_context(
+                owned_task(self._listen(), name="sprite tokens", on_death=self._shared)
+            )
+            return self
         rows = await self._database.read(
             lambda db: db.execute("SELECT token_sha256, sprite FROM sprite_tokens").fetchall()
         )
@@ -37,34 +60,64 @@ class SpriteTokens:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._stack.aclose()
         self._sprites.clear()
 
-    def sprite_of(self, token: str) -> str | None:
-        """Whose token it is; None for any that is not, or no longer, one."""
+    async def sprite_of(self, token: str) -> str | None:
+        """Whose token it is; None for any that is not, or no longer, one. DatabaseError where nobody can say."""
         if not token.startswith(_PREFIX) or len(token) > _MAX_TOKEN_CHARACTERS:
             return None
-        return self._sprites.get(token_sha256(token))
+        hashed = token_sha256(token)
+        if self._shared is not None and self._good_until.get(hashed, 0.0) < time.monotonic():
+            return await self._looked_up(hashed)
+        return self._sprites.get(hashed)
+
+    async def _looked_up(self, hashed: bytes) -> str | None:
+        rows = await self._database.read(
+            lambda db: db.execute("SELECT sprite FROM sprite_tokens WHERE token_sha256 = ?", (hashed,)).fetchall()
+        )
+        if not rows:
+            self._sprites.pop(hashed, None)
+            self._good_until.pop(hashed, None)
+            return None
+        if len(self._sprites) >= _MOST_REMEMBERED:
+            self._sprites, self._good_until = {}, {}
+        sprite = self._sprites[hashed] = str(rows[0]["sprite"])
+        self._good_until[hashed] = time.monotonic() + _REMEMBERED_SECONDS
+        return sprite
+
+    async def _listen(self) -> None:
+        async for sprite in self._database.listen(_CHANNEL):
+            self._forget(sprite)
 
     async def rotate(self, sprite: str) -> str:
-        """Makes a sprite's token anew and returns it, this once; sqlite3.Error where the disk refuses."""
+        """Makes a sprite's token anew and returns it, this once; DatabaseError where the disk refuses."""
         token = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         hashed = token_sha256(token)
 
-        def replace(tx: sqlite3.Connection) -> None:
-            tx.execute("INSERT OR REPLACE INTO sprite_tokens VALUES (?, ?, ?)", (sprite, hashed, time.time()))
+        def replace(tx: Transaction) -> None:
+            tx.execute(_REPLACE, (sprite, hashed, time.time()))
+            tx.execute("SELECT db_notify(?, ?)", (_CHANNEL, sprite))
 
         # In memory first the old one ends, then the new one begins when it is safely stored.
         self._forget(sprite)
         await self._database.write(replace)
         self._forget(sprite)  # another rotation may have come in between
-        self._sprites[hashed] = sprite
+        if self._shared is None:
+            self._sprites[hashed] = sprite
         return token
 
     async def revoke(self, sprite: str) -> None:
         """Ends a sprite's token, if it has one."""
         self._forget(sprite)
-        await self._database.write(lambda tx: tx.execute("DELETE FROM sprite_tokens WHERE sprite = ?", (sprite,)))
+
+        def delete(tx: Transaction) -> None:
+            tx.execute("DELETE FROM sprite_tokens WHERE sprite = ?", (sprite,))
+            tx.execute("SELECT db_notify(?, ?)", (_CHANNEL, sprite))
+
+        await self._database.write(delete)
         self._forget(sprite)
 
     def _forget(self, sprite: str) -> None:
         self._sprites = {hashed: owner for hashed, owner in self._sprites.items() if owner != sprite}
+        self._good_until = {hashed: until for hashed, until in self._good_until.items() if hashed in self._sprites}

@@ -100,6 +100,7 @@ class Consent:
                 "this browser, then come back to this page and load it again.",
                 *self._doorkeeper.new_link,
                 code="unauthorized",
+                ways=self._doorkeeper.ways_in(request),
             )
         request[PERSON] = caller.person
         program, params = asked

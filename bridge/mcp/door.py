@@ -3,6 +3,10 @@
 Owns which requests come in, the sessions of clients that speak the protocol's older revisions (few for each person:
 the one that rested longest gives way), and the end of everything. What the tools do is in sprite/protocol/offered; the
 protocol is the `mcp` package's.
+
+Where several bridges serve one person, a session that was begun at another is gone on with here, request by request. A
+session lets nobody do anything, which the token does; all that is lost is that a request can be cancelled by its
+number. A client that lets its connection go cancels it as ever.
 """
 
 from __future__ import annotations
@@ -68,7 +72,10 @@ class McpDoor:
         doorkeeper: Doorkeeper,
         relay: Relay,
         metadata_url: Callable[[str], str | None],
+        *,
+        is_shared: bool = False,
     ) -> None:
+        self._is_shared = is_shared
         self._admission = admission
         self._doorkeeper = doorkeeper
         self._relay = relay
@@ -81,6 +88,7 @@ class McpDoor:
             max_sessions=_MAX_SESSIONS,
             max_request_body_size=_MAX_BODY_BYTES,
         )
+        self._elsewhere = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=_MAX_BODY_BYTES)
         self._sessions: defaultdict[str, dict[str, _Session]] = defaultdict(dict)
         self._serving: set[asyncio.Task[Any]] = set()
         self._tasks = TaskSet()
@@ -115,7 +123,7 @@ class McpDoor:
 
     async def _run(self) -> None:
         try:
-            async with self._manager.run():
+            async with self._manager.run(), self._elsewhere.run():
                 self._runs.set()
                 await self._is_stopping.wait()
         finally:
@@ -183,9 +191,16 @@ class McpDoor:
                     self._note(request, holder, message)
                 await send(message)
 
-            await self._manager.handle_request(scope, receive, noted)
+            manager = self._elsewhere if self._began_elsewhere(request, holder) else self._manager
+            await manager.handle_request(scope, receive, noted)
 
         return application
+
+    def _began_elsewhere(self, request: web.Request, holder: Holder) -> bool:
+        """Whether it names a session that another bridge may have begun."""
+        given = request.headers.get(_SESSION_ID)
+        is_unknown = given is not None and given not in self._sessions[holder.person]
+        return self._is_shared and is_unknown and request.method == "POST"
 
     def _note(self, request: web.Request, holder: Holder, start: Message) -> None:
         own = self._sessions[holder.person]

@@ -38,7 +38,10 @@ class McpEntrance:
         grants: Grants,
         cookie_key: bytes,
         known_as: Addresses,
+        *,
+        is_shared: bool = False,
     ) -> None:
+        self._is_shared = is_shared
         self._admission = admission
         self._doorkeeper = doorkeeper
         self._relay = relay
@@ -82,7 +85,10 @@ class McpEntrance:
         async with self._opening:
             if self._door is None or self._door.has_died:
                 module = await _imported("bridge.mcp.door")
-                door: McpDoor = module.McpDoor(self._admission, self._doorkeeper, self._relay, self._known_as.metadata)
+                door: McpDoor = module.McpDoor(
+                    *(self._admission, self._doorkeeper, self._relay, self._known_as.metadata),
+                    is_shared=self._is_shared,
+                )
                 self._door = await self._stack.enter_async_context(door)
         return await self._door.answer(request)
 

@@ -1,4 +1,4 @@
-"""Programs that people let in, in bridge.db: which programs asked, codes, and what was granted. Owns the SQL.
+"""Programs that people let in, in the database: which programs asked, codes, and what was granted. Owns the SQL.
 
 A grant is a person's token like any other (`users tokens` lists it, `users revoke-token` ends it) that nobody knows;
 what the program has are an access token and a refresh token, which hang on it and end with it. All are stored as
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 import secrets
-import sqlite3
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-from bridge.database import token_sha256
-from bridge.door.tokens import chosen_scopes, new_token
+from bridge.database import Transaction, token_sha256
+from bridge.door.tokens import chosen_scopes, new_token, tell_revoked
 
 if TYPE_CHECKING:
-    from bridge.database import Database
+    from bridge.database import Database, Transaction
 
 ACCESS_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 60 * 86_400
@@ -33,6 +32,16 @@ _TOKEN_BYTES = 32
 _MAX_TOKEN_CHARS = 300
 _NO_LABEL = re.compile(r"[^A-Za-z0-9 ._-]+")
 _LABEL_CHARS = 30
+
+#: Drop a grant's oldest tokens of a kind: a program may ask for new ones as often as it likes.
+_KEEP_SPENT = """
+DELETE FROM oauth_spent WHERE person = ? AND label = ? AND refresh_sha256 NOT IN
+    (SELECT refresh_sha256 FROM oauth_spent WHERE person = ? AND label = ? ORDER BY spent_at DESC LIMIT ?)
+"""
+_KEEP_ACCESS = """
+DELETE FROM granted_access WHERE person = ? AND label = ? AND access_sha256 NOT IN
+    (SELECT access_sha256 FROM granted_access WHERE person = ? AND label = ? ORDER BY expires_at DESC LIMIT ?)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,7 @@ class Grants:
     async def client(self, client_id: str) -> str | None:
         """What a program said of itself, as JSON."""
 
-        def find(db: sqlite3.Connection) -> str | None:
+        def find(db: Transaction) -> str | None:
             row = db.execute("SELECT info FROM oauth_clients WHERE client_id = ?", (client_id,)).fetchone()
             return None if row is None else str(row["info"])
 
@@ -87,14 +96,14 @@ class Grants:
     async def add_client(self, client_id: str, info: str) -> None:
         """Keeps what a program says of itself; those that nobody let in give way."""
 
-        def insert(tx: sqlite3.Connection) -> None:
+        def insert(tx: Transaction) -> None:
             now = time.time()
             _drop_expired(tx, now)
             idle = "client_id NOT IN (SELECT client_id FROM oauth_grants)"
             tx.execute(f"DELETE FROM oauth_clients WHERE created_at < ? AND {idle}", (now - _UNUSED_SECONDS,))  # noqa: S608 - ours
             tx.execute(
-                f"DELETE FROM oauth_clients WHERE client_id IN (SELECT client_id FROM oauth_clients WHERE {idle} "  # noqa: S608 - ours
-                "ORDER BY created_at DESC LIMIT -1 OFFSET ?)",
+                f"DELETE FROM oauth_clients WHERE {idle} AND client_id NOT IN "  # noqa: S608 - ours
+                f"(SELECT client_id FROM oauth_clients WHERE {idle} ORDER BY created_at DESC, client_id LIMIT ?)",
                 (_MAX_CLIENTS - 1,),
             )
             tx.execute("INSERT INTO oauth_clients VALUES (?, ?, ?)", (client_id, info, now))
@@ -105,7 +114,7 @@ class Grants:
         """A code that stands for a person's word, once and for a minute."""
         text = secrets.token_urlsafe(_TOKEN_BYTES)
 
-        def insert(tx: sqlite3.Connection) -> None:
+        def insert(tx: Transaction) -> None:
             tx.execute("DELETE FROM oauth_codes WHERE expires_at < ?", (time.time(),))
             tx.execute(
                 "INSERT INTO oauth_codes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -121,7 +130,7 @@ class Grants:
     async def code(self, text: str) -> Code | None:
         """What a code stands for."""
 
-        def find(db: sqlite3.Connection) -> Code | None:
+        def find(db: Transaction) -> Code | None:
             row = db.execute("SELECT * FROM oauth_codes WHERE code_sha256 = ?", (token_sha256(text),)).fetchone()
             return None if row is None else _code(row)
 
@@ -130,7 +139,7 @@ class Grants:
     async def exchange_code(self, text: str, client_name: str) -> Issued | None:
         """Uses a code up: tokens of a new grant; None where it is used, or its person may not come in any more."""
 
-        def use(tx: sqlite3.Connection) -> Issued | None:
+        def use(tx: Transaction) -> Issued | None:
             row = tx.execute(
                 "DELETE FROM oauth_codes WHERE code_sha256 = ? RETURNING *", (token_sha256(text),)
             ).fetchone()
@@ -148,7 +157,7 @@ class Grants:
     async def refresh(self, text: str) -> Grant | None:
         """What a refresh token stands for."""
 
-        def find(db: sqlite3.Connection) -> Grant | None:
+        def find(db: Transaction) -> Grant | None:
             row = db.execute("SELECT * FROM oauth_grants WHERE refresh_sha256 = ?", (token_sha256(text),)).fetchone()
             return _grant(row) if row is not None and _may_come(db, row["person"]) else None
 
@@ -157,7 +166,7 @@ class Grants:
     async def end_reused(self, text: str) -> bytes | None:
         """Ends the grant of a refresh token that was used before; its key, or None if it is no such token."""
 
-        def find(tx: sqlite3.Connection) -> bytes | None:
+        def find(tx: Transaction) -> bytes | None:
             row = tx.execute(
                 "SELECT person, label FROM oauth_spent WHERE refresh_sha256 = ?", (token_sha256(text),)
             ).fetchone()
@@ -169,12 +178,12 @@ class Grants:
         """Uses a refresh token up: new tokens of its grant; None where it is used."""
         key = token_sha256(text)
 
-        def use(tx: sqlite3.Connection) -> Issued | None:
+        def use(tx: Transaction) -> Issued | None:
             row = tx.execute("DELETE FROM oauth_grants WHERE refresh_sha256 = ? RETURNING *", (key,)).fetchone()
             if row is None or row["expires_at"] < time.time():
                 return None
-            tx.execute("INSERT INTO oauth_spent VALUES (?, ?, ?)", (key, row["person"], row["label"]))
-            _keep_newest(tx, "oauth_spent", row["person"], row["label"], _MAX_SPENT)
+            tx.execute("INSERT INTO oauth_spent VALUES (?, ?, ?, ?)", (key, row["person"], row["label"], time.time()))
+            tx.execute(_KEEP_SPENT, (row["person"], row["label"], row["person"], row["label"], _MAX_SPENT))
             return _issue(tx, _grant(row))
 
         return await self._database.write(use)
@@ -182,7 +191,7 @@ class Grants:
     async def of_access(self, text: str) -> Grant | None:
         """The grant that an access token is of."""
 
-        def find(db: sqlite3.Connection) -> Grant | None:
+        def find(db: Transaction) -> Grant | None:
             row = db.execute(
                 "SELECT oauth_grants.* FROM granted_access JOIN oauth_grants USING (person, label) "
                 "WHERE access_sha256 = ? AND granted_access.expires_at > ?",
@@ -197,7 +206,7 @@ class Grants:
         return await self._database.write(lambda tx: _end(tx, grant.person, grant.label))
 
 
-def _issue(tx: sqlite3.Connection, grant: Grant) -> Issued:
+def _issue(tx: Transaction, grant: Grant) -> Issued:
     """New tokens of a grant; the access token before stays good until its time is over."""
     now = time.time()
     access = _ACCESS_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
@@ -207,7 +216,7 @@ def _issue(tx: sqlite3.Connection, grant: Grant) -> Issued:
         "INSERT INTO granted_access VALUES (?, ?, ?, ?)",
         (token_sha256(access), grant.person, grant.label, now + ACCESS_SECONDS),
     )
-    _keep_newest(tx, "granted_access", grant.person, grant.label, _MAX_ACCESS)
+    tx.execute(_KEEP_ACCESS, (grant.person, grant.label, grant.person, grant.label, _MAX_ACCESS))
     tx.execute(
         "INSERT INTO oauth_grants VALUES (?, ?, ?, ?, ?, ?)",
         (
@@ -218,18 +227,7 @@ def _issue(tx: sqlite3.Connection, grant: Grant) -> Issued:
     return Issued(access, refresh, grant.scopes)
 
 
-def _keep_newest(
-    tx: sqlite3.Connection, table: Literal["oauth_spent", "granted_access"], person: str, label: str, most: int
-) -> None:
-    """Drops a grant's oldest tokens of a kind: a program may ask for new ones as often as it likes."""
-    tx.execute(
-        f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE person = ? AND label = ? "  # noqa: S608 - ours
-        "ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
-        (person, label, most),
-    )
-
-
-def _drop_expired(tx: sqlite3.Connection, now: float) -> None:
+def _drop_expired(tx: Transaction, now: float) -> None:
     tx.execute("DELETE FROM granted_access WHERE expires_at < ?", (now,))
     tx.execute(
         "DELETE FROM person_tokens WHERE (person, label) IN "
@@ -238,29 +236,30 @@ def _drop_expired(tx: sqlite3.Connection, now: float) -> None:
     )
 
 
-def _make_room(tx: sqlite3.Connection, person: str) -> None:
+def _make_room(tx: Transaction, person: str) -> None:
     """The grants that were renewed longest ago give way."""
-    old = tx.execute(
-        "SELECT label FROM oauth_grants WHERE person = ? ORDER BY expires_at DESC LIMIT -1 OFFSET ?",
-        (person, _MAX_GRANTS_EACH - 1),
-    ).fetchall()
-    for row in old:
+    newest_first = tx.execute("SELECT label FROM oauth_grants WHERE person = ? ORDER BY expires_at DESC", (person,))
+    for row in newest_first.fetchall()[_MAX_GRANTS_EACH - 1 :]:
         _end(tx, person, row["label"])
 
 
-def _end(tx: sqlite3.Connection, person: str, label: str) -> bytes | None:
+def _end(tx: Transaction, person: str, label: str) -> bytes | None:
     row = tx.execute(
         "DELETE FROM person_tokens WHERE person = ? AND label = ? RETURNING token_sha256", (person, label)
     ).fetchone()
-    return None if row is None else bytes(row["token_sha256"])
+    if row is None:
+        return None
+    key = bytes(row["token_sha256"])
+    tell_revoked(tx, person, key)
+    return key
 
 
-def _may_come(tx: sqlite3.Connection, person: str) -> bool:
+def _may_come(tx: Transaction, person: str) -> bool:
     row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone()
     return row is not None
 
 
-def _free_label(tx: sqlite3.Connection, person: str, client_name: str) -> str:
+def _free_label(tx: Transaction, person: str, client_name: str) -> str:
     """A name for the grant in the person's list of tokens, after what the program calls itself."""
     name = _NO_LABEL.sub("", client_name[:200]).strip(" ._-")[:_LABEL_CHARS].strip() or "program"
     taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
@@ -271,7 +270,7 @@ def _free_label(tx: sqlite3.Connection, person: str, client_name: str) -> str:
     return label
 
 
-def _code(row: sqlite3.Row) -> Code:
+def _code(row: Any) -> Code:
     return Code(
         client_id=row["client_id"],
         person=row["person"],
@@ -284,5 +283,5 @@ def _code(row: sqlite3.Row) -> Code:
     )
 
 
-def _grant(row: sqlite3.Row) -> Grant:
+def _grant(row: Any) -> Grant:
     return Grant(row["client_id"], row["person"], row["label"], row["scopes"].split(), row["expires_at"])

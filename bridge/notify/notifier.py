@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
 import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
+from bridge.database import DatabaseError, once_back
 from bridge.notify.notice import Notice
 from bridge.tasks import TaskSet, owned_task
 from bridge.token_bucket import TokenBucket
@@ -23,7 +24,7 @@ from bridge.token_bucket import TokenBucket
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from bridge.database import Database
+    from bridge.database import Database, Transaction
     from bridge.notify.notice import Channel
 
 log = logging.getLogger(__name__)
@@ -40,11 +41,16 @@ _CHANNEL_SECONDS = 300.0
 _DELIVERIES_AT_ONCE = 16
 #: What a bridge that was down for longer did not tell, is not told any more.
 _FRESH_SECONDS = 3600.0
+#: What one of several bridges has not told within this, another one tells; how often that is looked for.
+_LEFT_SECONDS, _LOOK_FOR_LEFT_SECONDS = 1.5 * _CHANNEL_SECONDS, 60.0
 
-_KEEP = "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, ?, ?, 0)"
+_KEEP = "INSERT INTO notices VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (sprite, key) DO NOTHING"
+#: Taken by one bridge: of two that look at once, the second sees that it was kept just now.
+_LEFT = "UPDATE notices SET kept_at = ? WHERE is_told = 0 AND kept_at < ? RETURNING *"
+_TOLD = "UPDATE notices SET is_told = 1, title = '', body = '' WHERE sprite = ? AND key = ?"
 _TRIM = """
-DELETE FROM notices WHERE sprite = ?1 AND rowid NOT IN
-    (SELECT rowid FROM notices WHERE sprite = ?1 ORDER BY rowid DESC LIMIT ?2)
+DELETE FROM notices WHERE sprite = ? AND key NOT IN
+    (SELECT key FROM notices WHERE sprite = ? ORDER BY kept_at DESC, key LIMIT ?)
 """
 
 
@@ -63,8 +69,10 @@ class Notifier:
         may_come: Callable[[str], Awaitable[bool]],
         on_death: Callable[[], None],
         *,
+        shared: bool = False,
         per_second: float = PER_SECOND,
     ) -> None:
+        self._shared = shared
         self._database = database
         self._per_second = per_second
         self._channels = channels
@@ -79,15 +87,23 @@ class Notifier:
         self._filled = asyncio.Event()
         self._slots = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
         self._deliveries = TaskSet()
+        #: Brought to their end, which is not written down yet; by sprite and key.
+        self._ended: set[tuple[str, str]] = set()
         self._stack = AsyncExitStack()
         self.told: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
-        rows = await self._database.read(lambda db: db.execute("SELECT * FROM notices ORDER BY rowid").fetchall())
+        rows = await self._database.read(
+            lambda db: db.execute("SELECT * FROM notices ORDER BY kept_at, key").fetchall()
+        )
         for row in rows:
             self._remember(row["sprite"], row["key"])
         await self._stack.enter_async_context(self._deliveries)
-        for row in rows:
+        if self._shared:
+            await self._stack.enter_async_context(
+                owned_task(self._take_over(), name="notices that were left", on_death=self._on_death)
+            )
+        for row in rows if not self._shared else ():
             if not row["is_told"]:
                 self._resume(row)
         await self._stack.enter_async_context(owned_task(self._run(), name="notices", on_death=self._on_death))
@@ -97,6 +113,7 @@ class Notifier:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+        await self._write_ended()
 
     def knows(self, sprite: str, key: str) -> bool:
         """Whether it was told, is about to be, or is counted among those that are not told one by one."""
@@ -129,7 +146,19 @@ class Notifier:
         if len(keys) > _MOST_KEYS:
             keys.popitem(last=False)
 
-    def _resume(self, row: sqlite3.Row) -> None:
+    async def _take_over(self) -> None:
+        """Goes on with what another bridge has had for longer than it takes to tell it, and did not tell."""
+        while True:
+            now = time.time()
+            try:
+                for row in await self._database.statement(_LEFT, (now, now - _LEFT_SECONDS)):
+                    self._remember(row["sprite"], row["key"])
+                    self._resume(row)
+            except DatabaseError as error:
+                log.warning("what other bridges left cannot be looked for (%s)", error.code)
+            await asyncio.sleep(_LOOK_FOR_LEFT_SECONDS)
+
+    def _resume(self, row: Any) -> None:
         """Goes on with what a bridge before this one did not bring to its end."""
         sprite, key = row["sprite"], row["key"]
         notice = Notice(key, row["kind"], sprite, sprite, row["title"], row["body"], row["at"], row["request_id"])
@@ -146,8 +175,8 @@ class Notifier:
             self._sum_up()
             while self._queue:
                 notice = self._queue.pop(next(iter(self._queue)))
-                await self._keep(notice)
-                self._deliveries.start(self._deliver(notice), "notice")
+                if await self._keep(notice):
+                    self._deliveries.start(self._deliver(notice), "notice")
 
     def _sum_up(self) -> None:
         """Tells how many more there were, once there is room for a notice again."""
@@ -160,25 +189,30 @@ class Notifier:
                 key = f"more-{uuid.uuid4()}"
                 self._queue[person, key] = Notice(key, "ended", person, person, title, "", time.time())
 
-    async def _keep(self, notice: Notice) -> None:
-        """Has it on disk before anybody is told, with its words only where they are wanted."""
+    async def _keep(self, notice: Notice) -> bool:
+        """Has it on disk before anybody is told, with its words only where they are wanted.
+
+        Whether it is for this bridge to tell: of several that hear the same, the first one does.
+        """
         try:
             words = await self._wants_words(notice.person)
             title, body = (notice.title, notice.body) if words else ("", "")
-            row = (notice.sprite, notice.key, notice.kind, title, body, notice.request_id, notice.at)
+            row = (notice.sprite, notice.key, notice.kind, title, body, notice.request_id, notice.at, time.time())
 
-            def write(tx: sqlite3.Connection) -> None:
-                tx.execute(_KEEP, row)
-                tx.execute(_TRIM, (notice.sprite, _MOST_KEYS))
+            def write(tx: Transaction) -> bool:
+                is_first = tx.execute(_KEEP, row).rowcount == 1
+                tx.execute(_TRIM, (notice.sprite, notice.sprite, _MOST_KEYS))
+                return is_first
 
-            await self._database.write(write)
-        except sqlite3.Error as error:
+            return await self._database.write(write)
+        except DatabaseError as error:
             # It is told all the same: perhaps twice, if the bridge ends now.
-            log.warning("a notice cannot be kept (%s)", error.sqlite_errorname, extra={"person": notice.person})
+            log.warning("a notice cannot be kept (%s)", error.code, extra={"person": notice.person})
+            return True
 
     async def _deliver(self, notice: Notice) -> None:
         async with self._slots:
-            if await self._may_come(notice.person):
+            if await once_back(partial(self._may_come, notice.person)):
                 await asyncio.gather(*(self._by(channel, notice) for channel in self._channels))
                 self.told[notice.kind] += 1
             await self._done(notice)
@@ -195,10 +229,16 @@ class Notifier:
             log.exception("%s failed with a notice", name, extra={"person": notice.person})
 
     async def _done(self, notice: Notice) -> None:
-        with suppress(sqlite3.Error):
-            await self._database.write(
-                lambda tx: tx.execute(
-                    "UPDATE notices SET is_told = 1, title = '', body = '' WHERE sprite = ? AND key = ?",
-                    (notice.sprite, notice.key),
-                )
-            )
+        place = (notice.sprite, notice.key)
+        self._ended.add(place)
+        with suppress(DatabaseError):
+            await once_back(partial(self._database.statement, _TOLD, place))
+        self._ended.discard(place)
+
+    async def _write_ended(self) -> None:
+        """What the channels have when this bridge ends is not to be told again by the next one."""
+        try:
+            for place in tuple(self._ended):
+                await self._database.statement(_TOLD, place)
+        except DatabaseError as error:
+            log.warning("notices may be told twice (%s)", error.code, extra={"count": len(self._ended)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,15 +9,23 @@ from typing import TYPE_CHECKING
 from bridge.notify.signature import new_key
 
 if TYPE_CHECKING:
-    from bridge.database import Database
+    from bridge.database import Database, Transaction
 
 #: The oldest go where a receiver has been away for that long.
 MOST_WAITING = 1000
 #: In seconds, after each try in vain: five tries within an hour.
 PAUSES = (30.0, 300.0, 900.0, 2100.0)
 _DUE = """
-SELECT id, body, tries FROM webhook_outbox WHERE next_at <= ?1 OR next_at > ?1 + ?2 ORDER BY next_at, rowid LIMIT ?3
+SELECT id, body, tries FROM webhook_outbox WHERE next_at <= ? OR next_at > ? ORDER BY next_at, kept_at LIMIT ?
 """
+#: Of two bridges that want the same at once, the second sees that the first one has taken it.
+_TAKE = """
+UPDATE webhook_outbox SET next_at = ? WHERE (next_at <= ? OR next_at > ?) AND id IN (
+    SELECT id FROM webhook_outbox WHERE next_at <= ? OR next_at > ? ORDER BY next_at, kept_at LIMIT ?
+) RETURNING id, body, tries
+"""
+#: Longer than a try takes: what a bridge took and did not bring to its end, another one takes after this.
+_TAKEN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +38,15 @@ class Waiting:
 
 
 class Outbox:
-    """Messages until they are delivered or given up. Every method: sqlite3.Error where the disk refuses."""
+    """Messages until they are delivered or given up. Every method: DatabaseError where the disk refuses.
 
-    def __init__(self, database: Database, pauses: tuple[float, ...] = PAUSES) -> None:
+    Where it is `shared` by several bridges, what is due is handed to one of them.
+    """
+
+    def __init__(self, database: Database, pauses: tuple[float, ...] = PAUSES, *, shared: bool = False) -> None:
         self._database = database
+        #: Then what is due is handed out once, and else each time it is asked for.
+        self.is_shared = shared
         self._pauses = pauses
 
     async def key(self) -> bytes:
@@ -44,12 +56,15 @@ class Outbox:
     async def add(self, message_id: str, body: bytes) -> None:
         """Keeps a message; one that waits already stays as it is."""
 
-        def insert(tx: sqlite3.Connection) -> None:
+        def insert(tx: Transaction) -> None:
             now = time.time()
-            tx.execute("INSERT OR IGNORE INTO webhook_outbox VALUES (?, ?, 0, ?)", (message_id, body, now))
             tx.execute(
-                "DELETE FROM webhook_outbox WHERE rowid NOT IN "
-                "(SELECT rowid FROM webhook_outbox ORDER BY rowid DESC LIMIT ?)",
+                "INSERT INTO webhook_outbox VALUES (?, ?, 0, ?, ?) ON CONFLICT (id) DO NOTHING",
+                (message_id, body, now, now),
+            )
+            tx.execute(
+                "DELETE FROM webhook_outbox WHERE id NOT IN "
+                "(SELECT id FROM webhook_outbox ORDER BY kept_at DESC, id LIMIT ?)",
                 (MOST_WAITING,),
             )
 
@@ -57,8 +72,12 @@ class Outbox:
 
     async def due(self, most: int) -> list[Waiting]:
         """What is to be sent now, the longest due first; also what a clock that was set back would keep for ever."""
-        bounds = (time.time(), max(self._pauses), most)
-        rows = await self._database.read(lambda db: db.execute(_DUE, bounds).fetchall())
+        now = time.time()
+        bounds = (now, now + max(self._pauses))
+        if self.is_shared:
+            rows = await self._database.statement(_TAKE, (now + _TAKEN_SECONDS, *bounds, *bounds, most))
+        else:
+            rows = await self._database.read(lambda db: db.execute(_DUE, (*bounds, most)).fetchall())
         return [Waiting(row["id"], bytes(row["body"]), row["tries"]) for row in rows]
 
     async def next_at(self) -> float | None:
@@ -75,7 +94,7 @@ class Outbox:
 
     async def done(self, message_id: str) -> None:
         """Forgets a message."""
-        await self._database.write(lambda tx: tx.execute("DELETE FROM webhook_outbox WHERE id = ?", (message_id,)))
+        await self._database.statement("DELETE FROM webhook_outbox WHERE id = ?", (message_id,))
 
     async def failed(self, message: Waiting) -> bool:
         """Puts a message off; False where that was its last try, and it is given up."""
@@ -83,16 +102,13 @@ class Outbox:
             await self.done(message.id)
             return False
         again_at = time.time() + self._pauses[message.tries]
-        await self._database.write(
-            lambda tx: tx.execute(
-                "UPDATE webhook_outbox SET tries = ?, next_at = ? WHERE id = ?",
-                (message.tries + 1, again_at, message.id),
-            )
+        await self._database.statement(
+            "UPDATE webhook_outbox SET tries = ?, next_at = ? WHERE id = ?", (message.tries + 1, again_at, message.id)
         )
         return True
 
 
-def _key(tx: sqlite3.Connection) -> bytes:
+def _key(tx: Transaction) -> bytes:
     row = tx.execute("SELECT key FROM webhook_key").fetchone()
     if row is not None:
         return bytes(row["key"])

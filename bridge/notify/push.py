@@ -12,9 +12,9 @@ import base64
 import hashlib
 import logging
 import random
-import sqlite3
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -23,6 +23,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import msgspec
 
+from bridge.database import DatabaseError, once_back
 from bridge.notify.addresses import outward_connector
 from bridge.notify.notice import SHORT_TITLE
 
@@ -139,10 +140,11 @@ class Push:
     async def deliver(self, notice: Notice) -> None:
         """Sends the notice to each of the person's browsers, at the same time; see Channel."""
         try:
-            subscriptions = await self._subscriptions.of(notice.person)
-            body = encoded(payload_of(notice, words=await self._wants_words(notice.person)))
-        except sqlite3.Error as error:
-            log.warning("bridge.db cannot be read for a push (%s)", error.sqlite_errorname)
+            subscriptions = await once_back(partial(self._subscriptions.of, notice.person))
+            words = await once_back(partial(self._wants_words, notice.person))
+            body = encoded(payload_of(notice, words=words))
+        except DatabaseError as error:
+            log.warning("the database cannot be read for a push (%s)", error.code)
             return
         await asyncio.gather(*(self._send(each, body, notice.key, notice.kind) for each in subscriptions))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
-    from bridge.database import Database
+    from bridge.database import Database, Transaction
 
 
 class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,20 +26,21 @@ class NotifySettingsStore:
         self._database = database
 
     async def of(self, person: str) -> NotifySettings:
-        """The person's choice, the default where they made none. sqlite3.Error where the disk refuses."""
+        """The person's choice, the default where they made none. DatabaseError where the disk refuses."""
 
-        def find(db: sqlite3.Connection) -> NotifySettings:
+        def find(db: Transaction) -> NotifySettings:
             row = db.execute("SELECT words FROM notify_settings WHERE person = ?", (person,)).fetchone()
             return NotifySettings() if row is None else NotifySettings(words=bool(row["words"]))
 
         return await self._database.read(find)
 
     async def wants_words(self, person: str) -> bool:
-        """Whether the person's notifications say what they are about. sqlite3.Error where the disk refuses."""
+        """Whether the person's notifications say what they are about. DatabaseError where the disk refuses."""
         return (await self.of(person)).words
 
     async def change(self, person: str, settings: NotifySettings) -> None:
-        """Keeps a choice. sqlite3.Error where the disk refuses."""
-        await self._database.write(
-            lambda tx: tx.execute("INSERT OR REPLACE INTO notify_settings VALUES (?, ?)", (person, int(settings.words)))
+        """Keeps a choice. DatabaseError where the disk refuses."""
+        await self._database.statement(
+            "INSERT INTO notify_settings VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET words = excluded.words",
+            (person, int(settings.words)),
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import sqlite3
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -17,11 +16,11 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bridge.config import is_loopback
-from bridge.database import token_sha256
+from bridge.database import ConstraintError, Transaction, token_sha256
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
-    from bridge.database import Database
+    from bridge.database import Database, Transaction
 
 #: A person has a few browsers; a new one takes the place of the one that was seen longest ago.
 MAX_PER_PERSON = 10
@@ -58,7 +57,7 @@ class Subscriptions:
         """Keeps a browser's, once per endpoint; it is this session's from here on. SubscriptionError with words."""
         self._check(subscription)
 
-        def insert(tx: sqlite3.Connection) -> None:
+        def insert(tx: Transaction) -> None:
             tx.execute(
                 "INSERT INTO push_subscriptions (endpoint, person, session_sha256, p256dh, auth, seen_at) "
                 "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (endpoint) DO UPDATE SET person = excluded.person, "
@@ -75,36 +74,32 @@ class Subscriptions:
             )
             tx.execute(
                 "DELETE FROM push_subscriptions WHERE person = ? AND endpoint NOT IN (SELECT endpoint FROM "
-                "push_subscriptions WHERE person = ? ORDER BY seen_at DESC, rowid DESC LIMIT ?)",
+                "push_subscriptions WHERE person = ? ORDER BY seen_at DESC, endpoint LIMIT ?)",
                 (person, person, MAX_PER_PERSON),
             )
 
         try:
             await self._database.write(insert)
-        except sqlite3.IntegrityError:
+        except ConstraintError:
             raise SubscriptionError("This browser was logged out meanwhile. Log in again.") from None
 
     async def remove(self, person: str, endpoint: str) -> None:
         """Forgets a person's; nothing happens where there is none."""
-        await self._database.write(
-            lambda tx: tx.execute(
-                "DELETE FROM push_subscriptions WHERE person = ? AND endpoint = ?", (person, endpoint)
-            )
+        await self._database.statement(
+            "DELETE FROM push_subscriptions WHERE person = ? AND endpoint = ?", (person, endpoint)
         )
 
     async def drop(self, subscription: Subscription) -> None:
         """Its push service says that it is gone. One that the browser has renewed meanwhile stays."""
-        await self._database.write(
-            lambda tx: tx.execute(
-                "DELETE FROM push_subscriptions WHERE endpoint = ? AND auth = ?",
-                (subscription.endpoint, subscription.keys.auth),
-            )
+        await self._database.statement(
+            "DELETE FROM push_subscriptions WHERE endpoint = ? AND auth = ?",
+            (subscription.endpoint, subscription.keys.auth),
         )
 
     async def of(self, person: str) -> list[Subscription]:
         """A person's, of browsers that are still logged in."""
 
-        def find(db: sqlite3.Connection) -> list[Subscription]:
+        def find(db: Transaction) -> list[Subscription]:
             rows = db.execute(
                 "SELECT endpoint, p256dh, auth FROM push_subscriptions JOIN sessions ON id_sha256 = session_sha256 "
                 "WHERE push_subscriptions.person = ? AND expires_at > ? ORDER BY seen_at DESC",

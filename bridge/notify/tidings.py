@@ -8,14 +8,18 @@ table `told_until`.
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
+from bridge.database import DatabaseError
 from bridge.notify import wording
 from bridge.notify.notice import Notice
 from bridge.notify.seen_whole import is_seen_whole
+from bridge.tasks import TaskSet
 from bridge.write_behind import WriteBehind
 from sprite.protocol.events import Complete, Ending, Failed, Started
 from sprite.protocol.messages import Error, PermissionRequest, PermissionResolved, StateSync
@@ -30,8 +34,12 @@ if TYPE_CHECKING:
     from sprite.protocol.frames import ServerMessage
     from sprite.protocol.shapes import ChatMessage, Origin
 
+log = logging.getLogger(__name__)
+
 #: Kept of each sprite; one that says it has more going on than this is not followed in all of it.
 _MOST_TURNS, _MOST_QUESTIONS = 32, 32
+#: A state and what follows it, for as long as the database takes to answer.
+_MOST_HELD_BACK = 1000
 _LONGEST_ID = 200
 #: What a sprite calls it when a turn ends since there is no money, and when what is due waits since its schedules have
 #: used their part.
@@ -40,6 +48,8 @@ _ENDED_BY_BUDGET, _SCHEDULES_BUDGET = "budget_used_up", "schedule_budget"
 _NEWS_SECONDS, _AHEAD_SECONDS = 24 * 3600.0, 3600.0
 #: A turn's line in the chat may be written a moment after its ending was said.
 _SAME_MOMENT_SECONDS = 1.0
+
+_MARK = "INSERT INTO told_until VALUES (?, ?) ON CONFLICT (sprite) DO UPDATE SET at = excluded.at"
 
 
 @dataclass(slots=True)
@@ -55,13 +65,17 @@ class _Sprite:
 class Tidings:
     """`async with Tidings(database, notifier, on_death) as tidings:`; an Observer."""
 
-    def __init__(self, database: Database, notifier: Notifier, on_death: Callable[[], None]) -> None:
+    def __init__(
+        self, database: Database, notifier: Notifier, on_death: Callable[[], None], *, shared: bool = False
+    ) -> None:
         self._database = database
+        self._shared = shared
+        #: What is heard of a sprite while its mark is read anew, which another bridge may have moved.
+        self._held_back: dict[str, deque[ServerMessage]] = {}
+        self._reading = TaskSet()
         self._notifier = notifier
         self._sprites: dict[str, _Sprite] = {}
-        self._marks = WriteBehind(
-            database, "INSERT OR REPLACE INTO told_until VALUES (?, ?)", "marks of what was told", on_death
-        )
+        self._marks = WriteBehind(database, _MARK, "marks of what was told", on_death)
 
     async def __aenter__(self) -> Self:
         rows = await self._database.read(lambda db: db.execute("SELECT * FROM told_until").fetchall())
@@ -72,6 +86,7 @@ class Tidings:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._reading.close()
         await self._marks.__aexit__(kind, error, trace)
 
     def budget_ended(self, sprite: str, words: str) -> None:
@@ -82,7 +97,22 @@ class Tidings:
     # --- what the relay tells ---
 
     def opened(self, sprite: str) -> None:
-        """See Observer."""
+        """See Observer. Another bridge may have told of this sprite meanwhile."""
+        if self._shared and sprite not in self._held_back:
+            self._held_back[sprite] = deque(maxlen=_MOST_HELD_BACK)
+            self._reading.start(self._catch_up(sprite), "mark of what was told")
+
+    async def _catch_up(self, sprite: str) -> None:
+        try:
+            rows = await self._database.statement("SELECT at FROM told_until WHERE sprite = ?", (sprite,))
+            known = self._of(sprite)
+            own = () if known.told_until is None else (known.told_until,)
+            known.told_until = max((*own, *(row["at"] for row in rows)), default=None)
+        except DatabaseError as error:
+            log.warning("until when a person was told cannot be read (%s)", error.code, extra={"sprite": sprite})
+        finally:
+            for message in self._held_back.pop(sprite):
+                self.heard(sprite, message)
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
         """See Observer."""
@@ -101,6 +131,9 @@ class Tidings:
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """See Observer."""
+        if (held_back := self._held_back.get(sprite)) is not None:
+            held_back.append(message)
+            return
         payload = message.payload
         if isinstance(payload, Started):
             self._began(sprite, payload)

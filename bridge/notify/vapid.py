@@ -5,7 +5,6 @@ Made once and kept: browsers bind their subscriptions to it, and none made for a
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -22,7 +21,7 @@ from py_vapid import Vapid02  # type: ignore[import-untyped]
 from py_vapid.utils import b64urlencode  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
-    from bridge.database import Database
+    from bridge.database import Database, Transaction
 
 #: Push services take a day at most.
 _TOKEN_SECONDS = 12 * 3600
@@ -53,9 +52,9 @@ class VapidKey:
 
 
 async def kept_key(database: Database, public_url: str | None) -> VapidKey:
-    """The bridge's key, made at the first start. sqlite3.Error where the disk refuses."""
+    """The bridge's key, made at the first start. DatabaseError where the disk refuses."""
 
-    def take(tx: sqlite3.Connection) -> bytes:
+    def take(tx: Transaction) -> bytes:
         row = tx.execute("SELECT private_der FROM push_key").fetchone()
         if row is not None:
             return bytes(row["private_der"])

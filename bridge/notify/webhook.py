@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
 import aiohttp
 import msgspec
 
+from bridge.database import DatabaseError, once_back
 from bridge.notify.notice import SHORT_TITLE
 from bridge.notify.signature import headers
 from bridge.tasks import TaskSet, owned_task
@@ -116,10 +117,10 @@ class Webhook:
     async def deliver(self, notice: Notice) -> None:
         """Keeps it to be posted, now and again; see Channel."""
         try:
-            message = message_of(notice, words=await self._wants_words(notice.person))
-            await self._outbox.add(message.id, msgspec.json.encode(message))
-        except sqlite3.Error as error:
-            log.warning("a message for the webhook cannot be kept (%s)", error.sqlite_errorname)
+            message = message_of(notice, words=await once_back(partial(self._wants_words, notice.person)))
+            await once_back(partial(self._outbox.add, message.id, msgspec.json.encode(message)))
+        except DatabaseError as error:
+            log.warning("a message for the webhook cannot be kept (%s)", error.code)
         self._filled.set()
 
     async def trouble(self) -> str:
@@ -135,8 +136,8 @@ class Webhook:
             self._filled.clear()
             try:
                 wait = await self._start_due()
-            except sqlite3.Error as error:
-                log.warning("the webhook's messages cannot be read (%s)", error.sqlite_errorname)
+            except DatabaseError as error:
+                log.warning("the webhook's messages cannot be read (%s)", error.code)
                 wait = _DISK_SECONDS
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -144,7 +145,8 @@ class Webhook:
 
     async def _start_due(self) -> float:
         """Begins to post what is due, a few at a time; returns for how many seconds to wait at most."""
-        for message in await self._outbox.due(_AT_ONCE + len(self._sending)):
+        most = _AT_ONCE - len(self._sending) if self._outbox.is_shared else _AT_ONCE + len(self._sending)
+        for message in await self._outbox.due(most) if most else ():
             if len(self._sending) >= _AT_ONCE:
                 # Whoever ends says so.
                 return _LOOK_SECONDS
@@ -168,9 +170,9 @@ class Webhook:
             self._failed_at, self._failure = time.time(), failure
             if not await self._outbox.failed(message):
                 log.warning("a message for the webhook is given up (%s)", failure)
-        except sqlite3.Error as error:
+        except DatabaseError as error:
             # It is posted once more: its id says that it is the same.
-            log.warning("the webhook's messages cannot be written (%s)", error.sqlite_errorname)
+            log.warning("the webhook's messages cannot be written (%s)", error.code)
             await asyncio.sleep(_DISK_SECONDS)
         finally:
             del self._sending[message.id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -14,6 +14,8 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 #: Where the figures of a module come from: asked at each scrape. `{name: value}`, counted since the start.
 Figures = Callable[[], Mapping[str, float]]
+#: The same of a module that has to look where waiting is needed.
+AwaitedFigures = Callable[[], Awaitable[Mapping[str, float]]]
 
 
 class Metrics:
@@ -37,6 +39,8 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        self._awaited: dict[str, AwaitedFigures] = {}
+        self._arrived: dict[str, Mapping[str, float]] = {}
         # Found by one look instead of two locked ones.
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
@@ -54,12 +58,19 @@ class Metrics:
         """A figure that goes up and down, one for each `label`."""
         self._registry.register(_Told(lambda: GaugeMetricFamily(name, words, labels=(label,)), figures))
 
+    def add_awaited_gauge(self, name: str, words: str, label: str, figures: AwaitedFigures) -> None:
+        """As `add_gauge`, of figures that are waited for at each scrape."""
+        self._awaited[name] = figures
+        self.add_gauge(name, words, label, lambda: self._arrived.get(name, {}))
+
     def add_counter(self, name: str, words: str, label: str, figures: Figures) -> None:
         """A figure that only grows, one for each `label`."""
         self._registry.register(_Told(lambda: CounterMetricFamily(name, words, labels=(label,)), figures))
 
-    def text(self) -> bytes:
+    async def text(self) -> bytes:
         """Everything, in Prometheus' text format."""
+        for name, figures in self._awaited.items():
+            self._arrived[name] = await figures()
         return generate_latest(self._registry)
 
 

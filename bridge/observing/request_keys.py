@@ -8,3 +8,5 @@ from aiohttp import web
 
 PERSON: Final = web.RequestKey("person", str)
 SPRITE: Final = web.RequestKey("sprite", str)
+#: By which the log knows it, at each bridge that it passes.
+REQUEST_ID: Final = web.RequestKey("request_id", str)

@@ -9,11 +9,23 @@ token, and none has to be on disk. It speaks HTTP:
     POST   /users/NAME          {"link", "token"}: adds a person        /users/NAME/restore: the same, after a revoke
     POST   /users/NAME/link     {"link"}
     DELETE /users/NAME          {}
+    PUT    /users/NAME/role     {"role"} -> {"has_changed"}
+    PUT    /users/NAME/identity {"issuer", "subject"} -> {"before"}
+    GET    /users/NAME/identities   {"identities", "passkeys"}: what they log in by, see acts.py
+    DELETE /users/NAME/identities/SUBJECT   ?issuer=URL -> {"issuer"}
+    DELETE /users/NAME/passkeys/PASSKEY     {"label"}
     GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}
     POST   /users/NAME/tokens   {"label", "scopes"} -> {"token", "secret"}
     DELETE /users/NAME/tokens/LABEL   {}
+    GET    /store/keys          {"keys"}: the ids of the store's keys that the bridge has, the one that seals first
+    GET    /audit?since=TIME    {"entries", "broken_at"}, see audit.py; TIME in Unix seconds
+    POST   /audit               {"action", "subject", "outcome"}: notes what a command does to the store by itself
     POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
     GET    /export/NAME         everything of the person's workspace, as a ZIP file; cut off where it is not whole
+                                ?from=machine|store&as_of=UNIX_SECONDS&into=WORDS (for the audit log);
+                                X-Archive-As-Of: of what is kept, as of then
+    POST   /restore?person=NAME as the person's own POST /restore
+    POST   /restore/NAME        ?as_of=UNIX_SECONDS&over&anew; as /deploy/NAME
     POST   /give-way            {}: a chat's own bridge ends soon; one that serves refuses
 
 A refusal is `{"error": {"code", "message"}}`, its message for people.
@@ -83,8 +95,8 @@ def _remove(path: Path) -> None:
 
 
 @asynccontextmanager
-async def control_session(run: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    """An HTTP session whose every address below http://bridge/ leads to the running bridge.
+async def control_session(run: Path, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
+    """An HTTP session whose every address below http://bridge/ leads to the running bridge; `options` are aiohttp's.
 
     NoBridgeError when none answers.
     """
@@ -97,7 +109,9 @@ async def control_session(run: Path) -> AsyncIterator[aiohttp.ClientSession]:
         raise NoBridgeError(f"No bridge answers on {run.parent}. Start one with `python -m bridge serve`.") from error
     # A session is long (a chat), its requests are bounded by their callers.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
-    async with aiohttp.ClientSession(_BASE_URL, connector=aiohttp.UnixConnector(str(path)), timeout=timeout) as session:
+    async with aiohttp.ClientSession(
+        _BASE_URL, connector=aiohttp.UnixConnector(str(path)), timeout=timeout, **options
+    ) as session:
         yield session
 
 

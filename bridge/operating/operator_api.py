@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from typing import Protocol
+import time
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
 
 import msgspec
 from aiohttp import web
 
+from bridge.cluster.ownership import Ownership
 from bridge.config import LOCAL_PERSON
+from bridge.database import DatabaseError
 from bridge.door import files, messages
-from bridge.door.admission import Admission
+from bridge.door.crossing import Crossing
 from bridge.door.edge import Handler
-from bridge.door.people import People
+from bridge.door.people import People, Role
+from bridge.door.restoring import Restoring
 from bridge.door.routes import Routes
 from bridge.door.tokens import Token
-from bridge.door.visitors import Visitors
 from bridge.errors import BridgeError, OperatorError
-from bridge.hosts.host import (
-    Host,
-    HostError,
-)
+from bridge.hosts.host import Host, Report
+from bridge.operating.acts import Acts
+from bridge.operating.audit import CLI
+from bridge.operating.kept_api import KeptApi
 from bridge.operating.status import Overview
+from bridge.operating.steps import told_in_steps
 
 log = logging.getLogger(__name__)
+
+#: A terminal comes again whenever its connection was cut.
+_SPOKEN_SECONDS = 3600.0
 
 
 class Notices(Protocol):
@@ -40,16 +45,34 @@ class Notices(Protocol):
         """Tells a person that this is a test; by which ways, in words."""
         ...
 
-    async def trouble(self) -> str:
-        """What is wrong, in words; "" where nothing is."""
-        ...
-
 
 class AskedToken(msgspec.Struct):
     """A token that is to be made: its name (null: one is found for it), its scopes (null: a full one)."""
 
     label: str | None
     scopes: list[str] | None
+
+
+class AskedIdentity(msgspec.Struct):
+    """Who somebody is at a provider."""
+
+    issuer: str
+    subject: str
+
+
+class AskedRole(msgspec.Struct):
+    """What a person is to be."""
+
+    role: Role
+
+
+class AskedLine(msgspec.Struct):
+    """An act that a command does by itself, for the audit log."""
+
+    action: Literal["store rotate-key", "store accept", "store delete"]
+    subject: str
+    #: How it ended; "" where it begins.
+    outcome: str = ""
 
 
 class MadeToken(msgspec.Struct):
@@ -65,26 +88,36 @@ class OperatorApi:
     def __init__(
         self,
         people: People,
-        visitors: Visitors,
-        admission: Admission,
+        acts: Acts,
         host: Host,
+        ownership: Ownership,
         routes: Routes,
+        crossing: Crossing | None,
         overview: Overview,
         notices: Notices,
-        revoke_sprite: Callable[[str], Awaitable[None]],
+        restoring: Restoring,
+        key_ids: Callable[[], tuple[str, ...]],
+        trouble: Callable[[], Awaitable[str]],
         link_of: Callable[[str], str],
         give_way: Callable[[], None] | None,
     ) -> None:
         self._people = people
-        self._visitors = visitors
-        self._admission = admission
+        self._acts = acts
         self._host = host
+        self._ownership = ownership
         self._routes = routes
+        self._crossing = crossing
         self._overview = overview
         self._notices = notices
-        self._revoke_sprite = revoke_sprite
+        self._kept = KeptApi(people, host, restoring, acts.audit)
+        #: The ids of the store's keys, the one that seals first.
+        self._key_ids = key_ids
+        #: What an operator should know of, in words; "" where nothing is wrong.
+        self._trouble = trouble
         self._link_of = link_of
         self._give_way = give_way
+        #: When it was noted last that somebody here speaks as a person, by the monotonic clock.
+        self._spoken: dict[str, float] = {}
 
     def application(self) -> web.Application:
         """The application to serve on the control socket."""
@@ -101,25 +134,47 @@ class OperatorApi:
                 web.post("/users/{name}/restore", self._restore),
                 web.post("/users/{name}/link", self._link),
                 web.delete("/users/{name}", self._revoke),
+                web.put("/users/{name}/role", self._change_role),
+                web.put("/users/{name}/identity", self._link_identity),
+                web.get("/users/{name}/identities", self._ways_in),
+                web.delete("/users/{name}/identities/{subject}", self._unlink_identity),
+                web.delete("/users/{name}/passkeys/{passkey}", self._remove_passkey),
                 web.get("/users/{name}/tokens", self._tokens),
                 web.post("/users/{name}/tokens", self._make_token),
                 web.delete("/users/{name}/tokens/{label}", self._revoke_token),
+                web.get("/store/keys", self._store_keys),
+                web.get("/audit", self._audit),
+                web.post("/audit", self._note),
                 web.post("/deploy/{name}", self._deploy),
-                web.get("/export/{name}", self._export, allow_head=False),
+                *self._kept.table(),
                 web.post("/give-way", self._make_room),
             ]
         )
         return application
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
-        person = request.query.get("person", LOCAL_PERSON)
-        await self._people.require(person)
-        return await self._routes.serve_socket(request, person)
+        person = await self._spoken_as(request)
+        return await self._led(request, person, lambda asked: self._routes.serve_socket(asked, person))
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
+        person = await self._spoken_as(request)
+        return await self._led(request, person, lambda asked: files.serve(asked, self._host, person))
+
+    async def _spoken_as(self, request: web.Request) -> str:
+        """As whom a terminal here speaks to an agent; where that is somebody else's, it is noted once an hour."""
         person = request.query.get("person", LOCAL_PERSON)
         await self._people.require(person)
-        return await files.serve(request, self._host, person)
+        now = time.monotonic()
+        if person != LOCAL_PERSON and now - self._spoken.get(person, float("-inf")) > _SPOKEN_SECONDS:
+            await self._acts.audit.note(CLI, "chat as", person)
+            self._spoken[person] = now
+        return person
+
+    async def _led(self, request: web.Request, person: str, handler: Handler) -> web.StreamResponse:
+        """Answered by the bridge that has the person's sprite."""
+        return await (
+            handler(request) if self._crossing is None else self._crossing.for_person(request, person, handler)
+        )
 
     async def _make_room(self, _request: web.Request) -> web.Response:
         if self._give_way is None:
@@ -129,7 +184,7 @@ class OperatorApi:
         return _json({})
 
     async def _status(self, _request: web.Request) -> web.Response:
-        return _json({"sprites": await self._overview.rows(), "trouble": await self._notices.trouble()})
+        return _json({"sprites": await self._overview.rows(), "trouble": await self._trouble()})
 
     async def _notify_key(self, _request: web.Request) -> web.Response:
         return _json({"key": await self._notices.key()})
@@ -142,25 +197,50 @@ class OperatorApi:
         return _json({"users": await self._people.everyone()})
 
     async def _add(self, request: web.Request) -> web.Response:
-        link, token = await self._people.add(request.match_info["name"])
-        log.info("a person was added", extra={"person": request.match_info["name"]})
+        link, token = await self._acts.add(CLI, request.match_info["name"])
         return _json({"link": self._link_of(link), "token": token})
 
     async def _restore(self, request: web.Request) -> web.Response:
-        link, token = await self._people.restore(request.match_info["name"])
-        log.info("a person was let in again", extra={"person": request.match_info["name"]})
+        link, token = await self._acts.restore(CLI, request.match_info["name"])
         return _json({"link": self._link_of(link), "token": token})
 
     async def _link(self, request: web.Request) -> web.Response:
-        return _json({"link": self._link_of(await self._people.link(request.match_info["name"]))})
+        return _json({"link": self._link_of(await self._acts.link(CLI, request.match_info["name"]))})
 
     async def _revoke(self, request: web.Request) -> web.Response:
+        await self._acts.revoke(CLI, request.match_info["name"])
+        return _json({})
+
+    async def _change_role(self, request: web.Request) -> web.Response:
+        asked = msgspec.json.decode(await request.read(), type=AskedRole)
+        return _json({"has_changed": await self._acts.change_role(CLI, request.match_info["name"], asked.role)})
+
+    async def _link_identity(self, request: web.Request) -> web.Response:
+        asked = msgspec.json.decode(await request.read(), type=AskedIdentity)
         name = request.match_info["name"]
-        await self._people.revoke(name)
-        self._admission.end_person(name)
-        await self._visitors.end_person(name)
-        await self._revoke_sprite(name)
-        log.info("a person was revoked", extra={"person": name})
+        return _json({"before": await self._acts.link_identity(CLI, name, asked.issuer, asked.subject)})
+
+    async def _store_keys(self, _request: web.Request) -> web.Response:
+        return _json({"keys": self._key_ids()})
+
+    async def _ways_in(self, request: web.Request) -> web.Response:
+        return _json(await self._acts.ways_in(request.match_info["name"]))
+
+    async def _unlink_identity(self, request: web.Request) -> web.Response:
+        name, subject = request.match_info["name"], request.match_info["subject"]
+        return _json({"issuer": await self._acts.unlink_identity(CLI, name, subject, request.query.get("issuer"))})
+
+    async def _remove_passkey(self, request: web.Request) -> web.Response:
+        name, passkey = request.match_info["name"], request.match_info["passkey"]
+        return _json({"label": await self._acts.remove_passkey(CLI, name, passkey)})
+
+    async def _audit(self, request: web.Request) -> web.Response:
+        return _json(await self._acts.audit.since(float(request.query.get("since", "0"))))
+
+    async def _note(self, request: web.Request) -> web.Response:
+        asked = msgspec.json.decode(await request.read(), type=AskedLine)
+        detail = {"outcome": asked.outcome} if asked.outcome else {}
+        await self._acts.audit.note(CLI, asked.action, asked.subject, **detail)
         return _json({})
 
     async def _tokens(self, request: web.Request) -> web.Response:
@@ -169,69 +249,21 @@ class OperatorApi:
     async def _make_token(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         asked = msgspec.json.decode(await request.read(), type=AskedToken)
-        secret, token = await self._people.tokens.make(name, asked.label, asked.scopes)
-        log.info("a token was made", extra={"person": name})
+        secret, token = await self._acts.make_token(CLI, name, asked.label, asked.scopes)
         return _json(MadeToken(token, secret))
 
     async def _revoke_token(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        key = await self._people.tokens.revoke(name, request.match_info["label"])
-        self._admission.revoked(key)
-        await self._visitors.end_way_in(name, key.hex())
-        log.info("a token was revoked", extra={"person": name})
+        await self._acts.revoke_token(CLI, request.match_info["name"], request.match_info["label"])
         return _json({})
 
     async def _deploy(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        await response.prepare(request)
-        steps: asyncio.Queue[tuple[str, str] | None] = asyncio.Queue()
 
-        async def deploy() -> None:
-            try:
-                await self._host.deploy(name, lambda phase, message: steps.put_nowait((phase, message)))
-                steps.put_nowait(("done", f"{name} is deployed."))
-            except HostError as error:
-                steps.put_nowait(("failed", str(error)))
-            finally:
-                steps.put_nowait(None)
+        async def deploy(report: Report) -> str:
+            await self._acts.deploy(CLI, self._ownership, self._host, name, report)
+            return f"{name} is deployed."
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(deploy(), name=f"deploy of {name}")
-            while (step := await steps.get()) is not None:
-                await response.write(msgspec.json.encode({"phase": step[0], "words": step[1]}) + b"\n")
-        return response
-
-    async def _export(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["name"]
-        async with AsyncExitStack() as stack:
-            try:
-                chunks = await self._host.export(name, _unheard)
-                if isinstance(chunks, AsyncGenerator):
-                    # Where the client goes away in the middle, the command ends now.
-                    stack.push_async_callback(chunks.aclose)
-                # Most of what can be wrong is known before the first bytes.
-                chunk = await anext(chunks, b"")
-            except HostError as error:
-                return messages.page(request, 503, str(error), code="unavailable")
-            response = web.StreamResponse(headers={"Content-Type": "application/zip"})
-            await response.prepare(request)
-            try:
-                while chunk:
-                    await response.write(chunk)
-                    chunk = await anext(chunks, b"")
-            except HostError as error:
-                log.warning("an archive could not be written to its end", extra={"person": name})
-                # The client sees that it is not all, where a quiet end would look like one.
-                if request.transport is not None:
-                    request.transport.abort()
-                raise ConnectionResetError(str(error)) from error
-            await response.write_eof()
-            return response
-
-
-def _unheard(_phase: str, _words: str) -> None:
-    """Who asks for an archive hears of it when it comes."""
+        return await told_in_steps(request, f"deploy of {name}", deploy)
 
 
 def _json(value: object) -> web.Response:
@@ -243,6 +275,9 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
     """Refusals in words; anything else is a fault of ours, and is noted."""
     try:
         return await handler(request)
+    except DatabaseError as error:
+        log.warning("a request on the control socket failed (%s)", error.code)
+        return messages.page(request, 503, f"The database could not be used: {error}", code="database")
     except BridgeError as error:
         return messages.page(request, 400, str(error), code="refused")
     except (web.HTTPException, ConnectionError):

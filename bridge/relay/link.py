@@ -14,11 +14,11 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
-from bridge.hosts.host import HostError
-from bridge.relay.sprite_connection import LinkError, Pace, SpriteConnection
+from bridge.hosts.host import HostError, MachineGoneError
+from bridge.relay.sprite_connection import LinkError, Pace, SpriteConnection, StaleOwnerError
 from bridge.tasks import owned_task
 from bridge.token_bucket import TokenBucket
 from sprite.protocol.frames import (
@@ -48,6 +48,8 @@ _REACH_SECONDS = 1800.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 0.8
 #: ... for so long; after that ever less often, until somebody does something.
 _HOPEFUL_SECONDS, _WEARY_WAIT_SECONDS = 60.0, 15.0
+#: A machine that has not come up for so long may never do so.
+STUCK_SECONDS = 180.0
 #: Where trying again alone does not help, somebody else has to act first.
 _HOPELESS_WAIT_SECONDS = 30.0
 #: A connection that held for so long was a good one: the next attempts are soon again.
@@ -71,10 +73,15 @@ class LinkDownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LinkChange:
-    """How the link is; `detail` in words a person understands, where they help."""
+    """How the link is; `detail` in words a person understands, where they help.
+
+    `offer`: what the person may ask for, as in LinkState; `as_of` is when what is kept was so, in Unix seconds.
+    """
 
     state: State
     detail: str = ""
+    offer: Literal["restore", "replace", "choose"] | None = None
+    as_of: float | None = None
 
 
 class Listener(Protocol):
@@ -105,6 +112,24 @@ class Listener(Protocol):
         """The next message; each durable event once, in order."""
         ...
 
+    @property
+    def may_speak(self) -> bool:
+        """Whether this bridge has the sprite at this moment; nothing is sent to it otherwise."""
+        ...
+
+    @property
+    def why_silent(self) -> str:
+        """Why it may not speak, in words a person understands."""
+        ...
+
+    async def stuck(self, change: LinkChange) -> LinkChange:
+        """The sprite has not come up for long: what to tell then. Never raises; within seconds."""
+        ...
+
+    def stale(self, epoch: int, newest: int) -> None:
+        """The sprite has heard of a newer owner than the one by whose epoch this link spoke: of `newest`, it says."""
+        ...
+
     def died(self) -> None:
         """A fault of ours has ended the link; leaving it raises TaskDiedError."""
         ...
@@ -122,6 +147,7 @@ class Link:
         silent_seconds: float = SILENT_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
         state_seconds: float = STATE_SECONDS,
+        stuck_seconds: float = STUCK_SECONDS,
     ) -> None:
         self._reach = reach
         self._sprite = sprite
@@ -129,12 +155,16 @@ class Link:
         self._silent_seconds = silent_seconds
         self._answer_seconds = answer_seconds
         self._state_seconds = state_seconds
+        self._stuck_seconds = stuck_seconds
         self._connection: SpriteConnection | None = None
         self._pace = Pace()
         self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
         self._attempts = 0
         self._down_since = time.monotonic()
+        self._is_at_rest = False
         self._nudged = asyncio.Event()
+        #: The attempt or connection that goes on, and why it was ended from outside.
+        self._attempt: asyncio.Timeout | None = None
         self._stack = AsyncExitStack()
         self._probe_id = str(uuid.uuid4())
         self.change = LinkChange("connecting")
@@ -163,14 +193,29 @@ class Link:
     ) -> None:
         await self._stack.aclose()
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether there is no connection, and none is tried before somebody does something."""
+        return self._is_at_rest
+
+    def let_go(self) -> None:
+        """Ends the connection, or the attempt at one, at once; the next attempt asks again who has the sprite."""
+        if self._attempt is not None and not self._attempt.expired():
+            self._attempt.reschedule(0)
+
     def nudge(self) -> None:
         """Somebody is waiting: a pause ends at once."""
         self._nudged.set()
 
+    def report(self, state: State, message: str) -> None:
+        """What somebody else does with the sprite's machine, while there is no connection."""
+        if self._connection is None:
+            self._tell(LinkChange(state, message))
+
     async def send(self, frame: bytes) -> None:
         """Sends, at the connection's pace. LinkDownError while there is none, or if it breaks."""
         connection = self._connection
-        if connection is None:
+        if connection is None or not self._listener.may_speak:
             raise LinkDownError
         connection.write(frame)
         try:
@@ -181,13 +226,29 @@ class Link:
     async def _run(self) -> None:
         while True:
             try:
-                await self._one_connection()
+                await self._until_let_go()
+            except StaleOwnerError as error:
+                self._listener.stale(error.epoch, error.newest)
+                await self._pause(error)
             except (HostError, LinkError, OSError, TimeoutError) as error:
                 await self._pause(error)
             except Exception:
                 # A fault of ours must not leave people waiting for ever; it is logged whole.
                 log.exception("the link to %s failed", self._sprite)
                 await self._pause(LinkError("Something went wrong inside the bridge; see its log."))
+
+    async def _until_let_go(self) -> None:
+        attempt = asyncio.timeout(None)
+        try:
+            async with attempt:
+                self._attempt = attempt
+                await self._one_connection()
+        except TimeoutError as error:
+            if not attempt.expired():
+                raise
+            raise LinkError(self._listener.why_silent) from error
+        finally:
+            self._attempt = None
 
     async def _one_connection(self) -> None:
         self._attempts += 1
@@ -257,20 +318,36 @@ class Link:
         if self._complaints.wait(1) == 0:
             self._complaints.take(1)
             log.info("no link to %s: %s", self._sprite, type(error).__name__)
-        if self._listener.rests:
+        if self._listener.rests and not isinstance(error, MachineGoneError):
             self._nudged.clear()
             self._tell(LinkChange("ready", "Asleep. It wakes when you do something."))
-            await self._nudged.wait()
+            self._is_at_rest = True
+            try:
+                await self._nudged.wait()
+            finally:
+                self._is_at_rest = False
             self._attempts, self._down_since = 0, time.monotonic()
             return
         self._nudged.clear()
-        self._tell(LinkChange("unavailable", describe(error)))
+        change = LinkChange("unavailable", describe(error))
+        if isinstance(error, MachineGoneError):
+            change = replace(change, offer="restore", as_of=error.as_of)
+        elif self._is_stuck(error):
+            change = await self._listener.stuck(change)
+        self._tell(change)
         await asyncio.sleep(_SHORTEST_WAIT_SECONDS)
         try:
             async with asyncio.timeout(self._wait_seconds(error)):
                 await self._nudged.wait()
         except TimeoutError:
             return
+
+    def _is_stuck(self, error: Exception) -> bool:
+        """Whether it has not come up for long, and nothing was heard of its machine by which it lives."""
+        is_silent = isinstance(error, OSError | TimeoutError) or (
+            isinstance(error, HostError) and error.retryable and not error.shows_life
+        )
+        return is_silent and time.monotonic() - self._down_since >= self._stuck_seconds
 
     def _wait_seconds(self, error: Exception) -> float:
         if not getattr(error, "retryable", True):
@@ -294,6 +371,8 @@ class Link:
                 raise LinkError("The sprite does not answer any more.")
             if asked_at is None and now - connection.heard_at > self._silent_seconds and not self._listener.rests:
                 asked_at = now
+                if not self._listener.may_speak:
+                    raise LinkError(self._listener.why_silent)
                 connection.write(encode(System(action="status"), message_id=self._probe_id))
 
 

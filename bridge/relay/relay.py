@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import WSCloseCode
 
-from bridge.relay.room import IDLE_SECONDS, Room
-from bridge.relay.subscriber import Subscriber
+from bridge.cluster.ownership import SoleOwnership
+from bridge.relay.link import STUCK_SECONDS
+from bridge.relay.room import IDLE_SECONDS, UNASKED_SECONDS, Kept, Room, nothing_kept
+from bridge.relay.subscriber import QUIET_SECONDS, Subscriber
 from bridge.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError
 from sprite.protocol.messages import Error
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from bridge.hosts.host import Host
+    from bridge.cluster.ownership import Ownership
+    from bridge.hosts.host import Host, Phase
     from bridge.relay.observer import Observer
 
 log = logging.getLogger(__name__)
@@ -58,12 +61,25 @@ class Relay:
         host: Host,
         observers: Sequence[Observer] = (),
         *,
+        ownership: Ownership | None = None,
+        is_unshipped: Callable[[str], bool] = lambda _: False,
+        kept: Kept = nothing_kept,
         linger_seconds: float = _LINGER_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
+        quiet_seconds: float = QUIET_SECONDS,
+        stuck_seconds: float = STUCK_SECONDS,
+        unasked_seconds: float = UNASKED_SECONDS,
     ) -> None:
         self._host = host
+        self._quiet_seconds = quiet_seconds
+        self._unasked_seconds = unasked_seconds
+        self._ownership = ownership or SoleOwnership()
+        self._ownership.add_listener(self._owner_changed)
         self._observers = list(observers)
+        self._is_unshipped = is_unshipped
+        self._kept = kept
         self._idle_seconds = idle_seconds
+        self._stuck_seconds = stuck_seconds
         self._linger_seconds = linger_seconds
         self._rooms: dict[str, Room] = {}
         self._keepers = TaskSet()
@@ -94,6 +110,10 @@ class Relay:
         with room.held():
             yield room
 
+    def room_of(self, sprite: str) -> Room | None:
+        """The sprite's room, if it is open."""
+        return self._rooms.get(sprite)
+
     def add_observer(self, observer: Observer) -> None:
         """Tells one more of what sprites say from here on."""
         self._observers.append(observer)
@@ -103,20 +123,44 @@ class Relay:
         room = self._rooms.get(sprite)
         return room is not None and room.is_ready
 
-    async def serve(self, websocket: web.WebSocketResponse, sprite: str) -> None:
-        """Serves one WebSocket, prepared by the caller, until it is closed: by the client, or with the relay."""
-        member = Subscriber(websocket)
+    def epoch(self, sprite: str) -> int | None:
+        """The number of this bridge's ownership of it: what it said under another one may be out of date."""
+        return self._ownership.epoch(sprite)
+
+    def report(self, sprite: str, phase: Phase, words: str) -> None:
+        """Tells whoever waits for the sprite what is being done with it."""
+        if (room := self._rooms.get(sprite)) is not None:
+            room.report(phase, words)
+
+    def offer(self, sprite: str) -> str | None:
+        """What the person is offered at this moment, of what LinkState offers."""
+        return None if (room := self._rooms.get(sprite)) is None else room.offer
+
+    def nudge(self, sprite: str) -> None:
+        """The sprite can be reached again: whoever waits for it need not wait on."""
+        if (room := self._rooms.get(sprite)) is not None:
+            room.nudge()
+
+    async def serve(self, websocket: web.WebSocketResponse, sprite: str, transport: asyncio.Transport | None) -> None:
+        """Serves one WebSocket, prepared by the caller, until it is closed: by the client, or with the relay.
+
+        `transport` is its request's.
+        """
+        member = Subscriber(websocket, transport, quiet_seconds=self._quiet_seconds)
         sender = asyncio.create_task(member.send_all(), name=f"send {sprite}")
         listening = asyncio.create_task(self._listen(member, sprite), name=f"listen {sprite}")
         stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
+        passing_on = asyncio.create_task(member.is_passed_on.wait(), name=f"pass on {sprite}")
         this = asyncio.current_task()
         assert this is not None  # noqa: S101 - a coroutine runs in one
         self._serving.add(this)
         code, reason = WSCloseCode.OK, b""
         try:
-            await asyncio.wait({sender, listening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sender, listening, stopping, passing_on}, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done():
                 code, reason = WSCloseCode.GOING_AWAY, b"the bridge is stopping"
+            elif passing_on.done():
+                code, reason = WSCloseCode.SERVICE_RESTART, b"another bridge has the sprite"
             else:
                 for ended in (listening, sender):
                     if ended.done():
@@ -131,9 +175,9 @@ class Relay:
         except ConnectionError:
             log.debug("a client of %s is gone", sprite)
         finally:
-            for task in (listening, stopping):
+            for task in (listening, stopping, passing_on):
                 task.cancel()
-            await asyncio.gather(listening, stopping, return_exceptions=True)
+            await asyncio.gather(listening, stopping, passing_on, return_exceptions=True)
             try:
                 await member.leave(sender, code, reason)
             finally:
@@ -150,11 +194,27 @@ class Relay:
         finally:
             room.leave(member)
 
+    def _owner_changed(self, sprite: str) -> None:
+        if (room := self._rooms.get(sprite)) is not None:
+            room.owner_changed()
+
+    def _stale(self, sprite: str, epoch: int, newest: int) -> None:
+        self._keepers.start(self._ownership.refused(sprite, epoch, newest), f"stale owner of {sprite}")
+
     def _room(self, sprite: str) -> Room:
         """The sprite's room, opened for its first visitor."""
         room = self._rooms.get(sprite)
         if room is None:
-            room = self._rooms[sprite] = Room(self._host, sprite, self._observers, idle_seconds=self._idle_seconds)
+            room = self._rooms[sprite] = Room(
+                *(self._host, sprite, self._observers),
+                ownership=self._ownership,
+                on_stale=lambda epoch, newest: self._stale(sprite, epoch, newest),
+                is_unshipped=self._is_unshipped,
+                kept=self._kept,
+                idle_seconds=self._idle_seconds,
+                stuck_seconds=self._stuck_seconds,
+                unasked_seconds=self._unasked_seconds,
+            )
             for observer in self._observers:
                 observer.opened(sprite)
             self._keepers.start(self._keep(room, sprite), f"room {sprite}")
@@ -162,13 +222,20 @@ class Relay:
 
     async def _keep(self, room: Room, sprite: str) -> None:
         """Keeps a room open as long as it is needed, and a while longer; one whose link has died is closed."""
+        with self._ownership.using(sprite):
+            await self._keep_open(room, sprite)
+
+    async def _keep_open(self, room: Room, sprite: str) -> None:
         async with room:
             try:
                 needed_at = time.monotonic()
-                while not room.has_died and (room.is_needed or time.monotonic() - needed_at < self._linger_seconds):
+                while not room.is_over and (room.is_needed or time.monotonic() - needed_at < self._linger_seconds):
                     if room.is_needed:
                         needed_at = time.monotonic()
-                    await asyncio.sleep(min(_LOOK_SECONDS, self._linger_seconds))
+                    await room.look_whether_owned()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(min(_LOOK_SECONDS, self._linger_seconds)):
+                            await room.is_elsewhere.wait()
             finally:
                 # New visitors get a new room while this one closes.
                 self._past[sprite] = _seen(sprite, room, self._past.get(sprite))

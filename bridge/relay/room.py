@@ -10,19 +10,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere
 from bridge.hosts.host import (
     HostError,
+    Phase,
     Reached,
     Report,
 )
 from bridge.relay.catch_up import caught_up
-from bridge.relay.link import COMPLAINTS_AT_ONCE, COMPLAINTS_PER_SECOND, Link, LinkChange
+from bridge.relay.link import (
+    COMPLAINTS_AT_ONCE,
+    COMPLAINTS_PER_SECOND,
+    STUCK_SECONDS,
+    Link,
+    LinkChange,
+    LinkDownError,
+)
 from bridge.relay.mission_log import MissionLog
 from bridge.relay.pending_requests import PendingRequests
 from bridge.relay.replay_buffer import ReplayBuffer
@@ -57,10 +67,12 @@ from sprite.protocol.messages import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from bridge.cluster.ownership import Ownership
     from bridge.hosts.host import Host
     from bridge.relay.observer import Observer
     from bridge.relay.subscriber import Subscriber
     from sprite.protocol.messages import ClientPayload, ServerPayload
+    from sprite.protocol.shipping import Lease
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +98,27 @@ _CATCH_UP_AGAIN_SECONDS = 0.5
 _STATE_SECONDS = 50.0
 #: After this long without activity the sprite may sleep.
 IDLE_SECONDS = 300.0
+#: A bridge that cannot ask for so long who has the sprite lets people go: another one may be able to, and have it.
+UNASKED_SECONDS = 10.0
 #: So long a room stays open for a sprite that says it is at work while nobody is here.
 _LONGEST_WORK_SECONDS = 7200.0
+_LET_GO = "Another bridge has your agent now, or is about to; it is looked for."
+#: Of what people type while nothing can be said to the sprite.
+_WAITS = "What you type waits, and goes out then."
+
+
+#: What is kept of a sprite, in words for its person, and as of when (Unix seconds); None where nothing is.
+Kept = Callable[[str], Awaitable[tuple[str, float] | None]]
+#: A host that does not say how a machine is, says nothing that would help.
+_HOST_SECONDS = 5.0
+_STUCK = (
+    "{detail} Your agent has not come up for some minutes, though its machine is there. {kept} It can be made anew of "
+    "that, on a new machine; or wait, and it is tried on."
+)
+
+
+async def nothing_kept(_sprite: str) -> None:
+    """Where no log of sprites is kept."""
 
 
 class Ear(Protocol):
@@ -110,16 +141,37 @@ class Room:
     """`async with Room(host, sprite) as room:`; `enter`, `resumed`, `take` and `leave` for each member."""
 
     def __init__(
-        self, host: Host, sprite: str, observers: Sequence[Observer] = (), *, idle_seconds: float = IDLE_SECONDS
+        self,
+        host: Host,
+        sprite: str,
+        observers: Sequence[Observer] = (),
+        *,
+        ownership: Ownership,
+        on_stale: Callable[[int, int], None],
+        is_unshipped: Callable[[str], bool] = lambda _: False,
+        kept: Kept = nothing_kept,
+        idle_seconds: float = IDLE_SECONDS,
+        stuck_seconds: float = STUCK_SECONDS,
+        unasked_seconds: float = UNASKED_SECONDS,
     ) -> None:
         self._host = host
+        self._ownership = ownership
+        self._on_stale = on_stale
+        self._is_unshipped = is_unshipped
         self._observers = observers
         self._idle_seconds = idle_seconds
+        self._unasked_seconds = unasked_seconds
+        #: Since when nobody can say who has the sprite.
+        self._unasked_since: float | None = None
         self._sprite = sprite
-        self._link = Link(sprite, self._reach, self)
+        self._kept = kept
+        self._link = Link(sprite, self._reach, self, stuck_seconds=stuck_seconds)
+        #: What the person has to decide while the link stands.
+        self._advice: LinkChange | None = None
         self._reaching = asyncio.Lock()
         #: Of the connections that bring members up to date, all of them together.
         self._pace = Pace()
+        self._pace_beside = Pace()
         self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
         self._buffer = ReplayBuffer()
         self._members: set[Subscriber] = set()
@@ -140,6 +192,8 @@ class Room:
         self._seen_at: float | None = None
         #: Whether the link is gone for good, which nothing but a fault of ours can do.
         self.has_died = False
+        #: Set where another bridge has the sprite, or may have it: who is here has to be served there.
+        self.is_elsewhere = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         await self._link.__aenter__()
@@ -148,11 +202,14 @@ class Room:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._members:
+        if self.is_elsewhere.is_set():
+            for member in self._members:
+                member.pass_on()
+        elif self._members:
             # Only by a fault of ours does a room end with people in it; they come again, to a new one.
             log.critical("the room of %s ends with people in it", self._sprite, extra={"count": len(self._members)})
-        for member in self._members:
-            member.cut()
+            for member in self._members:
+                member.cut()
         for ear in tuple(self._ears):
             ear.ended()
         tasks = list(self._catching_up.values())
@@ -165,10 +222,19 @@ class Room:
     # --- as others see it ---
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing comes of this room any more, however long one waits."""
+        return self.has_died or self.is_elsewhere.is_set()
+
+    @property
     def is_needed(self) -> bool:
-        """Whether somebody is here, something has still to be delivered, or the sprite is at work, which is bounded."""
+        """Whether somebody is here, something has still to be delivered, or the sprite is at work, which is bounded.
+
+        While the store lacks something and is getting it, the sprite is needed, too.
+        """
         is_at_work = self.is_at_work and time.monotonic() - self._alone_since < _LONGEST_WORK_SECONDS
-        return bool(self._members or self._holds) or self._requests.has_undelivered or is_at_work
+        is_awaited = self._requests.has_undelivered or is_at_work or self._is_unshipped(self._sprite)
+        return bool(self._members or self._holds) or is_awaited
 
     @property
     def is_at_work(self) -> bool:
@@ -248,10 +314,77 @@ class Room:
             finally:
                 await connection.close()
 
+    async def beside(self, client: str) -> SpriteConnection:
+        """A connection of its own beside the link, while there is a link: it wakes nobody.
+
+        LinkDownError without one; HostError, LinkError, OSError or TimeoutError.
+        """
+        if not self._link.is_ready:
+            raise LinkDownError
+        async with asyncio.timeout(_STATE_SECONDS):
+            connection, _ = await SpriteConnection.open(self._reach, lambda *_: None, None, self._pace_beside, client)
+            return connection
+
+    def report(self, phase: Phase, words: str) -> None:
+        """Something is done with the sprite's machine that this room has not asked for."""
+        self._link.report(phase, words)
+
+    def advise(self, words: str, as_of: float | None = None) -> None:
+        """What the person has to decide while the link stands, and of when what is kept is; "" once that is done."""
+        before, self._advice = self._advice, LinkChange("ready", words, "choose", as_of) if words else None
+        if self._advice != before and self._link.change.state == "ready":
+            frame = encode(self._told(self._link.change))[:-1]
+            for member in tuple(self._members):
+                member.put(frame)
+
+    @property
+    def offer(self) -> str | None:
+        """What the person is offered at this moment; see LinkState."""
+        return self._told(self._link.change).offer
+
+    def nudge(self) -> None:
+        """The sprite can be reached again."""
+        self._link.nudge()
+
     async def _reach(self, report: Report) -> Reached:
-        """One at a time: however many wait, the sprite is woken once."""
+        """One at a time: however many wait, the sprite is woken once. By whom it is owned: LinkError elsewhere."""
         async with self._reaching:
-            return await self._host.reach(self._sprite, report)
+            try:
+                lease = await self.own()
+            except NotOwnedError as error:
+                raise LinkError(self.why_silent if self._ownership.away else str(error)) from error
+            reached = await self._host.reach(self._sprite, report)
+            if lease is not None and self._ownership.epoch(self._sprite) != lease.epoch:
+                await reached.channel.close()
+                raise LinkError("This bridge lost the sprite while it was being woken.")
+            return replace(reached, lease=lease)
+
+    async def own(self) -> Lease | None:
+        """Takes the sprite for this bridge, or keeps it. NotOwnedError where it cannot."""
+        try:
+            lease = await self._ownership.own(self._sprite)
+        except OwnedElsewhere:
+            self.is_elsewhere.set()
+            raise
+        except NotOwnedError:
+            now = time.monotonic()
+            self._unasked_since = self._unasked_since or now
+            if now - self._unasked_since > self._unasked_seconds:
+                self.is_elsewhere.set()
+            raise
+        self._unasked_since = None
+        return lease
+
+    async def look_whether_owned(self) -> None:
+        """While the link is asleep nothing else would notice that another bridge has the sprite, and wakes it."""
+        if self._link.is_at_rest and not self.may_speak:
+            with suppress(NotOwnedError):
+                await self.own()
+
+    def owner_changed(self) -> None:
+        """The sprite has another owner, or none: nothing more is said to it before this bridge has it again."""
+        if not self.may_speak:
+            self._link.let_go()
 
     # --- members ---
 
@@ -262,7 +395,7 @@ class Room:
                 observer.arrived(self._sprite)
         self._members.add(member)
         self._act()
-        member.say(_told(self._link.change))
+        member.say(self._told(self._link.change))
 
     def resumed(self, member: Subscriber) -> None:
         """They have said where they left off."""
@@ -300,12 +433,40 @@ class Room:
     def rests(self) -> bool:
         """Whether the room has been idle long enough, with nothing under way and nothing to deliver."""
         idle = time.monotonic() - self._active_at > self._idle_seconds
-        return idle and not self._holds and self.is_at_rest
+        return idle and not self._holds and self.is_at_rest and not self._is_unshipped(self._sprite)
 
     @property
     def awaits_state(self) -> bool:
         """The live stream begins anew: a state has to come."""
         return self._sync_is_due
+
+    @property
+    def may_speak(self) -> bool:
+        """See Listener."""
+        return self._ownership.holds(self._sprite)
+
+    @property
+    def why_silent(self) -> str:
+        """See Listener."""
+        return f"{away} {_WAITS}" if (away := self._ownership.away) else _LET_GO
+
+    async def stuck(self, change: LinkChange) -> LinkChange:
+        """See Listener. Where its host says that it is there, and something is kept, a new machine is offered."""
+        try:
+            async with asyncio.timeout(_HOST_SECONDS):
+                if (await self._host.state(self._sprite)).state in {"absent", "unknown"}:
+                    return change
+                kept = await self._kept(self._sprite)
+        except (HostError, TimeoutError):
+            return change
+        if kept is None:
+            return change
+        words, as_of = kept
+        return replace(change, detail=_STUCK.format(detail=change.detail, kept=words), offer="replace", as_of=as_of)
+
+    def stale(self, epoch: int, newest: int) -> None:
+        """See Listener."""
+        self._on_stale(epoch, newest)
 
     def died(self) -> None:
         """See Listener."""
@@ -314,7 +475,7 @@ class Room:
     def changed(self, change: LinkChange) -> None:
         """Tells everybody how the link is."""
         self._seen_at = time.time() if change.state == "ready" else self._seen_at
-        frame = encode(_told(change))[:-1]
+        frame = encode(self._told(change))[:-1]
         for member in tuple(self._members):
             member.put(frame)
         for ear in tuple(self._ears):
@@ -350,6 +511,11 @@ class Room:
             if isinstance(message.payload, Ending):
                 self._mission_log.ended(message.payload)
             self._broadcast(message)
+
+    def _told(self, change: LinkChange) -> LinkState:
+        if change.state == "ready" and self._advice is not None:
+            change = self._advice
+        return LinkState(state=change.state, detail=change.detail, offer=change.offer, as_of=change.as_of)
 
     def _begin_anew(self, welcome: AuthOk) -> None:
         """The live stream has a hole, or is another one: a state for everybody follows."""
@@ -465,7 +631,3 @@ class Room:
         elif member in self._members and member not in self._live and self._link.is_ready and not self._sync_is_due:
             # The link came back between the last look and the task's end.
             self._admit(member)
-
-
-def _told(change: LinkChange) -> LinkState:
-    return LinkState(state=change.state, detail=change.detail)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Reached,
         Report,
     )
+    from sprite.protocol.shipping import Lease
 
     #: Opens a channel to one sprite, waking and making whatever is missing; HostError where it cannot.
     Reach = Callable[[Report], Awaitable[Reached]]
@@ -80,11 +81,24 @@ class LinkError(Exception):
         self.retryable = retryable
 
 
+class StaleOwnerError(LinkError):
+    """The sprite has heard of a newer owner than this bridge, which spoke by the lease of that epoch.
+
+    `newest` is the epoch that the sprite says it has heard of, which may be made up; 0 where it says none.
+    """
+
+    def __init__(self, epoch: int, newest: int) -> None:
+        super().__init__("Another bridge has this sprite.")
+        self.epoch = epoch
+        self.newest = newest
+
+
 class SpriteConnection:
     """Made by `open`; `message` until it raises, then `close`."""
 
-    def __init__(self, channel: Channel, pace: Pace) -> None:
+    def __init__(self, channel: Channel, pace: Pace, lease: Lease | None = None) -> None:
         self._channel = channel
+        self._lease = lease
         self._decoder = FrameDecoder(_MAX_FRAME_BYTES)
         self._pace = pace
         self._turn = 0
@@ -93,14 +107,15 @@ class SpriteConnection:
 
     @classmethod
     async def open(
-        cls, reach: Reach, report: Report, resume: Resume | None, pace: Pace
+        cls, reach: Reach, report: Report, resume: Resume | None, pace: Pace, client: str = "bridge"
     ) -> tuple[SpriteConnection, AuthOk]:
         """Reaches the sprite and shakes hands. HostError, LinkError, OSError or TimeoutError."""
         reached = await reach(report)
-        connection = cls(reached.channel, pace)
+        connection = cls(reached.channel, pace, reached.lease)
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
-                reached.channel.write(encode(Auth(token=reached.token, client="bridge", resume=resume)))
+                auth = Auth(token=reached.token, client=client, resume=resume, lease=reached.lease)
+                reached.channel.write(encode(auth))
                 await reached.channel.drain()
                 return connection, await connection.welcome()
         except BaseException:
@@ -146,6 +161,8 @@ class SpriteConnection:
             except PeerError:
                 # A newer sprite may say more than we understand; its next event carries a higher seq.
                 continue
+            if isinstance(message.payload, Error) and message.payload.code == "stale_owner" and self._lease is not None:
+                raise StaleOwnerError(self._lease.epoch, message.payload.newest or 0)
             if message.seq is not None and not 0 < message.seq <= _LARGEST_SEQ:
                 raise LinkError("The sprite counts its events in a way that makes no sense.")
             if not 0 <= message.timestamp < _LATEST_TIMESTAMP:

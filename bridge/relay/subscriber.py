@@ -23,6 +23,7 @@ from sprite.protocol.frames import (
 from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
     Error,
+    Ping,
     ResumeFrom,
 )
 from sprite.protocol.outbox import Outbox
@@ -47,15 +48,32 @@ _REPLAY_BYTES = 1024 * 1024
 #: Faster than any person, and than an upload's chunks; what comes faster is read slower, until TCP slows it.
 _FRAMES_PER_SECOND, _FRAMES_BURST = 100.0, 500.0
 _FAREWELL_SECONDS = 2.0
+#: A client that nothing was sent to for so long is told that somebody is there: a page sees none of WebSocket's own
+#: pings, and would look at a connection that leads nowhere for ever.
+QUIET_SECONDS = 10.0
 
 
 class Subscriber:
     """Sends in order and never blocks who sends; `messages` yields what the client says until it is gone."""
 
-    def __init__(self, websocket: web.WebSocketResponse) -> None:
+    def __init__(
+        self,
+        websocket: web.WebSocketResponse,
+        transport: asyncio.Transport | None,
+        *,
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> None:
+        """`transport` is the one below the WebSocket; None where that has gone."""
         self._socket = websocket
+        self._transport = transport
+        self._clock = asyncio.get_running_loop().time
+        self._quiet_seconds = quiet_seconds
+        #: When something was last sent.
+        self._sent_at = self._clock()
         self._outbox = Outbox(_MAX_OUTBOX_BYTES, self.cut)
         self._filled = asyncio.Event()
+        #: Whether `send_all` waits for something to send.
+        self._has_sent_all = False
         self._sent = asyncio.Event()
         #: Where the client says it left off, and what it has got since by a replay; None until its first frame came.
         self.resume: ResumeFrom | None = None
@@ -65,6 +83,8 @@ class Subscriber:
         #: Requests that wait for the sprite's answer.
         self.waiting = 0
         self.answered = asyncio.Event()
+        #: Set where another bridge has to serve the client from here on.
+        self.is_passed_on = asyncio.Event()
 
     # --- out ---
 
@@ -90,12 +110,12 @@ class Subscriber:
     def put(self, frame: bytes) -> None:
         """Sends a frame (without its newline), behind what waits."""
         self._outbox.put(frame)
-        self._filled.set()
+        self._send()
 
     def event(self, frame: bytes, seq: int | None) -> None:
         """Sends an event of the live stream, or holds it back while the client catches up."""
         self._outbox.event(frame, seq)
-        self._filled.set()
+        self._send()
 
     def hold(self) -> None:
         """Holds back the live stream from here on, in order."""
@@ -108,7 +128,7 @@ class Subscriber:
     def release(self, after: int) -> None:
         """Goes on with the live stream: the client has everything up to that event."""
         self._outbox.release(after)
-        self._filled.set()
+        self._send()
 
     def discard(self) -> None:
         """Forgets what is held back."""
@@ -119,6 +139,10 @@ class Subscriber:
         while self._outbox.has_backlog(_REPLAY_BYTES):
             self._sent.clear()
             await self._sent.wait()
+
+    def pass_on(self) -> None:
+        """Has the connection closed: the client comes again, and is served by the bridge that has the sprite."""
+        self.is_passed_on.set()
 
     def cut(self) -> None:
         """Ends the connection without another word: who does not read would not hear it."""
@@ -136,7 +160,7 @@ class Subscriber:
             frame = self._outbox.take()
             if frame is None:
                 self._filled.clear()
-                await self._filled.wait()
+                await self._filled_or_quiet()
                 continue
             try:
                 await self._socket.send_frame(frame, WSMsgType.TEXT)
@@ -144,7 +168,47 @@ class Subscriber:
                 # The reading side notices and ends the connection.
                 self._outbox.cut()
             self._outbox.sent()
+            self._sent_at = self._clock()
             self._sent.set()
+
+    async def _filled_or_quiet(self) -> None:
+        """Until something waits to be sent; who has heard nothing for long hears that somebody is there."""
+        self._has_sent_all = True
+        try:
+            async with asyncio.timeout_at(self._sent_at + self._quiet_seconds):
+                await self._filled.wait()
+        except TimeoutError:
+            # What was sent meanwhile woke nobody here.
+            if self._clock() >= self._sent_at + self._quiet_seconds:
+                self.put(encode(Ping())[:-1])
+        finally:
+            self._has_sent_all = False
+
+    def _send(self) -> None:
+        """Sends what is put here and now where the client keeps up: a turn of the loop for each costs as much again."""
+        if not (self._has_sent_all and self._has_room()):
+            self._filled.set()
+            return
+        while (frame := self._outbox.take()) is not None:
+            sending = self._socket.send_frame(frame, WSMsgType.TEXT)
+            try:
+                sending.send(None)
+            except StopIteration:
+                pass
+            except ConnectionError:
+                self._outbox.cut()
+                self._filled.set()
+            else:
+                # It is written, and waits for room, as whatever comes next does.
+                sending.close()
+            self._outbox.sent()
+            self._sent_at = self._clock()
+            if not self._has_room():
+                self._filled.set()
+                return
+
+    def _has_room(self) -> bool:
+        return self._transport is not None and not self._transport.get_write_buffer_size()
 
     async def leave(self, sender: asyncio.Task[None], code: int, reason: bytes = b"") -> None:
         """Says what is still to be said, and closes; both within a bound."""

@@ -11,13 +11,13 @@ import asyncio
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bridge.write_behind import WriteBehind
 from sprite.protocol.messages import ScheduleUpdate, StateSync, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from bridge.database import Database
@@ -26,10 +26,16 @@ if TYPE_CHECKING:
 
 _LARGEST_ID = 2**63 - 1
 
+_KEEP = """
+INSERT INTO waking VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (sprite) DO UPDATE SET next_due = excluded.next_due, action_id = excluded.action_id,
+    seen_at = excluded.seen_at, is_open = excluded.is_open
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class DueDate:
-    """A sprite's next moment in Unix seconds, None where nothing is due, and when it said so.
+    """A sprite's next moment in Unix seconds, None where nothing is due, and when it said so: 0 before it has.
 
     `is_open`: the bridge was, or is, connected to it, and has not seen it come to rest.
     """
@@ -43,12 +49,10 @@ class DueDate:
 class DueDates:
     """`async with DueDates(database, on_death) as due:`; an Observer of the relay's. Every change sets `changed`."""
 
-    def __init__(self, database: Database, on_death: Callable[[], None]) -> None:
+    def __init__(self, database: Database, on_death: Callable[[], None], *, keep: str = _KEEP) -> None:
         self._database = database
         self._dates: dict[str, DueDate] = {}
-        self._rows = WriteBehind(
-            database, "INSERT OR REPLACE INTO waking VALUES (?, ?, ?, ?, ?)", "due dates", on_death
-        )
+        self._rows = WriteBehind(database, keep, "due dates", on_death)
         #: Sprites with which a connection was open when the bridge ended, however it ended.
         self.left_open: frozenset[str] = frozenset()
         self.changed = asyncio.Event()
@@ -69,6 +73,10 @@ class DueDates:
         """Whether something is not on disk yet."""
         return self._rows.is_behind
 
+    async def flush(self) -> None:
+        """Writes what was said, now, where that can be."""
+        await self._rows.flush()
+
     def dates(self) -> Mapping[str, DueDate]:
         """By sprite."""
         return self._dates
@@ -77,6 +85,11 @@ class DueDates:
         """A sprite's next moment in Unix seconds; None where nothing is due, or nothing is known."""
         date = self._dates.get(sprite)
         return None if date is None else date.at
+
+    def take_left_open(self) -> frozenset[str]:
+        """`left_open`, or those among them that nobody has taken up yet."""
+        left, self.left_open = self.left_open, frozenset()
+        return left
 
     # --- what the relay tells ---
 
@@ -99,7 +112,7 @@ class DueDates:
         if isinstance(message.payload, StateSync | Status | ScheduleUpdate):
             at, action_id = _believed(message.payload.next_due)
             date = self._date(sprite)
-            if (date.at, date.action_id) != (at, action_id):
+            if not date.seen_at or (date.at, date.action_id) != (at, action_id):
                 self._keep(sprite, replace(date, at=at, action_id=action_id, seen_at=time.time()))
 
     def _date(self, sprite: str) -> DueDate:
@@ -108,13 +121,21 @@ class DueDates:
     def _keep(self, sprite: str, date: DueDate) -> None:
         if date != self._dates.get(sprite):
             self._dates[sprite] = date
-            self._rows.note(sprite, date.at, date.action_id, date.seen_at, int(date.is_open))
+            self._note(sprite, date)
             self.changed.set()
+
+    def _note(self, sprite: str, date: DueDate) -> None:
+        self._rows.note(sprite, date.at, date.action_id, date.seen_at, int(date.is_open))
 
 
 async def stored(database: Database) -> dict[str, DueDate]:
     """What is on disk, by sprite."""
     rows = await database.read(lambda db: db.execute("SELECT * FROM waking ORDER BY sprite").fetchall())
+    return due_dates(rows)
+
+
+def due_dates(rows: Iterable[Any]) -> dict[str, DueDate]:
+    """Rows of `waking`, by sprite."""
     return {
         row["sprite"]: DueDate(row["next_due"], row["action_id"], row["seen_at"], is_open=bool(row["is_open"]))
         for row in rows

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
+from bridge.cluster.ownership import NotOwnedError, SoleOwnership
 from bridge.hosts.output import printable
 from bridge.relay.link import LinkDownError
 from bridge.tasks import TaskSet, owned_task
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
+    from bridge.cluster.ownership import Ownership
     from bridge.relay.relay import Relay
     from bridge.relay.room import Room
     from bridge.waking.due_dates import DueDates
@@ -48,7 +50,8 @@ class Pace:
     A sprite is woken `apart` from its last wake at the soonest; where that was in vain, twice as long after each, up to
     `longest_pause`. One that is `unreachable` for so long is given up for this time, and so is one that says nothing or
     is busy for `longest_hold`. `at_once` are brought up at the same time, each for `bringing_up` at most before the
-    next one has its turn; whatever they do then, they may all do. Every `look` the clock is read, which may jump.
+    next one has its turn; whatever they do then, they may all do. After `elsewhere` one that another bridge has is
+    looked at again: that bridge may be gone. Every `look` the clock is read, which may jump.
     """
 
     look: float = 20.0
@@ -60,6 +63,7 @@ class Pace:
     at_once: int = 8
     bringing_up: float = 60.0
     status: float = 15.0
+    elsewhere: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class Waker:
         may_wake: Callable[[str], Awaitable[bool]],
         on_death: Callable[[], None],
         *,
+        ownership: Ownership | None = None,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -95,11 +100,12 @@ class Waker:
         self._due = due
         self._may_wake = may_wake
         self._on_death = on_death
+        self._ownership = ownership or SoleOwnership()
         self._pace = pace or Pace()
         self._clock = clock
-        self._to_look_at = set(due.left_open)
+        self._to_look_at = set[str]()
         self._slots = asyncio.Semaphore(self._pace.at_once)
-        self._waking: dict[str, asyncio.Task[None]] = {}
+        self._waking: dict[str, asyncio.Task[bool]] = {}
         #: From when on a sprite may be woken again, and again for the date for which it was woken in vain.
         self._not_before: dict[str, float] = {}
         self._not_again_before: dict[str, _InVain] = {}
@@ -144,6 +150,7 @@ class Waker:
         """Starts what is due; returns for how many seconds to wait at most."""
         now, monotonic = self._clock(), time.monotonic()
         soonest = self._pace.look
+        self._to_look_at |= self._due.take_left_open()
         for sprite, date in self._due.dates().items():
             if sprite in self._waking:
                 continue
@@ -164,10 +171,11 @@ class Waker:
                 task.add_done_callback(partial(self._woken, sprite))
         return soonest
 
-    def _woken(self, sprite: str, _task: asyncio.Task[None]) -> None:
+    def _woken(self, sprite: str, task: asyncio.Task[bool]) -> None:
         """However it ended, also by a fault of ours, the next time is not at once."""
         del self._waking[sprite]
-        self._not_before[sprite] = time.monotonic() + self._pace.apart
+        was_ours = task.cancelled() or task.exception() is not None or task.result()
+        self._not_before[sprite] = time.monotonic() + (self._pace.apart if was_ours else self._pace.elsewhere)
         self._due.changed.set()
 
     def _postpone(self, sprite: str, pause: float, times: int = 1) -> None:
@@ -192,11 +200,18 @@ class Waker:
 
     # --- how ---
 
-    async def _wake(self, sprite: str) -> None:
+    async def _wake(self, sprite: str) -> bool:
+        """Whether it was this bridge's business to the end."""
         if not await self._may_wake(sprite):
             self._to_look_at.discard(sprite)
             self._postpone(sprite, self._pace.longest_pause)
-            return
+            return True
+        try:
+            await self._ownership.own(sprite)
+        except NotOwnedError:
+            # Its owner wakes it; where nobody can say who that is, nobody does.
+            self._to_look_at.discard(sprite)
+            return False
         before = self._due.of(sprite)
         outcome: Outcome = "looked"
         trouble = ""
@@ -211,7 +226,10 @@ class Waker:
         except (LinkDownError, TimeoutError):
             outcome, trouble = "unanswered", "was woken for what is due, and did not come to an end"
         self._to_look_at.discard(sprite)
+        if trouble and not self._ownership.holds(sprite):
+            return False
         self._judge(sprite, before, outcome, trouble)
+        return True
 
     async def _looked(self, room: Room, slot: AsyncExitStack) -> None:
         """Returns when the sprite has looked at what is due and is not busy any more."""
@@ -227,7 +245,7 @@ class Waker:
                 if was_ready or now - began_at > self._pace.bringing_up:
                     await slot.aclose()
                 longest = self._pace.unreachable if room.change.state == "unavailable" else self._pace.longest_start
-                if now - ready_at > longest or room.has_died:
+                if now - ready_at > longest or room.is_over:
                     raise UnreachableError(printable(room.change.detail)[:_LONGEST_DETAIL] or "it does not answer")
             looking.result()
         finally:

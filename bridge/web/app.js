@@ -21,6 +21,7 @@ import { createZone } from './zone.js';
 /** @import { mountMemory } from './memory/memory.js' */
 
 const STATUS_AFTER_MS = 400;
+const FORGOTTEN_AFTER_MS = 5000;
 /**
  * @param {string} id
  * @returns {HTMLElement}
@@ -141,6 +142,11 @@ function loadMemory() {
   return memory;
 }
 
+// What is wrong with nobody's question; what answers one is shown where it was asked.
+store.listen('error', ({ code, message }, { reply_to: replyTo }) => {
+  if (!replyTo) toast({ kind: code === 'model_away' ? 'info' : 'error', text: message });
+});
+
 // A file that is named somewhere on the page is looked at where one is.
 addEventListener('sprite:preview', async (event) => {
   const path = String(/** @type {CustomEvent} */ (event).detail);
@@ -222,13 +228,17 @@ commands.add({
 
 // The numbers (session, memory, spend) after what changes them, asked for once when it has calmed down.
 let statusClock = 0;
-function refreshStatus() {
+const refreshStatus = () => refreshStatusAfter(STATUS_AFTER_MS);
+/** @param {number} delay milliseconds */
+function refreshStatusAfter(delay) {
   clearTimeout(statusClock);
-  statusClock = setTimeout(() => connection.ask('system', { action: 'status' }).catch(() => null), STATUS_AFTER_MS);
+  statusClock = setTimeout(() => connection.ask('system', { action: 'status' }).catch(() => null), delay);
 }
 store.listen('memory_update', refreshStatus);
 store.listen('state_sync', refreshStatus);
 store.listen('agent_event', (event) => ENDED.has(event.event) && refreshStatus());
+// Nothing else tells that the copy at the bridge has forgotten, too.
+store.listen('status', ({ memory }) => (memory.unshipped_forgets ?? 0) > 0 && refreshStatusAfter(FORGOTTEN_AFTER_MS));
 store.listen('agent_event', (event) => event.event === 'complete' && layout.unread('chat'));
 store.listen('canvas_update', () => layout.unread('canvas'));
 store.listen('memory_update', () => layout.unread('memory'));

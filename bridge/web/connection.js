@@ -12,6 +12,14 @@ const ANSWER_MS = 30_000;
 /** A connection that was silent for so long is asked whether it still lives, when somebody looks at the page again. */
 const QUIET_MS = 20_000;
 const PROBE_MS = 5000;
+/**
+ * The bridge says something every 10 s. One that hangs, or a way to it that leads nowhere any more, is silent, also
+ * while the connection is being opened.
+ */
+const SILENT_MS = 25_000;
+const OPENING_MS = 15_000;
+const WATCH_MS = 5000;
+const UNOPENED = 'The bridge is there, but the connection could not be opened.';
 /** The bridge's words that this login is over. */
 const SIGNED_OUT = new Set(['revoked', 'logged out']);
 
@@ -39,6 +47,7 @@ export function createConnection(store) {
     if (over || socket) return;
     const mine = new WebSocket(url);
     socket = mine;
+    heardAt = Date.now();
     mine.onopen = () => {
       heardAt = Date.now();
       everOpen = true;
@@ -118,9 +127,13 @@ export function createConnection(store) {
     // One lost connection is quickly back; words about it would only flash.
     if (attempts > 1 || !everOpen) {
       try {
-        const response = await fetch('/', { method: 'HEAD', cache: 'no-store', redirect: 'manual' });
+        const response = await fetch('/', {
+          cache: 'no-store',
+          redirect: 'manual',
+          signal: AbortSignal.timeout(PROBE_MS),
+        });
         if (response.status === 401 || response.status === 403) return end('signed-out');
-        store.setLink('offline', 'The bridge is there, but the connection could not be opened.');
+        store.setLink('offline', await (response.ok ? refused() : refusal(response)));
       } catch {
         store.setLink(
           'offline',
@@ -141,16 +154,26 @@ export function createConnection(store) {
     }
     if (socket.readyState !== WebSocket.OPEN || Date.now() - heardAt < QUIET_MS) return;
     // A question would wake a sprite that sleeps, and a link that is not ready says so itself.
-    if (store.state.link.state !== 'ready' || store.state.link.detail) return;
+    const { state, detail, offer } = store.state.link;
+    if (state !== 'ready' || (detail && !offer)) return;
     const mine = socket;
     try {
       await connection.ask('system', { action: 'status' }, { timeout: PROBE_MS });
     } catch (problem) {
-      if (codeOf(problem) === 'timeout' && socket === mine) {
-        drop();
-        lost('');
-      }
+      if (codeOf(problem) === 'timeout' && socket === mine) giveUp();
     }
+  }
+
+  /** Gives up a connection over which nothing comes, though something should. */
+  function watch() {
+    if (!socket) return;
+    const patience = socket.readyState === WebSocket.OPEN ? SILENT_MS : OPENING_MS;
+    if (Date.now() - heardAt > patience) giveUp();
+  }
+
+  function giveUp() {
+    drop();
+    lost('');
   }
 
   function drop() {
@@ -160,6 +183,7 @@ export function createConnection(store) {
     socket = null;
   }
 
+  setInterval(watch, WATCH_MS);
   addEventListener('online', () => void probe());
   document.addEventListener('visibilitychange', () => document.visibilityState === 'visible' && void probe());
 
@@ -214,6 +238,33 @@ export function createConnection(store) {
     },
   };
   return connection;
+}
+
+/** Why the bridge, which answers, opens no connection: a socket does not tell. */
+async function refused() {
+  const response = await fetch('/ws/why', {
+    headers: { Accept: 'application/json' },
+    cache: 'no-store',
+    signal: AbortSignal.timeout(PROBE_MS),
+  });
+  // One of an earlier version does not know the address.
+  if (response.status === 404) return UNOPENED;
+  if (!response.ok) return refusal(response);
+  return String((await response.json()).message || UNOPENED);
+}
+
+/**
+ * Why nobody is let in, in the bridge's own words where it has some.
+ * @param {Response} response
+ */
+async function refusal(response) {
+  const isProxys = response.status >= 500;
+  try {
+    if (!response.ok) return String((await response.json()).error.message);
+  } catch {
+    // A page of whatever stands before the bridge.
+  }
+  return isProxys ? 'No bridge answers.' : UNOPENED;
 }
 
 /**

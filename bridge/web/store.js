@@ -73,7 +73,8 @@ export function createStore() {
       touch('link');
     },
     link(payload) {
-      store.setLink(payload.state, payload.detail ?? '');
+      const { state: name, detail, offer, as_of: keptAt } = payload;
+      store.setLink(name, detail ?? '', { offer, keptAt });
     },
     state_sync(payload) {
       state.stacks = payload.stacks;
@@ -213,10 +214,11 @@ export function createStore() {
     /**
      * @param {Link['state']} name
      * @param {string} [detail]
+     * @param {Pick<Link, 'offer' | 'keptAt'>} [offer]
      */
-    setLink(name, detail = '') {
+    setLink(name, detail = '', offer = {}) {
       const since = state.link.state === name ? state.link.since : Date.now();
-      state.link = { state: name, detail, since };
+      state.link = { state: name, detail, since, ...offer };
       touch('link');
     },
 

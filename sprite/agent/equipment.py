@@ -40,6 +40,7 @@ from sprite.agent.permissions import (
 from sprite.agent.standing_rules import Call
 from sprite.agent.translate import (
     events_of,
+    model_trouble,
     result_of,
 )
 from sprite.agent.turn_result import TurnResult
@@ -165,6 +166,8 @@ class Agent:
             if not _is_of_background(message, listener.background):
                 for event in events_of(message, self._discreet):
                     await listener.happened(event)
+            if (trouble := model_trouble(message)) is not None:
+                self._feed.warn("model_away", trouble)
             if isinstance(message, ResultMessage):
                 await listener.ended(result_of(message, interrupted=listener.is_interrupted))
             elif isinstance(message, SystemMessage) and message.subtype == "init":

@@ -34,6 +34,8 @@ from sprite.protocol.events import AnyAgentEvent, Compacted, Compacting, TextDel
 SUMMARY_CHARS = 400
 #: Statuses after which the same request may succeed.
 _RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+#: Of a call's tries again: the first is often all that it needs.
+_TOLD_ATTEMPT = 2
 #: How the CLI begins its answer where work goes on in the background; what follows are paths, ids and advice.
 _LAUNCHED = ("Command running in background with ID:", "Async agent launched successfully")
 _REMINDERS = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
@@ -72,6 +74,16 @@ def events_of(message: Message, discreet: Discreet) -> Iterator[AnyAgentEvent]:
             yield Compacting(None)
         case SystemMessage(subtype="compact_boundary"):
             yield Compacted(None)
+
+
+def model_trouble(message: Message) -> str | None:
+    """In words that the model does not answer, once for each call that the CLI goes on trying."""
+    match message:
+        case SystemMessage(subtype="api_retry", data={"attempt": int(attempt), **rest}) if attempt == _TOLD_ATTEMPT:
+            status = rest.get("error_status")
+            answer = f"answers with status {status}" if isinstance(status, int) else "does not answer"
+            return f"The model {answer}. It is tried again, for some minutes if need be."
+    return None
 
 
 def _said(message: AssistantMessage, discreet: Discreet) -> Iterator[AnyAgentEvent]:

@@ -14,9 +14,10 @@ from typing import Final
 
 import msgspec
 
-from sprite.archive.layout import FILES, MANIFEST, MEMORY, Folder, Manifest
 from sprite.config import Settings
 from sprite.errors import OperatorError
+from sprite.protocol.archive import FILES, MANIFEST, MEMORY, Folder, Manifest
+from sprite.protocol.whole_file import sync
 
 _UNDER_WAY: Final = "import.new"
 _DECIDED: Final = "import"
@@ -46,7 +47,7 @@ def decide(settings: Settings) -> None:
     """From here on the import is done, however this process ends."""
     _sync_tree(aside(settings))
     aside(settings).replace(settings.system / _DECIDED)
-    _sync(settings.system)
+    sync(settings.system)
 
 
 def finish(settings: Settings) -> bytes | None:
@@ -72,7 +73,7 @@ def finish(settings: Settings) -> bytes | None:
                 Path(f"{live}{suffix}").unlink(missing_ok=True)
             new.replace(live)
     for folder in (settings.memory, settings.system, settings.workspace):
-        _sync(folder)
+        sync(folder)
     # What is left of it says that it is done; a rename is one step, a removal is many.
     decided.replace(aside(settings))
     shutil.rmtree(aside(settings), ignore_errors=True)
@@ -102,13 +103,5 @@ def _make_as_it_was(workspace: Path, folder: Folder) -> None:
 def _sync_tree(folder: Path) -> None:
     for top, _, names in os.walk(folder):
         for name in names:
-            _sync(Path(top) / name)
-        _sync(Path(top))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(Path(top) / name)
+        sync(Path(top))

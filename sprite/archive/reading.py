@@ -14,7 +14,9 @@ from typing import Final
 
 import msgspec
 
-from sprite.archive.layout import (
+from sprite.archive.snapshot import SCHEMAS
+from sprite.errors import OperatorError
+from sprite.protocol.archive import (
     FILES,
     FORMAT,
     LONGEST_ROW,
@@ -28,13 +30,11 @@ from sprite.archive.layout import (
     FormatOnly,
     Manifest,
     PlainFile,
+    Row,
     TableFile,
     from_line,
     is_plain,
 )
-from sprite.archive.snapshot import SCHEMAS
-from sprite.database.tables import Row
-from sprite.errors import OperatorError
 
 #: Bounds of what is believed before it is looked at.
 MOST_ENTRIES: Final = 2_000_000
@@ -194,7 +194,8 @@ def _check_manifest(path: Path, manifest: Manifest, names: dict[str, zipfile.Zip
             raise ArchiveError(f"{path.name} is damaged: {name[:200]!r} is missing, or not as long as it was.")
     if extra := names.keys() - told.keys() - {README, MANIFEST}:
         raise ArchiveError(f"{path.name} has a file that its {MANIFEST} does not name: {min(extra)[:200]!r}.")
-    if [table.path for table in manifest.tables] != [part.path for part in PARTS]:
+    paths = [table.path for table in manifest.tables]
+    if paths not in ([part.path for part in PARTS], [part.path for part in PARTS if not part.derived]):
         raise ArchiveError(f"{path.name}: its {MANIFEST} does not name the tables of format {FORMAT}.")
     _check_places(path, manifest)
 

@@ -13,7 +13,17 @@ from pathlib import Path
 
 import msgspec
 
-from sprite.archive.layout import (
+from sprite.archive.moving_in import aside, decide, finish
+from sprite.archive.reading import Archive, ArchiveError
+from sprite.archive.snapshot import SCHEMAS, path_of
+from sprite.config import Settings
+from sprite.database.connection import filling, plain_reader
+from sprite.database.tables import Table
+from sprite.database.transcript import open_transcript
+from sprite.database.workspace import open_workspace
+from sprite.errors import OperatorError
+from sprite.memory.rebuild import replay_aside
+from sprite.protocol.archive import (
     FILES,
     MANIFEST,
     MEMORY,
@@ -22,19 +32,10 @@ from sprite.archive.layout import (
     DatabaseName,
     Part,
     PlainFile,
+    Row,
     TableFile,
     to_line,
 )
-from sprite.archive.moving_in import aside, decide, finish
-from sprite.archive.reading import Archive, ArchiveError
-from sprite.archive.snapshot import SCHEMAS, path_of
-from sprite.config import Settings
-from sprite.database.connection import filling, plain_reader
-from sprite.database.tables import Row, Table
-from sprite.database.transcript import open_transcript
-from sprite.database.workspace import open_workspace
-from sprite.errors import OperatorError
-from sprite.memory.rebuild import replay_aside
 
 #: What makes a workspace one that somebody lives in: rows of any of these.
 _LIVED_IN = ("observations", "curations", "turn_journal", "cards", "chat_messages", "missions")
@@ -193,7 +194,7 @@ class Restore:
 
     def _tables(self, name: DatabaseName) -> Iterator[tuple[Part, TableFile]]:
         of_path = {table.path: table for table in self._archive.manifest.tables}
-        yield from ((part, of_path[part.path]) for part in PARTS if part.database == name)
+        yield from ((part, of_path[part.path]) for part in PARTS if part.database == name and part.path in of_path)
 
 
 class _Reading:

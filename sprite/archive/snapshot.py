@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sprite.archive.layout import MEMORY_FILES, DatabaseName
 from sprite.config import Settings
 from sprite.database import memory, transcript_schema, workspace
 from sprite.database.connection import Schema, empty_database, plain_reader
@@ -27,6 +26,7 @@ from sprite.errors import MendedAtStartError, OperatorError
 from sprite.memory.files import LARGEST_FILE_BYTES, MemoryFiles
 from sprite.memory.opening import refuse_misfit
 from sprite.memory.projection.projection import Projection
+from sprite.protocol.archive import MEMORY_FILES, DatabaseName
 
 SCHEMAS: Final[dict[DatabaseName, Schema]] = {
     "transcript.db": transcript_schema.SCHEMA,
@@ -74,12 +74,12 @@ async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
         while True:
             before = _versions(watching)
             is_settled = await projection.is_settled()
-            files = _memory_files(settings)
+            files = memory_files(settings)
             for database in looking.values():
                 database.execute("BEGIN")
                 # The look begins with the first read.
                 database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if is_settled and _versions(watching) == before and _memory_files(settings) == files:
+            if is_settled and _versions(watching) == before and memory_files(settings) == files:
                 break
             for database in looking.values():
                 database.execute("ROLLBACK")
@@ -117,7 +117,8 @@ def _restless(*, is_settled: bool) -> OperatorError:
     )
 
 
-def _memory_files(settings: Settings) -> dict[str, MemoryFile]:
+def memory_files(settings: Settings) -> dict[str, MemoryFile]:
+    """The files of the memory folder as they are on disk, by their names there; what is no such file is left out."""
     found = {}
     for name in MEMORY_FILES:
         try:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sprite.archive.layout import Folder
 from sprite.folders import USER_FOLDERS
+from sprite.protocol.archive import Folder
 
 #: What is ours.
 _OURS: Final = ".os"

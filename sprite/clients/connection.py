@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
+from msgspec import UNSET
 
 from sprite import __version__
-from sprite.errors import FatalPeerError, PeerError, ShortageError, SpriteError, is_shortage
+from sprite.clients.leases import Leases
+from sprite.errors import FatalPeerError, PeerError, ShortageError, SpriteError, StaleOwnerError, is_shortage
 from sprite.feed import Feed
 from sprite.privacy.redaction import discreet
 from sprite.protocol.frames import (
@@ -30,6 +32,7 @@ from sprite.protocol.messages import (
     MAX_MISSION_CHARS,
     MAX_UPLOAD_BYTES,
     PROTOCOL_VERSION,
+    STORE,
     UPLOAD_CHUNK_BYTES,
     Auth,
     AuthOk,
@@ -73,6 +76,7 @@ class Connection:
         handle: Handle,
         on_known: Callable[[], None],
         on_welcome: Callable[[], None],
+        leases: Leases,
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -82,6 +86,10 @@ class Connection:
         self._handle = handle
         self._on_known = on_known
         self._on_welcome = on_welcome
+        self._leases = leases
+        #: Why nothing more of this client's is begun: a bridge with a newer lease is here.
+        self._replaced: FatalPeerError | None = None
+        self._reading: asyncio.Timeout | None = None
         self._decoder = FrameDecoder(MAX_AUTH_FRAME_BYTES)
         self._outbox = Outbox(MAX_OUTBOX_BYTES, self._cut_off)
         self._outbox_changed = asyncio.Event()
@@ -114,7 +122,8 @@ class Connection:
             async for frame in self._frames():
                 await self._take(frame)
         except FatalPeerError as error:
-            self.send(Error(error.code, str(error)), reply_to=error.reply_to)
+            newest = error.newest if isinstance(error, StaleOwnerError) else UNSET
+            self.send(Error(error.code, str(error), newest=newest), reply_to=error.reply_to)
             return True
         except (ConnectionError, TimeoutError):
             log.debug("a client is gone")
@@ -122,9 +131,16 @@ class Connection:
             self.send(_refusal(error, "the handshake"))
             return True
         finally:
+            self._leases.leave(self._end)
             self._unsubscribe()
             await self._working.close()
         return False
+
+    def _end(self, error: FatalPeerError) -> None:
+        """Ends the connection from outside: of what it has still to say nothing is begun."""
+        self._replaced = error
+        if self._reading is not None:
+            self._reading.reschedule(0)
 
     def send(self, payload: ServerPayload, *, reply_to: str | None = None) -> None:
         """Queues an answer to this client; one that no frame can hold becomes an error that says so."""
@@ -141,14 +157,30 @@ class Connection:
 
     async def _frames(self) -> AsyncIterator[bytes]:
         while not self._outbox.is_cut:
+            if self._replaced is not None:
+                raise self._replaced
             frame = self._decoder.next_frame()
             if frame is not None:
                 yield frame
                 continue
-            data = await self._reader.read(READ_BYTES)
+            data = await self._read()
+            if data is None:
+                continue
             if not data:
                 return
             self._decoder.feed(data)
+
+    async def _read(self) -> bytes | None:
+        """What comes next, b"" at the end; None where the connection was ended from outside."""
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                return await self._reader.read(READ_BYTES)
+        except TimeoutError:
+            if self._replaced is None:
+                raise
+            return None
+        finally:
+            self._reading = None
 
     async def _take(self, frame: bytes) -> None:
         try:
@@ -164,6 +196,8 @@ class Connection:
             return
         while len(self._working) >= MAX_CONCURRENT:
             await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
+        if self._replaced is not None:
+            return
         self._working.start(self._work(message), f"message {message.type}")
 
     async def _work(self, message: ClientMessage) -> None:
@@ -188,7 +222,13 @@ class Connection:
             raise FatalPeerError(
                 f"This sprite speaks protocol {PROTOCOL_VERSION}, not {auth.protocol}.", code="unsupported_protocol"
             )
+        if auth.lease is not None:
+            await self._leases.enter(auth.lease, self._end)
         self._decoder.raise_limit(MAX_FRAME_BYTES)
+        if auth.client == STORE:
+            # It wants nothing but the log: no state, no events, and nothing is prepared for what it may say.
+            self._say_welcome(self._feed.last_seq)
+            return
         await self._welcome(auth.resume)
         self._on_welcome()
 
@@ -207,20 +247,7 @@ class Connection:
 
     async def _welcome(self, resume: Resume | None) -> None:
         async with self._feed.standing_still() as last_seq:
-            self.send(
-                AuthOk(
-                    protocol=PROTOCOL_VERSION,
-                    server_version=__version__,
-                    epoch=self._feed.epoch,
-                    last_seq=last_seq,
-                    limits={
-                        "frame_bytes": MAX_FRAME_BYTES,
-                        "mission_chars": MAX_MISSION_CHARS,
-                        "upload_chunk_bytes": UPLOAD_CHUNK_BYTES,
-                        "upload_bytes": MAX_UPLOAD_BYTES,
-                    },
-                )
-            )
+            self._say_welcome(last_seq)
             seen = await self._replayable(resume, last_seq)
             if seen is None:
                 self.send(await self._snapshot())
@@ -229,6 +256,22 @@ class Connection:
             self._unsubscribe = self._feed.subscribe(self._on_event)
         if seen is not None:
             await self._replay(seen, last_seq)
+
+    def _say_welcome(self, last_seq: int) -> None:
+        self.send(
+            AuthOk(
+                protocol=PROTOCOL_VERSION,
+                server_version=__version__,
+                epoch=self._feed.epoch,
+                last_seq=last_seq,
+                limits={
+                    "frame_bytes": MAX_FRAME_BYTES,
+                    "mission_chars": MAX_MISSION_CHARS,
+                    "upload_chunk_bytes": UPLOAD_CHUNK_BYTES,
+                    "upload_bytes": MAX_UPLOAD_BYTES,
+                },
+            )
+        )
 
     async def _replayable(self, resume: Resume | None, last_seq: int) -> int | None:
         """The event after which a replay begins, or None where the client needs the whole state."""

@@ -80,7 +80,10 @@ from sprite.protocol.messages import (
 )
 from sprite.protocol.observing import Observe
 from sprite.protocol.rows import Forgotten
+from sprite.protocol.shapes import MemoryState
+from sprite.protocol.shipping import Ship, ShipAck
 from sprite.schedules.scheduler import Scheduler
+from sprite.shipping.shipping import Shipping
 from sprite.userfiles.user_files import UserFiles
 
 #: A person who asks for a flush waits for one call to a model.
@@ -110,6 +113,7 @@ class Gateway:
         scheduler: Scheduler,
         intake: Intake,
         boots: BootFiles,
+        shipping: Shipping,
         on_change: Callable[[Change], None],
     ) -> None:
         self._settings = settings
@@ -128,11 +132,13 @@ class Gateway:
         self._scheduler = scheduler
         self._intake = intake
         self._boots = boots
+        self._shipping = shipping
         self._on_change = on_change
 
     async def snapshot(self) -> StateSync:
         """What a client gets that is not brought up to date by replay."""
-        return await state_sync(self._workspace, self._view, self._feed, self._desk, self._runtime, self._actions)
+        parts = (self._workspace, self._feed, self._desk, self._runtime, self._actions)
+        return await state_sync(*parts, await self._memory_state())
 
     async def handle(self, connection: Connection, message: ClientMessage) -> None:
         """Answers one message. PeerError for one that makes no sense; the caller tells the client."""
@@ -141,6 +147,10 @@ class Gateway:
                 await self._mission(connection, message.id, mission)
             case Ping():
                 pass
+            case Ship() as asked:
+                await self._shipping.ship(connection, asked, connection.send)
+            case ShipAck(through):
+                await self._shipping.acknowledge(connection, through)
             case _:
                 connection.send(await self._answer(message), reply_to=message.id)
 
@@ -202,7 +212,7 @@ class Gateway:
         return Status(
             action=system.action,
             session=self._runtime.session_state(),
-            memory=await self._view.state(),
+            memory=await self._memory_state(),
             last_error=self._processor.last_error,
             permissions=self._settings.permissions,
             model=self._runtime.model,
@@ -213,6 +223,11 @@ class Gateway:
             next_due=await self._actions.next_due(),
             tz=await self._actions.zone(),
         )
+
+    async def _memory_state(self) -> MemoryState:
+        state = await self._view.state()
+        state.unshipped_forgets = await self._workspace.ship_state.tombstones()
+        return state
 
     async def _model_check(self) -> tuple[bool, str]:
         try:

@@ -7,7 +7,6 @@ from sprite.agent.runtime import AgentRuntime
 from sprite.database.workspace import WorkspaceDB
 from sprite.feed import Feed
 from sprite.memory.actions import Actions
-from sprite.memory.recall.view import MemoryView
 from sprite.protocol.frames import encode
 from sprite.protocol.messages import (
     CHAT_LIMIT,
@@ -15,11 +14,16 @@ from sprite.protocol.messages import (
     MAX_FRAME_BYTES,
     StateSync,
 )
-from sprite.protocol.shapes import ChatMessage
+from sprite.protocol.shapes import ChatMessage, MemoryState
 
 
 async def state_sync(
-    workspace: WorkspaceDB, view: MemoryView, feed: Feed, desk: PermissionDesk, runtime: AgentRuntime, actions: Actions
+    workspace: WorkspaceDB,
+    feed: Feed,
+    desk: PermissionDesk,
+    runtime: AgentRuntime,
+    actions: Actions,
+    memory: MemoryState,
 ) -> StateSync:
     """Everything a client needs to draw itself, cut so that it fits one frame."""
     sync = StateSync(
@@ -27,7 +31,7 @@ async def state_sync(
         cards=await workspace.cards(),
         chat=shown(await workspace.chat(CHAT_LIMIT)),
         session=runtime.session_state(),
-        memory=await view.state(),
+        memory=memory,
         permissions=desk.questions(),
         running=feed.underway.shown(),
         queued=runtime.queued(),

@@ -34,6 +34,7 @@ from sprite.protocol.memory import (
     RetryResult,
 )
 from sprite.protocol.rows import Forgotten
+from sprite.shipping.shipping import Shipping
 
 EXIT_DECLINED = 1
 
@@ -78,7 +79,10 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
             # An agent that outlived its sprite, or what it began, would go on writing what is being forgotten.
             end_orphans(settings.cli_state)
             await end_programs(settings.cli_state)
-            forgetter = Forgetter(settings, own.transcript, own.memory, own.workspace, own.projection)
+            shipping = Shipping(settings, own.transcript, own.workspace, own.memory)
+            forgetter = Forgetter(
+                *(settings, own.transcript, own.memory, own.workspace, own.projection), shipping.forgotten
+            )
             await forgetter.finish_interrupted()
             return await forgetter.preview(target) if preview else await forgetter.forget(target, sure=sure)
     except WorkspaceLockedError:

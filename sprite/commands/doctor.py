@@ -19,11 +19,13 @@ from sprite.commands.owner import running_status
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.database.transcript import read_transcript
+from sprite.database.workspace import read_workspace
 from sprite.errors import MendedAtStartError, SpriteError
 from sprite.memory.curation.model import check_model
 from sprite.memory.files import MemoryFiles
 from sprite.memory.last_error import last_error
 from sprite.memory.set_aside import set_aside
+from sprite.shipping.report import shipping_report
 
 OLDEST_PYTHON = (3, 11)
 #: The oldest SQLite with all that the schema uses (FTS5 with `ORDER BY rank`, upsert, partial indexes).
@@ -57,6 +59,7 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
     findings += [Finding("set aside", ok=True, words=words) for words in set_aside(settings.memory)]
     if settings.transcript_db.exists() and all(finding.ok for finding in findings if finding.name == "databases"):
         findings += await _memory(settings)
+        findings += await _copy(settings)
     findings.append(await _quarantine(settings))
     if ask_model:
         findings.append(await _model(settings))
@@ -67,6 +70,22 @@ async def doctor(settings: Settings, *, as_json: bool, ask_model: bool = True) -
             say(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name:<12} {finding.words}")
         say("All is well." if all(f.ok for f in findings) else "Something has to be done: see the lines marked FAIL.")
     return 0 if all(finding.ok for finding in findings) else 1
+
+
+async def _copy(settings: Settings) -> list[Finding]:
+    """What a store elsewhere lacks, or has not forgotten."""
+    if not settings.workspace_db.exists():
+        return []
+    try:
+        async with (
+            read_transcript(settings.transcript_db) as transcript,
+            read_workspace(settings.workspace_db) as workspace,
+        ):
+            report = await shipping_report(transcript, workspace)
+    except MendedAtStartError:
+        # The memory check says so already.
+        return []
+    return [Finding("copy", ok=True, words=words) for words in (report.words() if report.followed else ())]
 
 
 def _python(_settings: Settings) -> Finding:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from sprite.archive.export import Export, whole_file
-from sprite.archive.layout import Manifest
+from sprite.archive.export import Export
 from sprite.archive.moving_in import refuse_cut_off
 from sprite.archive.snapshot import snapshot
 from sprite.archive.walk import LeftOut
@@ -18,6 +17,8 @@ from sprite.commands.output import one_line, say, say_json, warn
 from sprite.commands.owner import owned
 from sprite.config import Settings
 from sprite.errors import MendedAtStartError, OperatorError, WorkspaceLockedError
+from sprite.protocol.archive import Manifest
+from sprite.protocol.whole_file import whole_file
 
 _STDOUT = "-"
 
@@ -32,7 +33,7 @@ async def export(settings: Settings, target: str, *, without_files: bool, force:
                 raise OperatorError("An archive is no text: name a file, or send it on with `export - > FILE`.")
             stream = sys.stdout.buffer
         else:
-            stream = stack.enter_context(whole_file(Path(target), force=force))
+            stream = stack.enter_context(whole_file(Path(target), force=force, error=OperatorError))
         async with snapshot(settings) as look:
             made = Export(look, None if without_files else settings.workspace)
             with tqdm(total=made.total(), unit="row", desc="exporting", disable=None) as progress:

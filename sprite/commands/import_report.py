@@ -77,10 +77,12 @@ def print_report(report: Report, settings: Settings, waiting: int, *, dry_run: b
     for what, number in tally.not_understood.most_common():
         warn(f"not taken: {number} x {one_line(what)}")
     done = "Would import" if dry_run else "Imported"
-    say(
-        f"{done} {report.turns.total()} turn(s) of {len(report.sessions)} session(s) from {tally.files} file(s); "
-        f"{report.known.total()} were in the log already."
-    )
+    has_notes = report.proposed.added or report.proposed.left or report.notes_known or report.proposed.known
+    if report.turns.total() or report.known.total() or not has_notes:
+        say(
+            f"{done} {report.turns.total()} turn(s) of {len(report.sessions)} session(s) from {tally.files} file(s); "
+            f"{report.known.total()} were in the log already."
+        )
     kinds = {kind: number for kind, number in report.turns.items() if number}
     if len(kinds) > 1:
         say("  " + ", ".join(f"{kind}: {number}" for kind, number in kinds.items()))

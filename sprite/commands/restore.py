@@ -8,13 +8,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sprite.archive.layout import Manifest
 from sprite.archive.moving_in import finish, is_cut_off, refuse_cut_off
 from sprite.archive.reading import Archive, opened
 from sprite.archive.restore import Restore, refuse_lived_in, refuse_too_large, steps
 from sprite.commands.output import one_line, say, say_json, warn
 from sprite.config import Settings
 from sprite.database.lock import workspace_lock
+from sprite.protocol.archive import Manifest
 
 
 async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_json: bool) -> int:
@@ -75,8 +75,15 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 def _words(manifest: Manifest) -> str:
     rows = {table.path: table.rows for table in manifest.tables}
-    return (
-        f"{rows['log/observations.jsonl']} turn(s), {rows['memory/learnings.jsonl']} learning(s), "
-        f"{rows['canvas/cards.jsonl']} card(s), {rows['chat/messages.jsonl']} line(s) of chat, "
-        f"{len(manifest.files)} file(s)"
-    )
+    # What is derived is not in each of them.
+    counted = [
+        f"{rows[path]} {what}"
+        for path, what in (
+            ("log/observations.jsonl", "turn(s)"),
+            ("memory/learnings.jsonl", "learning(s)"),
+            ("canvas/cards.jsonl", "card(s)"),
+            ("chat/messages.jsonl", "line(s) of chat"),
+        )
+        if path in rows
+    ]
+    return ", ".join([*counted, f"{len(manifest.files)} file(s)"])

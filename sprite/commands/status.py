@@ -8,9 +8,11 @@ from sprite.commands.output import day_and_time, dollars, say, say_json
 from sprite.commands.stores import open_stores
 from sprite.config import Settings
 from sprite.database.curations import what_happened
+from sprite.database.workspace import read_workspace
 from sprite.memory.last_error import last_error
 from sprite.memory.set_aside import set_aside
 from sprite.protocol.rows import Health
+from sprite.shipping.report import ShippingReport, shipping_report
 
 GAUGE_CELLS = 20
 #: How a report is called, by its kind; any other is a refusal.
@@ -21,16 +23,22 @@ async def status(settings: Settings, *, as_json: bool) -> int:
     """Prints sessions, turns, learnings, files, spend and the last error."""
     address = settings.address_file
     running = address.read_text(errors="replace").strip() if address.exists() else None
+    shipped: ShippingReport | None = None
     async with open_stores(settings) as stores:
+        if settings.workspace_db.exists():
+            async with read_workspace(settings.workspace_db) as workspace:
+                shipped = await shipping_report(stores.transcript, workspace)
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
     aside = set_aside(settings.memory)
     if as_json:
         facts = {"workspace": str(settings.workspace), "running": running, "set_aside": aside}
-        say_json({**facts, **msgspec.to_builtins(health)})
+        say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
     else:
         say(f"Memory of {settings.workspace}: {'well' if _is_well(health) else 'needs attention'}")
         say(f"  sprite      {f'running on {running}' if running else 'not running'}")
         _print(health)
+        if shipped is not None and shipped.followed:
+            _print_shipping(shipped)
         for words in aside:
             say(f"  kept aside  {words}")
     return 0
@@ -67,6 +75,13 @@ def _print(health: Health) -> None:
     for words in health.attention:
         say(f"  attention   {words}")
     say(f"  last error  {health.last_error or 'none'}")
+
+
+def _print_shipping(shipped: ShippingReport) -> None:
+    waiting = f"{shipped.waiting} row(s) wait for the bridge" if shipped.waiting else "the bridge has everything"
+    say(f"  copy        {waiting}, heard of it {day_and_time(shipped.acked_at)}")
+    for words in shipped.words():
+        say(f"              {words}")
 
 
 def _print_spend(health: Health) -> None:

@@ -147,15 +147,16 @@ class Database:
             async with self._lock:
                 await self._writer.execute(sql, parameters)
 
-    async def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    async def transact(self, work: Callable[[sqlite3.Connection], _T], *, is_synced: bool = False) -> _T:
         """Runs a function on the writer's own thread in one transaction, all of it or nothing; returns its value.
 
         One hop to the thread and back (0.1 ms) however many statements it makes. Once begun it runs to its end, also
-        where the caller is cancelled; what is written next waits for it there.
+        where the caller is cancelled; what is written next waits for it there. `is_synced`: once this returns, a power
+        cut does not take it back either (a few ms).
         """
         with storage_errors(self.path):
             async with self._lock:
-                return await _run(self._writer, partial(_all_or_nothing, work=work))
+                return await _run(self._writer, partial(_synced if is_synced else _all_or_nothing, work=work))
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
         """Leaves no trace of deleted content: full text and file are written anew, and the journal is emptied.
@@ -202,6 +203,14 @@ class Database:
         """The first column of the first row, or None."""
         row = await self.fetch_one(sql, parameters)
         return row[0] if row else None
+
+
+def _synced(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    connection.execute("PRAGMA synchronous=FULL")
+    try:
+        return _all_or_nothing(connection, work)
+    finally:
+        connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], _T]) -> _T:

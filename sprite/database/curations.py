@@ -234,6 +234,11 @@ class Curations:
         )
         return bool(found)
 
+    async def newest_forget(self) -> int | None:
+        """The newest forget's number."""
+        newest: int | None = await self._db.fetch_value("SELECT max(id) FROM curations WHERE kind = 'forget'")
+        return newest
+
     async def count(self) -> int:
         """How many events have changed memory."""
         return int(await self._db.fetch_value("SELECT count(*) FROM curations"))

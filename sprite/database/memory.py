@@ -426,6 +426,11 @@ class MemoryDB:
         value: str | None = await self._db.fetch_value("SELECT sha256 FROM written_files WHERE name = ?", (name,))
         return value
 
+    async def all_written(self) -> dict[str, str]:
+        """The same of every file that it wrote."""
+        rows = await self._db.fetch_all("SELECT name, sha256 FROM written_files ORDER BY name")
+        return {row[0]: row[1] for row in rows}
+
     async def mark_written(self, name: str, sha256: str | None) -> None:
         """Notes what is on disk now, so that a later difference is known to be a person's edit; None if as shipped."""
         if sha256 is None:

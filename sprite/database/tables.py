@@ -6,13 +6,12 @@ Knows no table by name. A row is a mapping of its columns to what SQLite stores:
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-Value = str | int | float | bytes | None
-Row = Mapping[str, Value]
+from sprite.protocol.archive import Row, Value
 
 #: What a column of a declared type may hold; SQLite itself would take anything.
 _KINDS: Final[dict[str, tuple[type, ...]]] = {

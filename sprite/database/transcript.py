@@ -20,6 +20,7 @@ from sprite.database.curations import Curations, NewCuration, append
 from sprite.database.log_mark import LogMark
 from sprite.database.lost_calls import LostCalls
 from sprite.database.quarantine import OFF_RECORD, WAITING, Quarantine
+from sprite.database.ship_changes import ShipChanges, shipped_tables
 from sprite.database.spending import Spending
 from sprite.database.transcript_schema import SCHEMA
 from sprite.database.turn_index import REINDEX, TurnIndex
@@ -117,6 +118,7 @@ class TranscriptDB:
         self.spending = Spending(database)
         self.journal = TurnJournal(database)
         self.user_files = UserFilesLog(database)
+        self.changes = ShipChanges(database, shipped_tables("transcript.db"))
 
     # --- what it is ---
 

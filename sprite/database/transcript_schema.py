@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sprite.database.connection import Schema
+from sprite.database.ship_changes import noted
 from sprite.database.turn_index import OFF_RECORD_UNINDEXED, TURN_INDEX
 from sprite.database.user_files import USER_FILES
 
@@ -148,5 +149,24 @@ SCHEMA = Schema(
         WHEN NOT (OLD.project IS NEW.project AND OLD.source IS NEW.source)
         BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
         """,
+        # A row needs a number by which it is known elsewhere.
+        """
+        CREATE TABLE entries (
+            path BLOB PRIMARY KEY,
+            size INTEGER NOT NULL,
+            modified_ns INTEGER NOT NULL,
+            changed_ns INTEGER NOT NULL,
+            inode INTEGER NOT NULL
+        );
+        INSERT INTO entries SELECT path, size, modified_ns, changed_ns, inode FROM disk_entries ORDER BY path;
+        DROP TABLE disk_entries;
+        ALTER TABLE entries RENAME TO disk_entries;
+        """  # noqa: S608 - our own schema
+        + noted(
+            (
+                *("log_identity", "sessions", "observations", "turn_journal", "curations", "lost_calls"),
+                *("disk_entries", "disk_look", "file_deeds"),
+            )
+        ),
     ],
 )

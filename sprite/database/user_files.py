@@ -132,7 +132,9 @@ class UserFilesLog:
         traces = [(trace_of(path), os.fsencode(path)) for path in forgotten]
 
         def write(tx: sqlite3.Connection) -> None:
-            tx.executemany("UPDATE OR REPLACE disk_entries SET path = ? WHERE path = ?", traces)
+            # Not REPLACE, which deletes without asking the triggers.
+            tx.executemany("DELETE FROM disk_entries WHERE path = ?", [(trace,) for trace, _ in traces])
+            tx.executemany("UPDATE disk_entries SET path = ? WHERE path = ?", traces)
             tx.executemany("DELETE FROM disk_entries WHERE path = ?", unsaid)
             tx.executemany("DELETE FROM file_deeds WHERE path = ?", unsaid)
 
@@ -151,16 +153,20 @@ def _is_trace(path: bytes) -> bool:
 
 def keep_look(tx: sqlite3.Connection, entries: Sequence[Entry], at: float, more: int) -> None:
     """Replaces the last look, in the transaction of whoever tells of it."""
-    nameless = {row[0] for row in tx.execute("SELECT path FROM disk_entries") if _is_trace(row[0])}
-    tx.execute("DELETE FROM disk_entries")
+    columns = "path, size, modified_ns, changed_ns, inode"
+    before = {row[0]: tuple(row) for row in tx.execute(f"SELECT {columns} FROM disk_entries")}  # noqa: S608 - ours
+    now = {
+        (path := trace if (trace := trace_of(each.path)) in before else os.fsencode(each.path)): (
+            *(path, each.size, each.modified_ns, each.changed_ns, each.inode),
+        )
+        for each in entries
+    }
+    # Only what differs is written: every row that is, is shipped.
+    tx.executemany("DELETE FROM disk_entries WHERE path = ?", [(path,) for path in before if path not in now])
     tx.executemany(
-        "INSERT INTO disk_entries VALUES (?, ?, ?, ?, ?)",
-        [
-            (
-                trace if (trace := trace_of(each.path)) in nameless else os.fsencode(each.path),
-                *(each.size, each.modified_ns, each.changed_ns, each.inode),
-            )
-            for each in entries
-        ],
+        f"INSERT INTO disk_entries ({columns}) VALUES (?, ?, ?, ?, ?) "  # noqa: S608 - ours
+        "ON CONFLICT (path) DO UPDATE SET (size, modified_ns, changed_ns, inode) = "
+        "(excluded.size, excluded.modified_ns, excluded.changed_ns, excluded.inode)",
+        [row for path, row in now.items() if before.get(path) != row],
     )
     tx.execute("INSERT OR REPLACE INTO disk_look VALUES (1, ?, ?)", (at, more))

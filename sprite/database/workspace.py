@@ -22,7 +22,9 @@ import msgspec
 
 from sprite.database import canvas_journal
 from sprite.database.canvas_journal import CanvasChange, note_change
-from sprite.database.connection import Database, Schema, open_database
+from sprite.database.connection import Database, Schema, open_database, open_reader
+from sprite.database.ship_changes import ShipChanges, noted, shipped_tables
+from sprite.database.ship_state import ROWS, SHIP_STATE, ShipState
 from sprite.protocol.shapes import (
     Block,
     Card,
@@ -36,6 +38,7 @@ from sprite.protocol.shapes import (
     is_place,
     is_size,
 )
+from sprite.protocol.shipping import Lease
 
 #: The events kept for replay; a client further behind gets a `gap` and a fresh state.
 EVENTS_KEPT = 5000
@@ -104,6 +107,7 @@ SCHEMA = Schema(
         CREATE INDEX missions_scheduled ON missions (ended_at) WHERE origin = 'schedule';
         CREATE INDEX missions_of_actions ON missions (action_id, position) WHERE origin = 'schedule';
         """,
+        noted(("stacks", "cards", "canvas_changes", "chat_messages", "missions")) + SHIP_STATE,
     ],
 )
 
@@ -218,11 +222,27 @@ class WorkspaceDB:
 
     def __init__(self, database: Database, epoch: str) -> None:
         self._db = database
+        self.changes = ShipChanges(database, {**shipped_tables("workspace.db"), ROWS: ()})
+        self.ship_state = ShipState(database)
         #: Identifies this file's sequence of events; a new file is a new epoch.
         self.epoch = epoch
         #: Held by whoever changes the canvas, from reading a card until what became of it is published: so nobody's
         #: change is written over, and the events have the order of the changes.
         self.canvas_lock = asyncio.Lock()
+
+    # --- the bridge that has this sprite ---
+
+    async def lease(self) -> Lease | None:
+        """The newest lease that was ever kept; None before the first."""
+        kept = await self._db.fetch_value("SELECT value FROM meta WHERE key = 'lease'")
+        return None if kept is None else msgspec.json.decode(kept, type=Lease)
+
+    async def keep_lease(self, lease: Lease) -> None:
+        """Keeps the newest lease, through a power cut, too."""
+        kept = msgspec.json.encode(lease).decode()
+        await self._db.transact(
+            lambda tx: tx.execute("INSERT OR REPLACE INTO meta VALUES ('lease', ?)", (kept,)), is_synced=True
+        )
 
     # --- events ---
 
@@ -628,3 +648,10 @@ async def open_workspace(path: Path) -> AsyncIterator[WorkspaceDB]:
         workspace = WorkspaceDB(database, epoch)
         await workspace.prune_events()
         yield workspace
+
+
+@asynccontextmanager
+async def read_workspace(path: Path) -> AsyncIterator[WorkspaceDB]:
+    """Opens it to read from, beside its owner."""
+    async with open_reader(path, SCHEMA) as database:
+        yield WorkspaceDB(database, str(await database.fetch_value("SELECT value FROM meta WHERE key = 'epoch'")))

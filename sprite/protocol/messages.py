@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from sprite.protocol.canvas import AnyCanvasInteraction
 from sprite.protocol.events import AnyAgentEvent
@@ -24,11 +24,14 @@ from sprite.protocol.shapes import (
     Stack,
     Stopped,
 )
+from sprite.protocol.shipping import Lease, Ship, ShipAck, Shipped
 
 PROTOCOL_VERSION = 1
 
 #: One message must fit in memory many times over, on a small VM, for a hostile peer.
 MAX_FRAME_BYTES = 1024 * 1024
+#: What a client calls itself that wants to be shipped the log, and nothing else.
+STORE = "store"
 #: Before authentication a peer gets little memory.
 MAX_AUTH_FRAME_BYTES = 64 * 1024
 AUTH_TIMEOUT_SECONDS = 5.0
@@ -54,12 +57,13 @@ class Resume(Payload):
 
 
 class Auth(Payload):
-    """The first frame of a connection."""
+    """The first frame of a connection; `lease` is that of the bridge that speaks, where several share the sprites."""
 
     token: str
     protocol: int = PROTOCOL_VERSION
     client: str = ""
     resume: Resume | None = None
+    lease: Lease | None = None
 
 
 class Mission(Payload):
@@ -128,6 +132,8 @@ ClientPayload = (
     | Permission
     | System
     | Observe
+    | Ship
+    | ShipAck
     | Ping
 )
 
@@ -151,12 +157,16 @@ CLIENT_TYPES: dict[str, Any] = {
     "permission": Permission,
     "system": System,
     "observe": Observe,
+    "ship": Ship,
+    "ship_ack": ShipAck,
     "ping": Ping,
 }
+#: What a bridge alone says to a sprite, and a sprite to its bridge alone.
+_OF_BRIDGES = {"auth", "ship", "ship_ack", "shipped"}
 #: What pages and terminals may send to the bridge.
 VISITOR_TYPES: dict[str, Any] = {
     "resume": ResumeFrom,
-    **{name: payload for name, payload in CLIENT_TYPES.items() if name != "auth"},
+    **{name: payload for name, payload in CLIENT_TYPES.items() if name not in _OF_BRIDGES},
 }
 
 
@@ -188,11 +198,15 @@ class Ack(Payload):
 
 
 class Error(Payload, omit_defaults=False):
-    """What went wrong, in words a person understands; `block` is what stands where an edit came too late."""
+    """What went wrong, in words a person understands; `block` is what stands where an edit came too late.
+
+    `newest` is the newest lease's epoch, for a bridge that is refused since it has an older one.
+    """
 
     code: str
     message: str
     block: Block | None = None
+    newest: int | UnsetType = UNSET
 
 
 class StateSync(Payload, omit_defaults=False):
@@ -395,6 +409,7 @@ ServerPayload = (
     | ActionUpdate
     | ScheduleUpdate
     | Observed
+    | Shipped
 )
 
 SERVER_TYPES: dict[str, Any] = {
@@ -416,18 +431,29 @@ SERVER_TYPES: dict[str, Any] = {
     "action_update": ActionUpdate,
     "schedule_update": ScheduleUpdate,
     "observed": Observed,
+    "shipped": Shipped,
 }
 
 
 class LinkState(Payload, omit_defaults=False):
-    """From the bridge to its pages and terminals: how its link to the sprite is, with words where they help."""
+    """From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.
+
+    `offer`: what the person may ask the bridge for; `as_of` is when what it keeps was so. `restore`: the machine of the
+    agent is gone. `replace`: it is there and has not come up for long; the agent can be made anew on another. `choose`:
+    the agent has less than what is kept, or another log; which of the two goes on is to be decided.
+    """
 
     state: Literal["connecting", "waking", "ready", "updating", "unavailable"]
     detail: str
+    offer: Literal["restore", "replace", "choose"] | None = None
+    as_of: float | None = None
 
 
 #: What pages and terminals hear from the bridge.
-RELAYED_TYPES: dict[str, Any] = {**SERVER_TYPES, "link": LinkState}
+RELAYED_TYPES: dict[str, Any] = {
+    **{name: payload for name, payload in SERVER_TYPES.items() if name not in _OF_BRIDGES},
+    "link": LinkState,
+}
 TYPE_NAMES: dict[type[Any], str] = {
     member: name
     for types in (CLIENT_TYPES, SERVER_TYPES, VISITOR_TYPES, RELAYED_TYPES)

@@ -165,6 +165,7 @@ class MemoryState(Struct):
 
     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
     `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
+    `unshipped_forgets` counts what was forgotten here and is not yet gone from the copy at the bridge.
     """
 
     files: list[FileState]
@@ -174,3 +175,4 @@ class MemoryState(Struct):
     spend_usd: float
     quarantined: list[QuarantinedTurn] = []
     drift: list[str] = []
+    unshipped_forgets: int = 0

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import ExitStack
 from pathlib import Path
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from sprite.userfiles.no_links import folder_of
 
 
 def remove(workspace: Path, path: str) -> int:
-    """Deletes the file; returns its size in bytes. IsADirectoryError for a folder, another OSError if there is none.
-
-    Each folder on the way is opened by its own name alone, so that none can be a link, also one put there meanwhile.
-    """
-    *folders, name = path.split("/")
-    with ExitStack() as stack:
-        at = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        stack.callback(os.close, at)
-        for folder in folders:
-            at = os.open(folder, _FOLDER, dir_fd=at)
-            stack.callback(os.close, at)
+    """Deletes the file; returns its size in bytes. IsADirectoryError for a folder, another OSError if there is none."""
+    with folder_of(workspace, path) as (at, name):
         found = os.stat(name, dir_fd=at, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(path)

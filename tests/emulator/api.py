@@ -211,6 +211,8 @@ class Emulator:
         machine = self.machines.pop(request.match_info["name"])
         await machine.close()
         await self._guests.pop(machine.name).cleanup()
+        # Its disk goes with it.
+        await asyncio.to_thread(shutil.rmtree, machine.root)
         return web.Response(status=204)
 
     # --- services ---

@@ -272,7 +272,7 @@ async def test_what_can_be_dragged_can_be_keyed(stack: PageStack) -> None:
         await page.keyboard.press("Enter")
         await expect(page.locator("#announce")).to_contain_text(f"{wide + 16} wide")
         await page.wait_for_function("w => document.querySelector('.canvas-card').offsetWidth === w", arg=wide + 16)
-        await eventually(lambda: easel.kept(mine)["width"] == wide + 16, "the server keeps its size")
+        await eventually(lambda: easel.kept(mine).get("width") == wide + 16, "the server keeps its size")
         kept = easel.kept(mine)
         assert (kept["x"], kept["y"]) == (64, 0)
 

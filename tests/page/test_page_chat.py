@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import FilePayload, Page, expect
 
+from tests.bridge_harness import running_bridge
 from tests.harness import PATIENCE, ROOT, observations
 from tests.page_harness import (
     PATIENCE_MS,
@@ -32,6 +33,7 @@ from tests.page_harness import (
     shoot,
     violations,
 )
+from tests.postgres import own_server
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_chromium()]
 expect.set_options(timeout=PATIENCE_MS)
@@ -203,6 +205,69 @@ async def test_a_mission_is_stopped_and_waiting_messages_are_edited_and_removed(
         await ready(page)
         await expect(page.locator("#composer-text")).to_have_value("the third message")
         await page.fill("#composer-text", "")
+
+
+async def test_a_bridge_that_hangs_is_noticed_by_a_page_that_only_looks_and_what_is_typed_is_sent_once_it_goes_on(
+    stack: PageStack,
+) -> None:
+    async with stack.context() as window:
+        page = await window.new_page()
+        stack.watch(page)
+        await page.clock.install()
+        await page.goto(stack.bridge.url)
+        await ready(page)
+        await ask(page, "Hello before it hangs")
+        # Nothing ends its connections: whoever waits would wait for ever.
+        stack.bridge.process.send_signal(signal.SIGSTOP)
+        try:
+            await say(page, "Written while it hangs")
+            await page.clock.fast_forward("00:31")
+            await expect(page.locator(".link-words")).to_have_text("Reconnecting")
+            await expect(page.locator(".unsent-item")).to_contain_text("Will be sent when your agent is reachable")
+            # The next connection is not opened either, and is given up as well.
+            for _ in range(4):
+                await page.clock.fast_forward("00:21")
+            await expect(page.locator(".run-words")).to_contain_text("does not answer")
+        finally:
+            stack.bridge.process.send_signal(signal.SIGCONT)
+        await page.clock.fast_forward("00:21")
+        await ready(page)
+        await settled(page, "Written while it hangs")
+        assert await page.locator(".exchange", has_text="Written while it hangs").count() == 1
+    said = [turn["user_message"] for turn in observations(stack.workspace)]
+    assert said.count("Written while it hangs") == 1
+
+
+async def test_a_model_that_is_away_is_said_while_it_is_tried_again(stack: PageStack) -> None:
+    stack.model.script.agent({"match": "Are you there?", "error": 529, "type": "overloaded_error", "times": 3})
+    async with stack.page() as page:
+        await say(page, "Are you there?")
+        await expect(page.locator(".toast")).to_contain_text("The model answers with status 529. It is tried again")
+        await settled(page, "Are you there?")
+        await expect(page.locator(".exchange", has_text="Are you there?")).to_have_attribute("data-status", "complete")
+
+
+async def test_a_page_says_that_the_database_is_away_and_what_is_typed_goes_out_when_it_is_back(
+    stack: PageStack, tmp_path: Path
+) -> None:
+    with own_server() as server:
+        async with running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=server.create()) as bridge:
+            context = await stack.browser.new_context(service_workers="block")
+            page = await context.new_page()
+            await page.goto(bridge.address)
+            await ready(page)
+            await ask(page, "Hello before it is away")
+            server.stop()
+            # At first by the bridge that has the agent, then by whoever lets nobody in.
+            await expect(page.locator(".run-words")).to_contain_text("The database is away: nobody can say")
+            await say(page, "Written while it is away")
+            await expect(page.locator(".run-words")).to_contain_text("The database is away. Nothing is lost by that.")
+            await expect(page.locator(".unsent-item")).to_contain_text("Will be sent when your agent is reachable")
+            server.start()
+            await ready(page)
+            await settled(page, "Written while it is away")
+            assert await page.locator(".exchange", has_text="Written while it is away").count() == 1
+            await context.close()
 
 
 async def test_nothing_is_lost_or_doubled_when_the_bridge_restarts_under_an_open_page(stack: PageStack) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from playwright.async_api import Locator, Page, WebSocketRoute, expect
 
 from tests.bridge_harness import PageClient
 from tests.harness import PATIENCE, observations, rows
+from tests.inspection import eventually
 from tests.memory_stores import open_stores
 from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
 
@@ -464,6 +467,31 @@ async def test_a_forget_shows_every_place_first_then_what_remains_and_the_words_
         await panel.get_by_role("searchbox").fill("Quibblewort")
         await expect(panel).to_contain_text("Nothing found")
         assert all("Quibblewort" not in row["user_message"] for row in observations(stack.workspace))
+    assert stack.complaints == []
+
+
+async def test_a_forget_is_said_to_be_here_alone_until_the_bridges_copy_is_rid_of_it(stack: PageStack) -> None:
+    kept = stack.data / "store/local/log.db"
+    here_alone = "Forgotten here; the copy at the bridge is not yet rid of it"
+    async with stack.page() as page:
+        panel = await memory(page, "Health")
+        await expect(panel).to_contain_text("What memory has cost")
+        await expect(panel).not_to_contain_text(here_alone)
+        await eventually(kept.exists, "nothing was stored")
+        with closing(sqlite3.connect(kept, isolation_level=None)) as store:
+            # Nobody else can write to it meanwhile.
+            store.execute("BEGIN IMMEDIATE")
+            await panel.get_by_role("button", name="Forget…").click()
+            await page.get_by_role("dialog").get_by_role("textbox").fill("station 77")
+            await page.keyboard.press("Enter")
+            preview = page.get_by_role("dialog", name="Forget this for good?")
+            await preview.get_by_role("button", name="Forget").click()
+            await page.get_by_role("dialog", name="Forgotten").get_by_role("button", name="Close").click()
+            await expect(panel).to_contain_text(here_alone)
+            assert await violations(page) == []
+            await shoot(page, "memory-forgotten-here")
+            store.execute("ROLLBACK")
+        await expect(panel).not_to_contain_text(here_alone)
     assert stack.complaints == []
 
 

@@ -98,10 +98,13 @@ async def test_an_editor_that_never_reads_makes_others_wait_and_is_left_in_time(
             )
 
 
-async def test_a_file_is_no_editor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["file", "/dev/null"])
+async def test_what_is_no_pipe_is_no_editor(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
-    with (tmp_path / "file").open("rb") as file, pytest.raises(OperatorError, match=r"docs/editors\.md"):
+    with (tmp_path / name).open("rb") as file, pytest.raises(OperatorError, match=r"docs/editors\.md"):
         await opened(file, None)
+    await asyncio.sleep(0)
+    assert caplog.records == []
 
 
 async def test_the_program_ends_when_an_editor_leaves_that_never_read(tmp_path: Path) -> None:

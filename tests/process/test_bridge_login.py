@@ -544,3 +544,10 @@ async def close_code(websocket: aiohttp.ClientWebSocketResponse) -> int | None:
 
 def test_a_login_link_is_the_address_that_the_contract_names() -> None:
     assert login_link("http://127.0.0.1:8080", "T") == "http://127.0.0.1:8080/login?token=T"
+
+
+async def test_the_address_that_other_bridges_have_of_it_is_one_of_its_names(tmp_path: Path) -> None:
+    public, address = "https://sprite.example.org", "http://10.1.2.3:8080"
+    async with visiting(replace(settings(tmp_path), public_url=public, address=address)) as visitor:
+        assert (await visitor.get("/", Host="10.1.2.3:8080"))[0] == 401
+        assert (await visitor.get("/", Host="10.1.2.4:8080"))[0] == 421

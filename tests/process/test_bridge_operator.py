@@ -95,7 +95,8 @@ async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
         assert link.startswith(bridge.url)
         await bridge.login(link)
         assert (await bridge.run("users", "add", "ada"))[0] == 2
-        assert "1 browsers" in (await bridge.run("users", "list"))[1]
+        assert (await bridge.run("users", "role", "ada", "operator"))[1] == "ada is an operator now.\n"
+        assert "operator  1 browsers" in (await bridge.run("users", "list"))[1]
     # The address that is printed is the one where the bridge was last.
     status, out, _ = await run_bridge("users", "link", "ada", "--data", str(data))
     assert out.startswith(f"{bridge.url}/login?token=")
@@ -106,6 +107,13 @@ async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
     assert "revoked" in (await run_bridge("users", "list", "--data", str(data)))[1]
     status, out, _ = await run_bridge("users", "list", "--json", "--data", str(data))
     assert '"name":"ada"' in out
+    # What was done by either way is in one log.
+    status, out, _ = await run_bridge("audit", "--data", str(data))
+    started, *acts = (line.split("  ")[-1].strip() for line in out.splitlines())
+    assert started.startswith("settings serve (")
+    assert acts == [*("users add ada", "users role ada (role operator)", "users link ada", "users revoke ada")]
+    assert await run_bridge("audit", "--since", "2100-01-01", "--data", str(data)) == (0, "Nothing since then.\n", "")
+    assert (await run_bridge("audit", "--since", "yesterday", "--data", str(data)))[0] == 2
 
 
 async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ async def test_fifty_calls_at_once_never_hold_more_than_the_budget_and_one_call(
         calls = await running.calls()
         assert len(calls) == 9
         assert running.budgets.held("ada") == pytest.approx(0)
-        assert running.budgets.spent("ada").today == pytest.approx(sum(call["usd"] for call in calls))
+        assert running.budgets.spent("ada").today == pytest.approx(sum(call["spent_usd"] for call in calls))
 
 
 async def test_a_call_costs_what_its_usage_says_at_the_models_price(api: ScriptedUpstream, tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ async def test_a_call_costs_what_its_usage_says_at_the_models_price(api: Scripte
         async with running.post() as response:
             assert response.status == 200
         call = await running.call()
-        (spend,) = await running.ledger.spend("ada")
+        (spend,) = await running.ledger.spend()
     usd = (1000 * 1 + 500 * 5 + 2000 * 0.1 + 200 * 1.25 + 100 * 2) / 1e6 + 3 * 0.01
-    assert call["usd"] == spend.today == spend.month == spend.total == pytest.approx(usd)
+    assert call["spent_usd"] == spend.today == spend.month == spend.total == pytest.approx(usd)
     assert (call["sprite"], call["model"], call["status"], call["request_id"]) == ("ada", MODEL, 200, "req_011")
     assert (call["outcome"], call["is_estimate"], call["web_searches"]) == ("complete", 0, 3)
     assert (call["cache_read_tokens"], call["cache_write_tokens"], call["cache_write_1h_tokens"]) == (2000, 300, 100)
@@ -268,7 +268,7 @@ async def test_an_unknown_price_is_refused_with_a_budget_and_said_to_be_unknown_
             assert response.status == 200
         call = await running.call()
         (spend,) = await running.ledger.spend()
-    assert (call["usd"], call["output_tokens"]) == (None, 6)
+    assert (call["spent_usd"], call["output_tokens"]) == (None, 6)
     assert (spend.calls, spend.unpriced, spend.total) == (1, 1, 0)
 
 
@@ -281,7 +281,7 @@ async def test_an_answer_that_says_no_usage_counts_with_all_it_held(api: Scripte
         async with running.post() as response:
             assert response.status == 200
         call = await running.call()
-    assert call["usd"] == pytest.approx(held_for(BODY))
+    assert call["spent_usd"] == pytest.approx(held_for(BODY))
     assert call["is_estimate"] == 1
 
 
@@ -295,14 +295,13 @@ async def test_what_was_spent_is_known_after_a_restart(api: ScriptedUpstream, tm
             async with running.post() as response:
                 assert response.status == 200
             now[0] += 8 * HOUR  # the third is in December
-        expected = [row["usd"] for row in await running.calls()]
+        expected = [row["spent_usd"] for row in await running.calls()]
     now[0] = NOON + 16 * HOUR
     async with proxy(tmp_path, api.url, clock=lambda: now[0]) as running:
         spent = running.budgets.spent("ada")
         assert (spent.today, spent.month) == pytest.approx((expected[2], expected[2]))
         (spend,) = await running.ledger.spend()
         assert spend.total == pytest.approx(sum(expected))
-        assert await running.ledger.spend("bob") == []
 
 
 CRASHING = """
@@ -341,7 +340,7 @@ async def test_a_call_in_flight_when_the_bridge_is_killed_counts_with_all_it_hel
     assert held > 0
     async with proxy(tmp_path, api.url, limits=Limits(daily_usd=1.0)) as running:
         assert running.budgets.spent("ada").today == pytest.approx(held)
-        assert (await running.call())["outcome"] == "lost"
+        assert (await running.call())["state"] == "lost"
 
 
 async def test_a_disk_that_refuses_closes_the_door_and_loses_no_row(api: ScriptedUpstream, tmp_path: Path) -> None:
@@ -351,14 +350,14 @@ async def test_a_disk_that_refuses_closes_the_door_and_loses_no_row(api: Scripte
         for number in range(2000):
             running.ledger.note(running.ledger.open("bob", "m" * 100, number))
         await running.ledger.flush()
-        assert rows(running.path, "SELECT * FROM model_calls") == []
+        assert rows(running.path, "SELECT * FROM calls") == []
         async with running.post() as response:
             assert response.status == 503
             assert (await response.json())["error"]["type"] == "api_error"
         assert api.asked == []
         await running.database.write(lambda tx: tx.execute("PRAGMA max_page_count = 1000000"))
         await running.ledger.flush()
-        assert len(rows(running.path, "SELECT * FROM model_calls")) == 2000
+        assert len(rows(running.path, "SELECT * FROM calls")) == 2000
         async with running.post() as response:
             assert response.status == 200
 
@@ -369,7 +368,7 @@ async def test_rows_are_written_while_calls_go_on_without_anyones_asking(api: Sc
             assert response.status == 200
         async with asyncio.timeout(PATIENCE):
             # Another process's view of the file, which has no events.
-            while not rows(running.path, "SELECT 1 FROM model_calls WHERE outcome = 'complete'"):  # noqa: ASYNC110
+            while not rows(running.path, "SELECT 1 FROM calls WHERE outcome = 'complete'"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 

@@ -42,7 +42,9 @@ def chat(
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert done.stderr == ""
+    # On a busy machine an agent takes a while to begin.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("bridge: waiting for the agent: ")]
+    assert said == []
     assert "\x1b" not in done.stdout
     return done.stdout
 

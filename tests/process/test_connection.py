@@ -22,6 +22,7 @@ import pytest
 import pytest_asyncio
 
 from sprite.clients.connection import Connection
+from sprite.clients.leases import Leases
 from sprite.database.workspace import CardSaved, open_workspace
 from sprite.feed import Feed
 from sprite.protocol.events import WholeText
@@ -772,6 +773,7 @@ async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterat
                 handle=handle,
                 on_known=lambda: None,
                 on_welcome=lambda: None,
+                leases=Leases(workspace, None),
             ).serve()
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)

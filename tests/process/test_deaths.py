@@ -44,9 +44,14 @@ AT_START = "agent import"
 #: What one connection cannot be without.
 CONNECTION = "connection sender"
 #: What a bridge cannot be without, and what the connection to one sprite cannot.
-BRIDGE = ("accept", "ledger", "notices", "waker", "write behind")
+BRIDGE = ("accept", "ledger", "notices", "store upkeep", "waker", "write behind")
 #: What it cannot be without where there is a webhook.
 WEBHOOK = "webhook"
+#: What it cannot be without where it shares its database with others.
+SHARED = (
+    *("due dates", "lease beats", "lease news", "lease watch", "other bridges"),
+    *("revocations", "revocations that were missed", "sprite tokens", "notices that were left"),
+)
 LINK = "link {}"
 #: What an editor's program cannot be without.
 EDITOR = "acp-follow"
@@ -66,7 +71,7 @@ def owned_names(program: str) -> set[str]:
 
 def test_each_kind_of_task_that_may_not_die_is_killed_here() -> None:
     assert owned_names("sprite") == {*SPRITE, AT_START, CONNECTION}
-    assert owned_names("bridge") == {*BRIDGE, WEBHOOK, LINK, EDITOR}
+    assert owned_names("bridge") == {*BRIDGE, *SHARED, WEBHOOK, LINK, EDITOR}
 
 
 async def test_an_editors_program_that_cannot_hear_the_bridge_any_more_ends_with_an_error() -> None:
@@ -240,6 +245,27 @@ async def test_a_bridge_one_of_whose_tasks_dies_stops_its_sprites_in_order_and_e
     assert said == {f'the task "{name}" was cancelled'}
     assert [row["outcome"] for row in observations(bridge.workspace)] == ["interrupted"]
     assert not runs(sprite)
+
+
+@pytest.mark.parametrize("name", SHARED)
+async def test_a_bridge_that_shares_its_database_ends_when_one_of_the_tasks_for_that_dies(
+    name: str, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("BRIDGE_DATABASE_URL", postgres_url)
+    before, ended = task_names(), asyncio.Event()
+
+    async def one_dies() -> None:
+        async with running(from_environment(data=tmp_path / "data", port=0), ended.set):
+            assert task_names() - before == {*BRIDGE, *SHARED}
+            (task,) = (task for task in asyncio.all_tasks() if task.get_name() == name)
+            task.cancel()
+            async with asyncio.timeout(PATIENCE):
+                await ended.wait()
+
+    with pytest.raises(TaskDiedError, match=f'The task "{name}" was cancelled'):
+        await one_dies()
+    assert task_names() == before
 
 
 @pytest.mark.parametrize("name", [LINK.format("local"), "room local"])

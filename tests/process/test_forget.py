@@ -28,7 +28,6 @@ from sprite.database.transcript import open_transcript
 from sprite.database.workspace import open_workspace
 from sprite.errors import PeerError
 from sprite.memory.files import CURATED
-from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.forgetting.scrub import Scrubber
 from sprite.memory.words import FORGOTTEN
@@ -37,7 +36,7 @@ from tests.command_line import KillableCommands, command, forget, killable_comma
 from tests.curated_workspace import TYPED, files_containing
 from tests.harness import PATIENCE, ROOT, dump, observations, running_sprite
 from tests.inspection import curations, learnings, memory_file, prompts, transcript, workspace_db
-from tests.memory_stores import SESSION, Stores, call, open_stores
+from tests.memory_stores import SESSION, Stores, call, forgetter_of, open_stores
 
 LIVES = 12
 WHOLE = ["Ada", "Quibblewort", "tables", "snorgle", "ficus", "Belzoni", "Frobnitz", "llamas"]
@@ -366,7 +365,7 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
 async def forget_in(stores: Stores, **target: Any) -> Forgotten:
     settings = Settings(stores.folder.parent.parent)
     async with open_workspace(settings.system / "workspace.db") as seen:
-        forgetter = Forgetter(settings, stores.transcript, stores.memory, seen, stores.projection)
+        forgetter = forgetter_of(settings, stores, seen)
         return await forgetter.forget(Target(**target), sure=True)
 
 

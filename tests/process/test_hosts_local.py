@@ -103,6 +103,23 @@ async def test_a_sprite_is_started_when_it_is_asked_for_and_stopped_with_the_hos
         assert (await host.state("ada")).state == "stopped"
 
 
+async def test_what_a_killed_restore_left_beside_a_workspace_goes_with_the_next_start_but_none_under_way(
+    tmp_path: Path,
+) -> None:
+    left, others = tmp_path / ".ada.restoring-1", [tmp_path / ".ada-b.restoring-1", tmp_path / ".ada.restored-1"]
+    for folder in (left, *others):
+        (folder / "deep").mkdir(parents=True)
+        (folder / "deep/log").write_text("half")
+    async with local_host(tmp_path) as host:
+        host._made_aside.add("ada")
+        await greeting(await host.reach("ada", Heard()))
+        assert left.exists()
+        host._made_aside.discard("ada")
+        os.kill(process_of(tmp_path / "ada"), signal.SIGKILL)
+        await eventually(lambda: not left.exists(), "what nobody finishes is there for ever")
+    assert all(folder.exists() for folder in others)
+
+
 async def test_people_who_ask_at_once_wait_for_one_start(tmp_path: Path) -> None:
     minted = Minted()
     async with local_host(tmp_path, minted) as host:

@@ -218,6 +218,13 @@ async def test_where_a_sprite_runs_it_takes_the_turns_itself_each_once_and_its_f
     assert kept == observations(at_once)
 
 
+def test_notes_alone_are_told_of_without_turns(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
+    done = run(workspace, tmp_path / "AGENTS.md")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Proposed 1 line(s) for context.md")
+
+
 async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
     async with running_sprite(workspace, model.url) as sprite:
         Settings(workspace).address_file.unlink()

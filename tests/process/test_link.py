@@ -32,11 +32,21 @@ class Audience:
     def __init__(self) -> None:
         self.rests = False
         self.awaits_state = False
+        self.may_speak = True
+        self.why_silent = "Another bridge has it."
+        self.stale_epochs: list[int] = []
         self.first: list[bytes] = []
         self.changes: list[LinkChange] = []
         self.welcomes: list[tuple[str, bool]] = []
         self.messages: list[ServerMessage] = []
         self._told = asyncio.Event()
+
+    async def stuck(self, change: LinkChange) -> LinkChange:
+        return change
+
+    def stale(self, epoch: int, newest: int) -> None:
+        del newest
+        self.stale_epochs.append(epoch)
 
     def died(self) -> None:
         raise AssertionError("a link that only its owner ends")

@@ -225,7 +225,7 @@ async def test_the_sdk_streams_and_counts_tokens_through_it(tmp_path: Path, mode
         assert counted.input_tokens > 0
         call = await running.call()
     assert call["output_tokens"] == final.usage.output_tokens
-    assert (call["usd"], call["outcome"], call["status"]) == (0.0, "complete", 200)
+    assert (call["spent_usd"], call["outcome"], call["status"]) == (0.0, "complete", 200)
 
 
 # --- who may ---
@@ -561,7 +561,7 @@ async def test_the_apis_own_errors_pass_as_they_are_and_cost_nothing(
             assert (response.status, await response.read()) == (status, words)
         call = await running.call()
         assert running.budgets.spent("ada").today == running.budgets.held("ada") == 0
-    assert (call["status"], call["outcome"], call["usd"], call["output_tokens"]) == (status, "refused", 0, 0)
+    assert (call["status"], call["outcome"], call["spent_usd"], call["output_tokens"]) == (status, "refused", 0, 0)
 
 
 async def test_an_error_that_comes_before_the_body_is_through_is_passed_on(tmp_path: Path) -> None:
@@ -581,7 +581,7 @@ async def test_an_error_that_comes_before_the_body_is_through_is_passed_on(tmp_p
         async with running.post(body) as response:
             assert response.headers["retry-after"] == "9"
             assert await refusal(response) == (429, "rate_limit_error")
-        assert all(call["usd"] == 0 for call in await running.calls())
+        assert all(call["spent_usd"] == 0 for call in await running.calls())
 
 
 async def test_a_refused_key_is_the_bridges_trouble_and_is_not_repeated(api: ScriptedUpstream, tmp_path: Path) -> None:
@@ -613,7 +613,7 @@ async def test_an_upstream_that_is_not_there_is_said_and_costs_nothing(tmp_path:
         async with running.post() as response:
             assert await refusal(response) == (502, "api_error")
         call = await running.call()
-    assert (call["outcome"], call["usd"], call["is_estimate"]) == ("unreachable", 0, 0)
+    assert (call["outcome"], call["spent_usd"], call["is_estimate"]) == ("unreachable", 0, 0)
 
 
 async def test_an_upstream_that_hangs_up_without_a_word_may_have_cost_its_prompt(
@@ -630,7 +630,7 @@ async def test_an_upstream_that_hangs_up_without_a_word_may_have_cost_its_prompt
             assert await refusal(response) == (502, "api_error")
         call = await running.call()
     assert call["outcome"] == "cut"
-    assert call["usd"] > 0
+    assert call["spent_usd"] > 0
     assert call["is_estimate"] == 1
 
 
@@ -691,7 +691,7 @@ async def test_an_upstream_that_is_silent_too_long_is_given_up(api: ScriptedUpst
         await asyncio.wait_for(api.given_up.wait(), PATIENCE)
         calls = await running.calls()
     assert [call["outcome"] for call in calls] == ["timeout", "timeout"]
-    assert all(call["usd"] > 0 for call in calls)
+    assert all(call["spent_usd"] > 0 for call in calls)
 
 
 # --- a client that goes ---
@@ -721,7 +721,7 @@ async def test_an_answer_whose_client_hangs_up_is_read_on_for_what_it_used(
         assert running.budgets.held("ada") == 0
         assert running.budgets.spent("ada").today == pytest.approx(0.002)
     assert (call["outcome"], call["is_estimate"], call["output_tokens"]) == ("client_gone", 0, 200)
-    assert call["usd"] == pytest.approx(0.002)
+    assert call["spent_usd"] == pytest.approx(0.002)
     assert not api.given_up.is_set()
 
 
@@ -754,7 +754,7 @@ async def test_an_answer_that_goes_on_without_its_client_is_given_up_and_counts_
         await asyncio.wait_for(api.given_up.wait(), PATIENCE)
         call = await running.call()
         assert running.budgets.held("ada") == 0
-        assert running.budgets.spent("ada").today == call["usd"] == pytest.approx(held)
+        assert running.budgets.spent("ada").today == call["spent_usd"] == pytest.approx(held)
     assert (call["outcome"], call["is_estimate"]) == ("client_gone", 1)
     assert call["input_tokens"] > 0
 
@@ -770,7 +770,7 @@ async def test_an_answer_that_goes_on_without_its_client_ends_with_the_bridge(
         held = running.budgets.held("ada")
     async with proxy(tmp_path, api.url) as running:
         call = await running.call()
-    assert (call["outcome"], call["usd"]) == ("client_gone", pytest.approx(held))
+    assert (call["outcome"], call["spent_usd"]) == ("client_gone", pytest.approx(held))
 
 
 async def test_a_client_that_goes_in_its_own_body_costs_nothing(api: ScriptedUpstream, tmp_path: Path) -> None:

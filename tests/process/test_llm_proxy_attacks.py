@@ -119,8 +119,8 @@ async def test_a_stream_that_does_not_say_its_usage_to_the_end_counts_with_all_i
         async with running.post(LONG) as response:
             await response.content.read(1 << 20)
         call = await running.call()
-        assert running.budgets.spent("ada").today == pytest.approx(call["usd"])
-    assert call["usd"] == pytest.approx(worst(LONG, len(json.dumps(LONG)) + 2000))
+        assert running.budgets.spent("ada").today == pytest.approx(call["spent_usd"])
+    assert call["spent_usd"] == pytest.approx(worst(LONG, len(json.dumps(LONG)) + 2000))
     assert call["is_estimate"] == 1
 
 
@@ -135,7 +135,7 @@ async def test_a_message_that_says_half_its_usage_counts_with_all_it_held(
     async with proxy(tmp_path, api.url) as running:
         async with running.post(LONG) as response:
             assert response.status == 200
-        assert (await running.call())["usd"] == pytest.approx(worst(LONG, len(json.dumps(LONG)) + 2000))
+        assert (await running.call())["spent_usd"] == pytest.approx(worst(LONG, len(json.dumps(LONG)) + 2000))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ async def test_no_error_repeats_the_key_in_its_headers_or_its_body(
                 assert form.lower() not in shown.lower(), name
             assert json.loads(shown[shown.index('{"type"') :])["error"]["message"]
         calls = await running.calls()
-    assert all((call["usd"], call["request_id"]) == (0, None) for call in calls)
+    assert all((call["spent_usd"], call["request_id"]) == (0, None) for call in calls)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])

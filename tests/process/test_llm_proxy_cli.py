@@ -32,7 +32,7 @@ async def test_a_turn_goes_through_the_proxy_and_is_paid_for(
         assert {(call["sprite"], call["outcome"], call["status"], call["is_estimate"]) for call in calls} == {
             ("ada", "complete", 200, 0)
         }
-        assert running.budgets.spent("ada").today == sum(call["usd"] for call in calls) > 0
+        assert running.budgets.spent("ada").today == sum(call["spent_usd"] for call in calls) > 0
         assert b"planted-in-a-turn" not in running.path.read_bytes()
 
 

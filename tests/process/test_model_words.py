@@ -25,6 +25,16 @@ async def test_without_a_key_a_mission_says_what_to_do_here(workspace: Path) -> 
     assert "/login" not in words
 
 
+async def test_a_model_that_is_away_is_said_once_while_it_is_tried_again(workspace: Path, model: OfflineModel) -> None:
+    model.script.agent({"match": "Hello there", "error": 529, "type": "overloaded_error", "times": 3})
+    async with running_sprite(workspace, model.url, CLAUDE_CODE_MAX_RETRIES="6") as sprite, sprite.client() as client:
+        mission_id = client.send("mission", {"text": "Hello there"})
+        assert (await client.end_of(mission_id))["event"] == "complete"
+        said = [m["payload"] for m in client.received if m["type"] == "error"]
+    assert [each["code"] for each in said] == ["model_away"]
+    assert said[0]["message"] == "The model answers with status 529. It is tried again, for some minutes if need be."
+
+
 async def test_a_refusal_of_the_curators_model_is_told_in_words(workspace: Path, model: OfflineModel) -> None:
     model.script.curator({"error": 400, "message": "Your credit is too low.", "times": -1})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:

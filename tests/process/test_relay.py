@@ -629,6 +629,15 @@ async def test_a_sprite_that_breaks_off_again_and_again_has_few_lines_in_the_log
 # The end
 
 
+async def test_a_client_to_which_nothing_is_said_is_told_again_and_again_that_somebody_is_there() -> None:
+    async with playing(quiet_seconds=0.05) as scene, scene.first_page() as page:
+        for _ in range(3):
+            assert (await page.receive("ping"))["payload"] == {}
+        await scene.tell(11)
+        assert await texts(page, 1) == ["event 11"]
+        assert scene.sprite.is_alone()
+
+
 async def test_when_the_bridge_stops_pages_are_told_that_it_goes_away() -> None:
     async with playing() as scene, scene.first_page() as page:
         stopping = asyncio.create_task(scene.stage.relay.__aexit__(None, None, None))

@@ -13,9 +13,9 @@ from bridge.chat import drawing, memory_views
 from bridge.chat.cards import draw_card, gauge
 from bridge.chat.reply import StreamedReply
 from bridge.chat.untrusted import clean
-from sprite.protocol.messages import MemoryUpdate, PermissionRequest
+from sprite.protocol.messages import MemoryUpdate, PermissionRequest, Status
 from sprite.protocol.rows import SearchHit
-from sprite.protocol.shapes import Block, ChatMessage, FileState
+from sprite.protocol.shapes import Block, ChatMessage, FileState, MemoryState, SessionState
 from tests.chat_stand_in import learned
 
 if TYPE_CHECKING:
@@ -206,6 +206,17 @@ def test_memory_files_show_their_lines_against_their_limit() -> None:
     assert "190/200" in drawn
     assert "███████████████████████░" in drawn
     assert "soul.md" in drawn
+
+
+def test_the_status_says_what_is_forgotten_here_alone_and_nothing_once_the_copy_is_rid_of_it() -> None:
+    def drawn(unshipped: int) -> str:
+        memory = MemoryState([], 3, 9, 0, 0.0, unshipped_forgets=unshipped)
+        state = Status("status", SessionState(None, None, 0, None, 0), memory, None, "ask", None)
+        return text_of(memory_views.status(state, link="ready"), width=100)
+
+    assert "here (1 forget); the copy at the bridge is not yet rid of it" in drawn(1)
+    assert "2 forgets" in drawn(2)
+    assert "forg" not in drawn(0)
 
 
 def test_hits_name_their_kind_and_how_much_is_not_looked_through() -> None:

@@ -180,7 +180,11 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (
             ("sprite.database",),
             ("sprite",),
-            ("sprite.database", "sprite.errors", "sprite.protocol.shapes", "sprite.protocol.tools"),
+            (
+                *("sprite.database", "sprite.errors"),
+                *("sprite.protocol.archive", "sprite.protocol.shapes", "sprite.protocol.tools"),
+                "sprite.protocol.shipping",
+            ),
         ),
         (("sprite.protocol",), ("sprite",), ("sprite.protocol", "sprite.errors")),
         (("sprite.privacy",), ("sprite",), ("sprite.privacy", "sprite.errors")),
@@ -199,15 +203,23 @@ UPPER = "sprite.agent sprite.clients sprite.feed sprite.commands sprite.server s
         (("sprite.tasks", "bridge.tasks", "sprite.arrivals", "bridge.arrivals"), ("sprite", "bridge"), ()),
         (("bridge.offline",), ("bridge",), ("bridge.offline",)),
         (("bridge.hosts",), ("bridge",), ("bridge.hosts", "bridge.locks", "bridge.tasks")),
-        (("bridge.relay",), ("bridge",), ("bridge.relay", "bridge.hosts", "bridge.token_bucket", "bridge.tasks")),
+        (
+            ("bridge.relay",),
+            ("bridge",),
+            (
+                *("bridge.relay", "bridge.hosts", "bridge.cluster.ownership"),
+                *("bridge.token_bucket", "bridge.tasks"),
+            ),
+        ),
         (
             ("bridge.waking",),
             ("bridge",),
             (
-                *("bridge.waking", "bridge.relay", "bridge.hosts.output"),
+                *("bridge.waking", "bridge.relay", "bridge.hosts.output", "bridge.cluster.ownership"),
                 *("bridge.database", "bridge.tasks", "bridge.write_behind"),
             ),
         ),
+        (("bridge.cluster",), ("bridge",), ("bridge.cluster", "bridge.database", "bridge.hosts.host", "bridge.tasks")),
         (("bridge.write_behind",), ("bridge",), ("bridge.database", "bridge.tasks")),
         (("bridge.observing",), ("bridge",), ("bridge.observing", "bridge.token_bucket")),
         (("bridge.door",), ("bridge.operating", "bridge.commands", "bridge.app", "bridge.doors"), ()),
@@ -255,7 +267,7 @@ def test_no_module_knows_more_than_its_layer_may(
 
 def test_the_stores_do_not_know_each_other() -> None:
     stores = [name for name in PATHS if within(name, "sprite.database") and name.count(".") == 2]
-    shared = {"sprite.database.connection", "sprite.database.full_text", "sprite.database.log_mark"}
+    shared = {f"sprite.database.{name}" for name in ("connection", "full_text", "log_mark", "ship_changes")}
     parts = {
         "transcript": {
             "transcript_schema",
@@ -271,7 +283,7 @@ def test_the_stores_do_not_know_each_other() -> None:
         "transcript_schema": {"turn_index", "user_files"},
         "memory": {"learning_index", "projected", "actions"},
         "projected": {"actions"},
-        "workspace": {"canvas_journal"},
+        "workspace": {"canvas_journal", "ship_state"},
     }
     for name in stores:
         own = {f"sprite.database.{part}" for part in parts.get(name.rpartition(".")[2], set())}
@@ -297,7 +309,10 @@ def test_the_stores_do_not_know_each_other() -> None:
         "sprite.protocol.observing",
         "sprite.protocol.projects",
         "sprite.protocol.lines",
+        "sprite.protocol.shipping",
+        "sprite.shipping.messages",
         "sprite.protocol.upload_chunks",
+        "sprite.protocol.archive",
         "sprite.protocol.offered.shapes",
         "sprite.protocol.offered.wording",
         "sprite.protocol.offered.cards",

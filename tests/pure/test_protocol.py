@@ -46,7 +46,13 @@ from tests.wire_values import messages, values
 
 #: One valid payload per type: the required fields, as the wire document has them.
 CLIENT_PAYLOADS: dict[str, dict[str, Any]] = {
-    "auth": {"token": "t", "protocol": 1, "client": "c", "resume": {"epoch": "e", "last_seq": 4}},
+    "auth": {
+        "token": "t",
+        "protocol": 1,
+        "client": "c",
+        "resume": {"epoch": "e", "last_seq": 4},
+        "lease": {"owner": "b", "epoch": 2},
+    },
     "mission": {"text": "hello", "stack_id": "s"},
     "heartbeat": {},
     "interrupt": {"mission_id": "m"},
@@ -61,6 +67,8 @@ CLIENT_PAYLOADS: dict[str, dict[str, Any]] = {
     "permission": {"request_id": "r", "decision": "always"},
     "system": {"action": "status"},
     "observe": {"source": "claude-code", "project": "/p", "turns": []},
+    "ship": {"after": 7, "log": "l"},
+    "ship_ack": {"through": 9},
     "ping": {},
 }
 

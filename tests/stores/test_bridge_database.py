@@ -1,26 +1,32 @@
-"""bridge.db: every version reaches the same schema, a transaction is all or nothing, and nothing foreign is touched."""
+"""The bridge's database: every version reaches the same schema, all or nothing, and nothing foreign is touched."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from bridge.database import APPLICATION_ID, MIGRATIONS, open_database
+from bridge.database import MIGRATIONS, ConstraintError, DatabaseError, Transaction, open_database
 from bridge.errors import OperatorError
+from bridge.llm.calls import Spend, spend
+from bridge.llm.ledger import Ledger
+from bridge.sql.sqlite import APPLICATION_ID
 from sprite.database import connection as sprite_database
+from tests.harness import PATIENCE
 
 
-def add(name: str) -> Callable[[sqlite3.Connection], object]:
+def add(name: str) -> Callable[[Transaction], object]:
     return lambda tx: tx.execute("INSERT INTO people (name, created_at) VALUES (?, 1)", (name,))
 
 
-def names(db: sqlite3.Connection) -> list[str]:
+def names(db: Transaction) -> list[str]:
     return [row["name"] for row in db.execute("SELECT name FROM people ORDER BY name")]
 
 
@@ -45,7 +51,7 @@ async def test_every_version_reaches_the_same_schema_and_keeps_its_rows(tmp_path
         assert schema(path) == schema(tmp_path / "fresh.db")
 
 
-def pragmas(db: sqlite3.Connection) -> dict[str, object]:
+def pragmas(db: Transaction) -> dict[str, object]:
     names = ("busy_timeout", "journal_mode", "synchronous", "foreign_keys", "query_only")
     return {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
 
@@ -61,31 +67,31 @@ async def test_it_is_opened_as_the_sprite_opens_its_own(tmp_path: Path) -> None:
         assert await db.read(pragmas) == await own.read(pragmas) == {**writing, "query_only": 1}
 
 
-async def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "bridge.db") as db:
+async def test_a_transaction_that_fails_leaves_nothing(database_at: Path | str) -> None:
+    async with open_database(database_at) as db:
         await db.write(add("ada"))
 
-        def two(tx: sqlite3.Connection) -> None:
+        def two(tx: Transaction) -> None:
             add("bob")(tx)
             add("ada")(tx)
 
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(ConstraintError):
             await db.write(two)
         assert await db.read(names) == ["ada"]
         await db.write(add("bob"))
         assert await db.read(names) == ["ada", "bob"]
 
 
-async def test_a_write_whose_caller_is_cancelled_is_whole_and_the_next_one_works(tmp_path: Path) -> None:
+async def test_a_write_whose_caller_is_cancelled_is_whole_and_the_next_one_works(database_at: Path | str) -> None:
     started, go_on = threading.Event(), threading.Event()
 
-    def slow(tx: sqlite3.Connection) -> None:
+    def slow(tx: Transaction) -> None:
         add("ada")(tx)
         started.set()
         go_on.wait(10)
         add("bob")(tx)
 
-    async with open_database(tmp_path / "bridge.db") as db:
+    async with open_database(database_at) as db:
         writing = asyncio.create_task(db.write(slow))
         await asyncio.to_thread(started.wait, 10)
         # A reader does not wait for it, and does not see half of it.
@@ -94,13 +100,65 @@ async def test_a_write_whose_caller_is_cancelled_is_whole_and_the_next_one_works
         go_on.set()
         await asyncio.gather(writing, return_exceptions=True)
         await db.write(add("cleo"))
-        assert await db.read(names) == ["ada", "bob", "cleo"]
+        # Where writes go on side by side, the abandoned one may end after its successor.
+        async with asyncio.timeout(PATIENCE):
+            while await db.read(names) != ["ada", "bob", "cleo"]:  # noqa: ASYNC110 - another thread writes
+                await asyncio.sleep(0.01)
 
 
-async def test_the_reader_cannot_write(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "bridge.db") as db:
-        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+async def test_the_reader_cannot_write(database_at: Path | str) -> None:
+    async with open_database(database_at) as db:
+        with pytest.raises(DatabaseError, match=r"read-?only"):
             await db.read(add("ada"))
+
+
+async def test_values_come_back_as_they_were_given(database_at: Path | str) -> None:
+    values: list[tuple[str, float, int, bytes | None]] = [
+        ('it\'s 100% \\ "?" --', 0.1, 2**63 - 1, b"\0\xff'?%"),
+        ("\U0001f600\n\u202e", -1e300, -(2**63), b""),
+        ("", 5e-324, 0, None),
+    ]
+
+    def work(tx: Transaction) -> list[tuple[object, ...]]:
+        tx.execute(f"CREATE TABLE kept (text TEXT, number {real}, whole {whole}, bytes {blob})")
+        tx.executemany("INSERT INTO kept VALUES (?, ?, ?, ?)", values)
+        tx.executemany("INSERT INTO kept VALUES (?, ?, ?, ?)", [])
+        return [tuple(row) for row in tx.execute("SELECT * FROM kept ORDER BY number").fetchall()]
+
+    is_postgres = isinstance(database_at, str)
+    real, whole, blob = ("DOUBLE PRECISION", "BIGINT", "BYTEA") if is_postgres else ("REAL", "INTEGER", "BLOB")
+    async with open_database(database_at) as db:
+        assert await db.write(work) == sorted(values, key=lambda row: row[1])
+        found = await db.read(
+            lambda tx: tx.execute(
+                "SELECT count(*), sum(whole), coalesce(sum(number), 0), max(text) FILTER (WHERE whole > ?) FROM kept "
+                "WHERE text = coalesce(?, text) AND text NOT LIKE '%?'",
+                (True, None),
+            ).fetchone()
+        )
+        assert tuple(found) == (3, -1, -1e300, values[0][0])
+        assert [type(value) for value in found] == [int, int, float, str]
+
+
+async def test_text_with_a_nul_is_found_by_nobody_and_harms_nothing(database_at: Path | str) -> None:
+    async with open_database(database_at) as db:
+        await db.write(add("ada"))
+        assert await db.statement("SELECT * FROM people WHERE name = ?", ("ada\0",)) == []
+        await db.write(add("a\0da"))
+        assert len(await db.read(names)) == 2
+
+
+async def test_the_databases_clock_goes_on_within_a_transaction(database_at: Path | str) -> None:
+    def look(tx: Transaction) -> list[float]:
+        found = []
+        for _ in range(2):
+            found.append(float(tx.execute("SELECT db_now()").fetchone()[0]))
+            time.sleep(0.01)
+        return found
+
+    async with open_database(database_at) as db:
+        first, second = await db.write(look)
+        assert first < second
 
 
 async def test_a_file_of_a_newer_bridge_is_refused_and_left_untouched(tmp_path: Path) -> None:
@@ -128,3 +186,34 @@ async def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="cannot be opened"):
         async with open_database(tmp_path / "nowhere" / "bridge.db"):
             pass
+
+
+async def test_a_file_with_the_ledger_of_before_loses_no_call_and_no_cent(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.db"
+    now = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
+    calls: list[tuple[object, ...]] = [
+        (7, now - 86400 * 40, "ada", "m", "complete", 200, "req_1", 1, 2, 3, 4, 4, 1, 0.25, 0, 12.5),
+        (8, now - 86400, "ada", "m", "cut", 200, None, 1, 2, 3, 4, 4, 1, 0.1, 1, 12.5),
+        (9, now, "ada", "m", "lost", None, None, 0, 0, 0, 0, 0, 0, 1.5, 1, None),
+        (10, now, "ada", "m", "open", None, None, 0, 0, 0, 0, 0, 0, 0.75, 1, None),
+        (11, now, "bob", "m", "complete", 200, None, 1, 2, 3, 4, 4, 1, None, 0, 12.5),
+        (12, now, "bob", "m", "open", None, None, 0, 0, 0, 0, 0, 0, None, 1, None),
+    ]
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(";".join(MIGRATIONS[:8]))
+        old.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        old.execute("PRAGMA user_version=8")
+        old.executemany(f"INSERT INTO model_calls VALUES ({', '.join('?' * 16)})", calls)
+        old.commit()
+    async with open_database(path) as db:
+        expected = [Spend("ada", 2.25, 2.35, 2.6, 4, 0), Spend("bob", 0.0, 0.0, 0.0, 2, 2)]
+        assert await spend(db, now) == expected
+        async with Ledger(db):
+            assert await spend(db, now) == expected, "and so once the calls that were in flight are lost"
+        kept = await db.read(lambda tx: tx.execute("SELECT * FROM calls ORDER BY at, id").fetchall())
+    assert [(row["id"], row["state"], row["outcome"], row["is_estimate"]) for row in kept] == [
+        *(("7", "settled", "complete", 0), ("8", "settled", "cut", 1)),
+        *(("10", "lost", None, 1), ("11", "settled", "complete", 0), ("12", "lost", None, 1), ("9", "lost", None, 1)),
+    ]
+    assert (kept[0]["request_id"], kept[0]["input_tokens"], kept[0]["web_searches"]) == ("req_1", 1, 1)
+    assert (kept[0]["status"], kept[0]["duration_ms"], kept[0]["model"]) == (200, 12.5, "m")

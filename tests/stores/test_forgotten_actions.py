@@ -10,12 +10,11 @@ import pytest
 
 from sprite.config import Settings
 from sprite.database.workspace import open_workspace
-from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.recall.view import MemoryView
 from sprite.protocol.rows import Forgotten
 from tests.harness import dump
-from tests.memory_stores import Stores, open_stores, rebuilt
+from tests.memory_stores import Stores, forgetter_of, open_stores, rebuilt
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ async def stores(folder: Path) -> AsyncIterator[Stores]:
 async def forget_in(stores: Stores, **target: Any) -> Forgotten:
     settings = Settings(stores.folder.parent.parent)
     async with open_workspace(settings.system / "workspace.db") as seen:
-        forgetter = Forgetter(settings, stores.transcript, stores.memory, seen, stores.projection)
+        forgetter = forgetter_of(settings, stores, seen)
         return await forgetter.forget(Target(**target), sure=True)
 
 

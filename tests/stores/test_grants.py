@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from bridge.database import open_database
+from bridge.database import Database, open_database
 from bridge.door.people import People
 from bridge.mcp.grants import Code, Grants, Issued
 
 
 @pytest.fixture
-async def grants(tmp_path: Path) -> AsyncIterator[Grants]:
-    async with open_database(tmp_path / "bridge.db") as database:
-        await People(database).add("ada")
-        grants = Grants(database)
-        await grants.add_client("program", "{}")
-        yield grants
+async def database(database_at: Path | str) -> AsyncIterator[Database]:
+    async with open_database(database_at) as database:
+        yield database
+
+
+@pytest.fixture
+async def grants(database: Database) -> Grants:
+    await People(database).add("ada")
+    grants = Grants(database)
+    await grants.add_client("program", "{}")
+    return grants
 
 
 async def granted(grants: Grants) -> Issued:
@@ -31,13 +34,13 @@ async def granted(grants: Grants) -> Issued:
     return issued
 
 
-def rows(folder: Path, table: str) -> int:
-    with closing(sqlite3.connect(folder / "bridge.db")) as database:
-        return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+async def rows(database: Database, table: str) -> int:
+    (row,) = await database.statement(f"SELECT count(*) FROM {table}")
+    return int(row[0])
 
 
 async def test_a_program_that_asks_for_new_tokens_without_end_does_not_fill_the_disk(
-    grants: Grants, tmp_path: Path
+    grants: Grants, database: Database
 ) -> None:
     other = await granted(grants)
     first = issued = await granted(grants)
@@ -45,8 +48,8 @@ async def test_a_program_that_asks_for_new_tokens_without_end_does_not_fill_the_
         renewed = await grants.exchange_refresh(issued.refresh)
         assert renewed is not None
         before, issued = issued, renewed
-    assert rows(tmp_path, "oauth_spent") <= 100
-    assert rows(tmp_path, "granted_access") <= 9
+    assert await rows(database, "oauth_spent") <= 100
+    assert await rows(database, "granted_access") <= 9
     assert await grants.of_access(issued.access) is not None
     assert await grants.of_access(before.access) is not None, "requests that are under way with it go on"
     assert await grants.of_access(first.access) is None

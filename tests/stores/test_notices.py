@@ -19,6 +19,7 @@ import pytest
 from bridge.database import Database, open_database
 from bridge.llm.budgets import BudgetError, Budgets, Limits
 from bridge.notify import wording
+from bridge.notify.notice import Notice
 from bridge.notify.notifier import AT_ONCE, PER_SECOND, Notifier
 from bridge.notify.tidings import Tidings
 from sprite.protocol.events import Complete, Failed, Interrupted, Started
@@ -30,7 +31,6 @@ from tests.harness import PATIENCE
 from tests.inspection import eventually
 
 if TYPE_CHECKING:
-    from bridge.notify.notice import Notice
     from sprite.protocol.messages import ServerPayload
     from sprite.protocol.shapes import MissionStatus, Origin
 
@@ -115,8 +115,8 @@ def died() -> None:
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    async with open_database(tmp_path / "bridge.db") as database:
+async def database(database_at: Path | str) -> AsyncIterator[Database]:
+    async with open_database(database_at) as database:
         yield database
 
 
@@ -220,6 +220,24 @@ async def test_what_the_channels_do_not_have_yet_is_told_by_the_next_bridge_and_
         await eventually(lambda: [n.person for n in at.pager.notices] == ["other"], "not only what is new is told")
 
 
+async def test_what_the_channels_have_is_told_also_where_the_bridge_ends_at_that_moment(database: Database) -> None:
+    async def yes(_: str) -> bool:
+        return True
+
+    has_it = asyncio.Event()
+
+    class Last(Pager):
+        async def deliver(self, notice: Notice) -> None:
+            del notice
+            has_it.set()
+
+    async with Notifier(database, [Last()], yes, yes, died) as notifier, asyncio.timeout(PATIENCE):
+        notifier.tell(Notice("m1", "ended", "ada", "ada", "planted words", "", time.time()))
+        await has_it.wait()
+    rows = await database.statement("SELECT is_told, title FROM notices")
+    assert [tuple(row) for row in rows] == [(1, "")]
+
+
 async def test_who_wants_no_words_has_none_kept(database: Database) -> None:
     async with desk(database, words=False, stuck=True) as at:
         at.hear(Started("m1", "schedule"), done("m1", "planted words"))
@@ -278,6 +296,18 @@ async def test_a_budget_that_is_used_up_is_told_once_a_day_in_the_words_of_the_r
         (notice,) = await at.told(1)
         assert notice.kind == "budget"
         assert "The day's budget of $1.00 is used up" in notice.body
+
+
+async def test_a_budget_that_several_bridges_find_used_up_is_told_by_one_of_them(database: Database) -> None:
+    async with desk(database) as one, desk(database) as other:
+        for at in (one, other, one):
+            at.tidings.budget_ended("ada", "The day's budget is used up.")
+        for at in (one, other):
+            last = f"sentinel-{at is one}"
+            at.tidings.budget_ended(last, "")
+            await eventually(lambda: last in [n.person for n in at.pager.notices], "nothing is told any more")  # noqa: B023 - run at once
+        told = [notice.person for at in (one, other) for notice in at.pager.notices]
+        assert told.count("ada") == 1
 
 
 async def test_a_sprite_that_says_that_its_budget_is_used_up_is_told_as_that_once(database: Database) -> None:

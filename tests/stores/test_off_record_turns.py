@@ -11,11 +11,10 @@ from sprite.config import Settings
 from sprite.database.quarantine import CURATED, OFF_RECORD
 from sprite.database.workspace import open_workspace
 from sprite.memory.capture.turn_buffer import TurnBuffer
-from sprite.memory.forgetting.forget import Forgetter
 from sprite.memory.forgetting.plan import Target
 from sprite.memory.recall.boot_prompt import BootPrompt
 from sprite.memory.recall.timeline import logged_turn
-from tests.memory_stores import Stores, find, names, open_stores
+from tests.memory_stores import Stores, find, forgetter_of, names, open_stores
 
 SAID = "Off the record: the merger with Halvorsen is on Friday."
 
@@ -95,7 +94,7 @@ async def test_forgetting_finds_it_and_a_new_index_does_not(stores: Stores) -> N
     _, hidden, last = await three_turns(stores)
     settings = Settings(stores.folder.parents[1])
     async with open_workspace(settings.workspace_db) as seen:
-        forgetter = Forgetter(settings, stores.transcript, stores.memory, seen, stores.projection)
+        forgetter = forgetter_of(settings, stores, seen)
         gone = await forgetter.forget(Target(text="Halvorsen"), sure=False)
     assert gone.turns == [hidden]
     turn = await stores.transcript.observation(hidden)

@@ -12,11 +12,12 @@ import pytest
 from bridge.database import MIGRATIONS, open_database, token_sha256
 from bridge.door.people import People
 from bridge.door.tokens import DEFAULT_SCOPES, SCOPES, Holder, TokenError
+from tests.postgres import dumped
 
 
 @pytest.fixture
-async def people(tmp_path: Path) -> AsyncIterator[People]:
-    async with open_database(tmp_path / "bridge.db") as database:
+async def people(database_at: Path | str) -> AsyncIterator[People]:
+    async with open_database(database_at) as database:
         people = People(database)
         await people.add("ada")
         yield people
@@ -107,7 +108,16 @@ async def test_the_local_person_has_tokens_before_the_bridge_was_ever_started(pe
         await people.tokens.make("bob", None, ["observe"])
 
 
-async def test_when_a_token_was_used_is_noted_and_the_token_itself_is_nowhere(people: People, tmp_path: Path) -> None:
+def written(where: Path | str) -> bytes:
+    """Everything that a database has."""
+    if isinstance(where, str):
+        return dumped(where)
+    return b"".join(path.read_bytes() for path in where.parent.iterdir())
+
+
+async def test_when_a_token_was_used_is_noted_and_the_token_itself_is_nowhere(
+    people: People, database_at: Path | str
+) -> None:
     token, made = await people.tokens.make("ada", None, ["observe"])
     assert made.used_at is None
     await people.tokens.used(await holder(people, token))
@@ -115,7 +125,7 @@ async def test_when_a_token_was_used_is_noted_and_the_token_itself_is_nowhere(pe
     assert used["full"] is None
     assert used[made.label] is not None
     secret = token.removeprefix("bridge-person-").encode()
-    assert not [path for path in tmp_path.iterdir() if secret in path.read_bytes()]
+    assert secret not in written(database_at)
 
 
 async def test_a_token_from_before_there_were_scopes_is_full(tmp_path: Path) -> None:

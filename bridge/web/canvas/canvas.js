@@ -188,7 +188,7 @@ class Canvas {
     const count = counts.get(stackId) ?? 0;
     if (count > 0 && this.#board === null) this.#loadBoard().catch(() => null);
     const instead = this.#insteadOfCards(count, state.cards.size > 0);
-    this.#instead.show(instead, state.link.detail);
+    this.#instead.show(instead, state.link.detail, state.link.offer === 'restore');
     if (this.#board === null) return;
     this.#board.element.hidden = instead !== null;
     this.#board.follow();

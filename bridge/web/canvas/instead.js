@@ -24,23 +24,26 @@ export class Instead {
   }
 
   /**
-   * Shows `loading`, `unreachable`, `first` or `clear`, null for nothing; `detail` says why it is unreachable.
+   * Shows `loading`, `unreachable`, `first` or `clear`, null for nothing; `detail` says why it is unreachable, `isLost`
+   * that it is for good.
    * @param {What | null} what
    * @param {string} [detail]
+   * @param {boolean} [isLost]
    */
-  show(what, detail = '') {
+  show(what, detail = '', isLost = false) {
     this.element.hidden = what === null;
-    const shown = `${what} ${detail}`;
+    const shown = `${what} ${isLost} ${detail}`;
     if (shown === this.#shown) return;
     this.#shown = shown;
-    this.element.replaceChildren(...(what === null ? [] : [this.#made(what, detail)]));
+    this.element.replaceChildren(...(what === null ? [] : [this.#made(what, detail, isLost)]));
   }
 
   /**
    * @param {What} what
    * @param {string} detail
+   * @param {boolean} isLost
    */
-  #made(what, detail) {
+  #made(what, detail, isLost) {
     switch (what) {
       case 'loading':
         return loading();
@@ -48,7 +51,9 @@ export class Instead {
         return empty(
           'The canvas cannot be reached',
           `${detail || 'There is no connection to your sprite.'} ` +
-            'Your cards are safe there, and appear as soon as it answers.',
+            (isLost
+              ? 'Your cards come back with it, as they were then.'
+              : 'Your cards are safe there, and appear as soon as it answers.'),
         );
       case 'clear':
         return empty(

@@ -5,6 +5,7 @@ import { h } from '../dom.js';
 import { clock } from '../format.js';
 import { iconElement } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
+import { restoreButton, showOffer } from './restore.js';
 import { doing } from './tools.js';
 
 /** @import { Link, Page, State } from '../types/page.js' */
@@ -34,7 +35,9 @@ const PATIENCE_MS = 700;
  * @returns {RunState}
  */
 export function runState({ link, loaded, chat, permissions, session }, stopping) {
-  if (link.state === 'unavailable') return { kind: 'bad', words: link.detail || LINK.unavailable, retry: true };
+  if (link.state === 'unavailable')
+    // Where it is gone, trying again alone does not help.
+    return { kind: 'bad', words: link.detail || LINK.unavailable, retry: link.offer !== 'restore' };
   if (link.state === 'signed-out') return { kind: 'bad', words: 'Signed out' };
   if (link.state === 'offline')
     return {
@@ -47,8 +50,9 @@ export function runState({ link, loaded, chat, permissions, session }, stopping)
   if (!loaded) return { kind: 'link', words: 'Opening the conversation', since: link.since };
   const running = chat.filter((entry) => entry.kind === 'exchange').findLast((entry) => entry.status === 'running');
   if (permissions.length) return { kind: 'ask', words: 'Waiting for your answer' };
-  if (!running)
-    return session.running_mission_id ? { kind: 'busy', words: 'Working' } : { kind: 'idle', words: link.detail };
+  if (!running && session.running_mission_id) return { kind: 'busy', words: 'Working' };
+  // Where there is something to decide, that is no rest.
+  if (!running) return { kind: link.offer ? 'bad' : 'idle', words: link.detail };
   if (stopping) return { kind: 'busy', words: 'Stopping' };
   const tool = running.parts.filter((part) => part.kind === 'tool').findLast((part) => !part.endedAt);
   if (tool) return { kind: 'busy', words: capital(doing(tool.name)), since: tool.startedAt };
@@ -79,6 +83,7 @@ export class RunStateLine {
       { class: 'button small', type: 'button', hidden: true, onclick: () => page.connection.retry() },
       'Try now',
     );
+    this.restore = restoreButton(page);
     // A background agent's stands by the turn that began it, maybe far above.
     this.show = h('button', { class: 'button small', type: 'button', hidden: true, onclick: showQuestion }, 'Show it');
     this.stop = h(
@@ -97,6 +102,7 @@ export class RunStateLine {
       this.clock,
       h('span', { class: 'grow' }),
       this.model,
+      this.restore,
       this.retry,
       this.stop,
     );
@@ -122,6 +128,7 @@ export class RunStateLine {
     this.words.textContent = isFlash ? '' : now.words;
     this.clock.textContent = waited >= 1 && now.kind === 'busy' ? clock(waited) : '';
     this.retry.hidden = !now.retry || (now.kind === 'link' && waited < 3);
+    showOffer(this.restore, state.link);
     this.show.hidden = now.kind !== 'ask';
     this.stop.hidden = !(state.link.state === 'ready' && this.isRunning);
     this.stop.disabled = this.#stopping !== null;

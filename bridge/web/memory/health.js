@@ -26,6 +26,7 @@ export class Health extends View {
   constructor(page, client, acts) {
     super(page, client);
     this.#acts = acts;
+    page.store.subscribe('memory', () => this.draw());
   }
 
   async load() {
@@ -77,7 +78,8 @@ export class Health extends View {
             </div>`
           : nothing
       }
-      ${attention(health)} ${[...this.#drift.values()].map((notice) => notice.element)}
+      ${attention(health)} ${unforgotten(this.page.store.state.memory?.unshipped_forgets ?? 0)}
+      ${[...this.#drift.values()].map((notice) => notice.element)}
       ${health.quarantined.map(
         ({ turn_id: id, reason, at }) =>
           html`<div class="memory-banner warn" role="group" aria-label="Turn ${id}, set aside">
@@ -190,6 +192,20 @@ function attention({ attention: all, last_error: error }) {
         </div>
       </div>`;
 }
+
+/**
+ * What was forgotten here, but not yet in the copy at the bridge.
+ * @param {number} forgets
+ */
+const unforgotten = (forgets) =>
+  forgets === 0
+    ? nothing
+    : html`<div class="memory-banner warn" role="status">
+        <p class="grow">
+          <strong>Forgotten here; the copy at the bridge is not yet rid of it</strong> (${plural(forgets, 'forget')}).
+          It is overwritten there as soon as this agent and the bridge's store are in touch.
+        </p>
+      </div>`;
 
 /** @param {Types.Health} health */
 const readAndWritten = ({ tokens_read: read, tokens_written: written }) =>

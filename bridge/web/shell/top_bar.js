@@ -29,7 +29,7 @@ export function mountTopBar({ state, actions }, page, chat) {
 
   function draw() {
     const { link, session, loaded, nextDue } = store.state;
-    const isAsleep = link.state === 'ready' && link.detail;
+    const isAsleep = link.state === 'ready' && link.detail && !link.offer;
     const [kind, words] = isAsleep ? ['ok', 'Asleep'] : (WORDS[link.state] ?? WORDS.connecting);
     const turns = loaded && session.turns ? `Session of ${plural(session.turns, 'turn')}` : loaded ? 'New session' : '';
     render(
@@ -72,6 +72,12 @@ export function mountTopBar({ state, actions }, page, chat) {
   // What is due next is told by the day it is: tomorrow becomes today.
   setInterval(() => store.state.nextDue !== null && draw(), TICK_MS);
 
+  page.commands.add({
+    id: 'passkeys',
+    title: 'Passkeys: log in without a link',
+    group: 'Everywhere',
+    run: () => location.assign('/passkeys'),
+  });
   page.commands.add({
     id: 'sign-out',
     title: 'Sign out of this browser',

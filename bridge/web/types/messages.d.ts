@@ -531,11 +531,14 @@ export interface Stopped {
 }
 /**
  * What went wrong, in words a person understands; `block` is what stands where an edit came too late.
+ *
+ *     `newest` is the newest lease's epoch, for a bridge that is refused since it has an older one.
  */
 export interface Error {
   code: string;
   message: string;
   block?: Block | null;
+  newest?: number;
 }
 /**
  * One piece of a card. `version` counts its changes, from 1; `by` is who made the last one.
@@ -659,6 +662,7 @@ export interface BackgroundWork {
  *
  *     `quarantined` are the turns that are set aside, oldest first: they wait for a person's `retry`.
  *     `drift` names the files that changed on disk while the agent worked: they wait for the person's word.
+ *     `unshipped_forgets` counts what was forgotten here and is not yet gone from the copy at the bridge.
  */
 export interface MemoryState {
   files: FileState[];
@@ -668,6 +672,7 @@ export interface MemoryState {
   spend_usd: number;
   quarantined?: QuarantinedTurn[];
   drift?: string[];
+  unshipped_forgets?: number;
 }
 /**
  * A memory file in lines; `managed` says who writes it.
@@ -1388,8 +1393,14 @@ export interface RefusedTurn {
 }
 /**
  * From the bridge to its pages and terminals: how its link to the sprite is, with words where they help.
+ *
+ *     `offer`: what the person may ask the bridge for; `as_of` is when what it keeps was so. `restore`: the machine of the
+ *     agent is gone. `replace`: it is there and has not come up for long; the agent can be made anew on another. `choose`:
+ *     the agent has less than what is kept, or another log; which of the two goes on is to be decided.
  */
 export interface LinkState {
   state: "connecting" | "ready" | "unavailable" | "updating" | "waking";
   detail: string;
+  offer?: ("choose" | "replace" | "restore") | null;
+  as_of?: number | null;
 }

@@ -63,6 +63,10 @@ export interface Link {
   detail: string;
   /** In milliseconds, as Date.now(). */
   since: number;
+  /** What the person may ask the bridge for. */
+  offer?: LinkState['offer'];
+  /** When what is kept of the agent was so, in seconds since 1970. */
+  keptAt?: number | null;
 }
 
 export interface Limits {

@@ -3,7 +3,7 @@
 The order makes it safe to be killed at any moment. What people see, the CLI's own logs and every derived file go
 first, while the log still has the words to look for: a killed forget is simply asked for again. Then the log, in one
 transaction with its tombstone. What follows (the projection, the files, the pages) is derived, and a marker without
-content makes the next start, or the next forget, finish it.
+content makes the next start, or the next forget, finish it. A store elsewhere is told on the way, see `shipping/`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ class Forgetter:
         memory: MemoryDB,
         workspace: WorkspaceDB,
         projection: Projection,
+        tell_store: Callable[[], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._transcript = transcript
         self._memory = memory
         self._workspace = workspace
         self._projection = projection
+        self._tell_store = tell_store
 
     async def preview(self, target: Target) -> Forgotten:
         """What a forget would touch."""
@@ -88,6 +90,8 @@ class Forgetter:
 
     async def _finish(self, settle: Callable[[], Awaitable[object]]) -> None:
         await settle()
+        # A copy elsewhere has to forget it, too; once this is noted no kill can take that back.
+        await self._tell_store()
         await self._transcript.purge()
         await self._memory.purge()
         await self._workspace.purge()

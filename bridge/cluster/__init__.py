@@ -1,0 +1,1 @@
+"""Several bridges over one database: which of them owns a sprite."""

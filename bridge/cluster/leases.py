@@ -1,0 +1,313 @@
+"""Ownership where several bridges share one database: a lease on each sprite, renewed while it is needed.
+
+The table `leases` says who has a sprite, by the database's clock; `LeaseBook` what this bridge may still act on, by its
+own. All leases of a bridge are renewed by one statement. What is lost, ended or given back is told to the listeners,
+who stop at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakValueDictionary
+
+from bridge.cluster.lease_book import BEAT_SECONDS, LEASE_SECONDS, LeaseBook
+from bridge.cluster.ownership import NotOwnedError, OnChange, OwnedElsewhere, Owner
+from bridge.database import DatabaseError
+from bridge.tasks import owned_task
+from sprite.protocol.shipping import EPOCHS_AHEAD, Lease
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.database import Database
+
+log = logging.getLogger(__name__)
+
+#: Says `<sprite>:<epoch>` where a sprite has a new owner.
+CHANNEL: Final = "sprite_owner"
+AWAY: Final = (
+    "The database is away: nobody can say at the moment which bridge has this sprite. Nothing is lost by that; it is "
+    "tried again until the database is back."
+)
+_STOPPING = "This bridge is stopping; another one takes the sprite."
+#: What another bridge was found to own is believed so long, unless news of it comes first.
+_KNOWN_SECONDS = 2.0
+#: So long a database may take to answer before it counts as away.
+_ANSWER_SECONDS = 4.0
+#: So many are given back by one statement.
+_AT_ONCE = 200
+#: Of an epoch.
+_DIGITS = 19
+
+# Each is one statement that is a transaction by itself: of two that take the same sprite at once, the second sees what
+# the first one wrote. An owner that takes its sprite again keeps the epoch: nobody acted in between, so there is nobody
+# to tell apart.
+_TAKE = """
+INSERT INTO leases (sprite, owner, address, epoch, expires_at) VALUES (?, ?, ?, 1, db_now() + ?)
+ON CONFLICT (sprite) DO UPDATE SET
+    epoch = CASE WHEN leases.owner = excluded.owner THEN leases.epoch ELSE leases.epoch + 1 END,
+    owner = excluded.owner,
+    address = excluded.address,
+    expires_at = excluded.expires_at
+WHERE leases.expires_at <= db_now() OR leases.owner = excluded.owner
+RETURNING epoch, CASE WHEN epoch <> ? THEN db_notify(?, sprite || ':' || epoch) END
+"""
+_BEAT = """
+UPDATE leases SET expires_at = db_now() + ? WHERE owner = ? AND expires_at > db_now() RETURNING sprite, epoch
+"""
+_GIVE_BACK = "UPDATE leases SET expires_at = db_now() WHERE owner = ? AND expires_at > db_now() AND sprite IN ({})"
+_GIVE_ALL_BACK = "UPDATE leases SET expires_at = db_now() WHERE owner = ? AND expires_at > db_now()"
+_OWNER = "SELECT owner, address, epoch FROM leases WHERE sprite = ? AND expires_at > db_now()"
+_NOW = "SELECT db_now() AS now"
+_OUTGROW = """
+UPDATE leases SET epoch = CASE WHEN epoch < ? THEN ? ELSE epoch + 1 END
+WHERE sprite = ? AND owner = ? AND epoch = ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    owner: Owner | None
+    until: float
+
+
+class Leases:
+    """`async with Leases(database, address, on_death) as leases:`; an Ownership. At the end all are given back.
+
+    `address` is where other bridges reach this one; `owner` its name, another one after each start.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        address: str,
+        on_death: Callable[[], None],
+        *,
+        owner: str | None = None,
+        book: LeaseBook | None = None,
+    ) -> None:
+        self.owner = owner or f"bridge-{uuid.uuid4()}"
+        self._database = database
+        self._address = address
+        self._on_death = on_death
+        self._book = book or LeaseBook()
+        self._listeners: list[OnChange] = []
+        self._known: dict[str, _Known] = {}
+        #: The epochs that this bridge had: taken again, they are no news.
+        self._had: dict[str, int] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._granted = asyncio.Event()
+        self._is_leaving = False
+        self._stack = AsyncExitStack()
+        #: Whether the database answered the last time, and since when (monotonic) each question to it waits.
+        self.is_connected = True
+        self._asked_at: dict[object, float] = {}
+
+    async def __aenter__(self) -> Self:
+        for task in (
+            owned_task(self._beat_on(), name="lease beats", on_death=self._on_death),
+            owned_task(self._watch(), name="lease watch", on_death=self._on_death),
+            owned_task(self._listen(), name="lease news", on_death=self._on_death),
+        ):
+            await self._stack.enter_async_context(task)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        await self.give_all_back()
+
+    # --- Ownership ---
+
+    async def own(self, sprite: str) -> Lease:
+        """See Ownership."""
+        if (epoch := self._book.epoch(sprite)) is None:
+            async with self._turn(sprite):
+                if (epoch := self._book.epoch(sprite)) is None:
+                    epoch = await self._take(sprite)
+        self._book.touch(sprite)
+        return Lease(self.owner, epoch)
+
+    async def owner_of(self, sprite: str) -> Owner | None:
+        """See Ownership."""
+        if self.holds(sprite):
+            return None
+        known = self._known.get(sprite)
+        if known is None or known.until <= self._book.now():
+            known = self._known[sprite] = _Known(await self._look_up(sprite), self._book.now() + _KNOWN_SECONDS)
+        return known.owner
+
+    def holds(self, sprite: str) -> bool:
+        """See Ownership."""
+        return self._book.epoch(sprite) is not None
+
+    @property
+    def away(self) -> str:
+        """See Ownership. A server that only says nothing any more is noticed here before it has been given up."""
+        is_silent = any(time.monotonic() - asked_at > BEAT_SECONDS for asked_at in self._asked_at.values())
+        return AWAY if is_silent or not self.is_connected else ""
+
+    def using(self, sprite: str) -> AbstractContextManager[None]:
+        """See Ownership."""
+        return self._book.using(sprite)
+
+    def epoch(self, sprite: str) -> int | None:
+        """See Ownership."""
+        return self._book.epoch(sprite)
+
+    async def give_all_back(self) -> None:
+        """See Ownership."""
+        self._is_leaving = True
+        self._tell(sprite for sprite in self._book.sprites() if self._book.drop(sprite))
+        # Where it fails, the others wait until they have expired.
+        with suppress(NotOwnedError):
+            await self._ask(_GIVE_ALL_BACK, self.owner)
+
+    def add_listener(self, on_change: OnChange) -> None:
+        """See Ownership."""
+        self._listeners.append(on_change)
+
+    async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
+        """The sprite has seen a larger epoch than `epoch`, by which this bridge spoke to it.
+
+        The lease is dropped. Where the database says all the same that this bridge has the sprite, it is the database
+        that is behind (it is a new one, or was taken back to a backup), or somebody else has the sprite's token: the
+        next epoch is then larger than any that counting can have reached, by the time in seconds, and than the one that
+        the sprite tells of. One that no bridge can have is not believed: no sprite would take what follows it.
+        """
+        if self._book.epoch(sprite) in {None, epoch} and self._book.drop(sprite):
+            self._tell([sprite])
+        with suppress(NotOwnedError):
+            async with self._turn(sprite):
+                now = int((await self._ask(_NOW))[0]["now"])
+                least = max(now, min(newest + 1, now + EPOCHS_AHEAD))
+                await self._ask(_OUTGROW, least, least, sprite, self.owner, epoch)
+
+    def moved(self, text: str) -> None:
+        """News of CHANNEL, which anybody may send who has the database."""
+        sprite, _, number = text.rpartition(":")
+        self._known.pop(sprite, None)
+        epoch = self._book.epoch(sprite)
+        is_number = number.isascii() and number.isdecimal() and len(number) <= _DIGITS
+        if epoch is not None and is_number and int(number) > epoch:
+            self._book.drop(sprite)
+            self._tell([sprite])
+
+    # --- with the database ---
+
+    async def _take(self, sprite: str) -> int:
+        if self._is_leaving:
+            raise NotOwnedError(_STOPPING)
+        asked_at = self._book.now()
+        mine = (sprite, self.owner, self._address, LEASE_SECONDS)
+        rows = await self._ask(_TAKE, *mine, self._had.get(sprite, 0), CHANNEL)
+        if not rows:
+            other = await self._look_up(sprite)
+            if other is None:
+                raise NotOwnedError("Another bridge has just given this sprite back. It is tried again.")
+            raise OwnedElsewhere(other.address, other.epoch)
+        if self._is_leaving:
+            raise NotOwnedError(_STOPPING)
+        epoch: int = rows[0]["epoch"]
+        self._had[sprite] = epoch
+        self._known.pop(sprite, None)
+        self._book.granted(sprite, epoch, asked_at)
+        if not self.holds(sprite):
+            raise NotOwnedError(AWAY)
+        self._granted.set()
+        self._tell([sprite])
+        return epoch
+
+    async def _look_up(self, sprite: str) -> Owner | None:
+        rows = await self._ask(_OWNER, sprite)
+        other = None if not rows or rows[0]["owner"] == self.owner else Owner(rows[0]["address"], rows[0]["epoch"])
+        self._known[sprite] = _Known(other, self._book.now() + _KNOWN_SECONDS)
+        return other
+
+    async def _beat_on(self) -> None:
+        """Renews all leases, gives back what nobody needs, and notices where the database is away."""
+        while True:
+            began = self._book.now()
+            with suppress(NotOwnedError):
+                await self._beat()
+                await self._give_back(self._book.unused())
+            await asyncio.sleep(max(0.0, began + BEAT_SECONDS - self._book.now()))
+
+    async def _beat(self) -> None:
+        asked_at, had = self._book.now(), set(self._book.sprites())
+        kept = {row["sprite"]: row["epoch"] for row in await self._ask(_BEAT, LEASE_SECONDS, self.owner)}
+        for sprite, epoch in kept.items():
+            if self._book.epoch(sprite) == epoch:
+                self._book.granted(sprite, epoch, asked_at)
+        self._tell(sprite for sprite in had - kept.keys() if self._book.drop(sprite))
+        # What had ended here by our own clock was renewed there all the same: whoever wants it need not wait.
+        await self._give_back(kept.keys() - had)
+
+    async def _give_back(self, sprites: Iterable[str]) -> None:
+        """What somebody wants again at this moment is kept."""
+        async with AsyncExitStack() as turns:
+            given: list[str] = []
+            for sprite in sprites:
+                turn = self._turn(sprite)
+                if not turn.locked():
+                    await turns.enter_async_context(turn)
+                    given.append(sprite)
+            unused = self._book.unused()
+            given = [sprite for sprite in given if sprite in unused or not self.holds(sprite)]
+            self._tell(sprite for sprite in given if self._book.drop(sprite))
+            for some in (given[at : at + _AT_ONCE] for at in range(0, len(given), _AT_ONCE)):
+                await self._ask(_GIVE_BACK.format(", ".join("?" * len(some))), self.owner, *some)
+
+    async def _watch(self) -> None:
+        """Tells of leases that ended by this bridge's clock, at that moment."""
+        while True:
+            self._granted.clear()
+            if ended := self._book.take_ended():
+                log.warning("the leases of sprites ended before they were renewed", extra={"count": len(ended)})
+                self._tell(ended)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._book.next_end()):
+                    await self._granted.wait()
+
+    async def _listen(self) -> None:
+        async for text in self._database.listen(CHANNEL):
+            self.moved(text)
+
+    async def _ask(self, sql: str, *parameters: object) -> list[Any]:
+        """Runs a statement. NotOwnedError where the database does not answer in time, or refuses."""
+        question = object()
+        self._asked_at[question] = time.monotonic()
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                rows = await self._database.statement(sql, parameters)
+        except (DatabaseError, TimeoutError) as error:
+            if self.is_connected:
+                self.is_connected = False
+                code = error.code if isinstance(error, DatabaseError) else "no answer"
+                log.warning("leases cannot be renewed (%s): what is owned is served until they end", code)
+            raise NotOwnedError(AWAY) from error
+        finally:
+            del self._asked_at[question]
+        if not self.is_connected:
+            self.is_connected = True
+            log.info("leases are renewed again")
+        return rows
+
+    # --- here ---
+
+    def _turn(self, sprite: str) -> asyncio.Lock:
+        """Held while the database is asked about a sprite: what it says of it is noted in the order in which it was."""
+        return self._turns.setdefault(sprite, asyncio.Lock())
+
+    def _tell(self, sprites: Iterable[str]) -> None:
+        for sprite in tuple(sprites):
+            for listener in self._listeners:
+                listener(sprite)

@@ -1,0 +1,194 @@
+"""The other bridges over the same database: which run, whether each believes what this one passes on, and their keys.
+
+Every bridge says in the table `bridges` that it is there, and asks the others at their addresses. What is wrong is told
+in words to who runs the bridges, in the log once, before a person meets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import aiohttp
+
+from bridge.cluster.passed import ANSWER, Hop, Passed
+from bridge.database import DatabaseError
+from bridge.tasks import owned_task
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.cluster.passed import Seal
+    from bridge.database import Database
+
+log = logging.getLogger(__name__)
+
+#: Where a bridge says whether it believes who asks.
+PATH: Final = "/healthz/peer"
+_LOOK_SECONDS: Final = 20.0
+#: A bridge that has not said that it is there for so long is not.
+GONE_SECONDS: Final = 60.0
+#: One that was killed leaves its row, which nobody needs after that.
+_FORGOTTEN_SECONDS = 86400.0
+_ANSWER_SECONDS = 5.0
+#: One that is just starting, or just stopping, is no trouble.
+_MISSES_TO_SAY = 2
+
+_HERE = """
+INSERT INTO bridges (name, address, store_keys, seen_at) VALUES (?, ?, ?, db_now())
+ON CONFLICT (name) DO UPDATE SET store_keys = excluded.store_keys, seen_at = excluded.seen_at
+"""
+_TIDY = "DELETE FROM bridges WHERE seen_at <= db_now() - ?"
+_GONE = "DELETE FROM bridges WHERE name = ?"
+_RUNNING = "SELECT name, address, store_keys FROM bridges WHERE seen_at > db_now() - ? ORDER BY address, name"
+
+_UNSIGNED = (
+    "The bridge at {address} does not believe this one: BRIDGE_CLUSTER_SECRET differs between them. Set the same for "
+    "each and restart them; until then people who come to the one for an agent of the other are refused."
+)
+_LATE = (
+    "The clocks of this bridge and of the one at {address} differ too much: set them right (NTP). Until then people "
+    "who come to the one for an agent of the other are refused."
+)
+_SILENT = (
+    "The bridge at {address} cannot be reached from here, so people who come here for an agent of its are told to come "
+    "again. Does BRIDGE_ADDRESS there lead to it from this machine, and is the network between them whole?"
+)
+_UNSEALED = (
+    "Another bridge runs over this database, at {address}, and this one has no BRIDGE_CLUSTER_SECRET: nobody is passed "
+    "on between them. Set the same for each and restart them."
+)
+_OTHER_KEY = (
+    "The bridge at {address} seals what is stored of agents with a key that is not here: set the same BRIDGE_STORE_KEY "
+    "for each and restart them."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A bridge that runs: where it is reached, and the ids of its store's keys, the one that seals first."""
+
+    name: str
+    address: str
+    store_keys: tuple[str, ...]
+
+
+async def running(database: Database) -> list[Peer]:
+    """The bridges that run over a database, by address. DatabaseError."""
+    return [_peer(row) for row in await database.statement(_RUNNING, (GONE_SECONDS,))]
+
+
+class Peers:
+    """`async with Peers(...) as peers:`. `address` is where others reach this bridge, `store_keys` gives its keys' ids.
+
+    Without a `seal` it passes nothing on.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        address: str,
+        seal: Seal | None,
+        store_keys: Callable[[], Sequence[str]],
+        on_death: Callable[[], None],
+        *,
+        look_seconds: float = _LOOK_SECONDS,
+    ) -> None:
+        self._name = f"bridge-{uuid.uuid4()}"
+        self._database = database
+        self._address = address
+        self._seal = seal
+        self._store_keys = store_keys
+        self._on_death = on_death
+        self._look_seconds = look_seconds
+        self._misses: dict[str, int] = {}
+        self._troubles: dict[str, str] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
+        self._session = await self._stack.enter_async_context(
+            aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+        )
+        await self._stack.enter_async_context(
+            owned_task(self._look_on(), name="other bridges", on_death=self._on_death)
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        try:
+            await self._database.statement(_GONE, (self._name,))
+        except DatabaseError as refused:
+            # It is not there any more a minute from now all the same.
+            log.debug("the row of this bridge stays (%s)", refused.code)
+
+    def troubles(self) -> list[str]:
+        """What is wrong between this bridge and others, in words for who runs them; by address."""
+        return [words for _, words in sorted(self._troubles.items())]
+
+    async def _look_on(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except DatabaseError as error:
+                # Leases say that it is away.
+                log.debug("the other bridges are not known (%s)", error.code)
+            await asyncio.sleep(self._look_seconds)
+
+    async def _look(self) -> None:
+        await self._database.statement(_HERE, (self._name, self._address, " ".join(self._store_keys())))
+        await self._database.statement(_TIDY, (_FORGOTTEN_SECONDS,))
+        others = [peer for peer in await running(self._database) if peer.name != self._name]
+        said = dict(zip(others, await asyncio.gather(*map(self._trouble, others)), strict=True))
+        found = {peer.address: words for peer, words in said.items() if words}
+        for address, words in found.items():
+            if self._troubles.get(address) != words:
+                log.warning("%s", words)
+        here = {peer.address for peer in others}
+        for address in self._troubles.keys() - found.keys():
+            if address in here:
+                log.info("all is well between this bridge and the one at %s", address)
+            else:
+                log.info("the bridge at %s does not run any more", address)
+        self._troubles = found
+        self._misses = {peer.name: count for peer in others if (count := self._misses.get(peer.name))}
+
+    async def _trouble(self, peer: Peer) -> str:
+        """What is wrong with one, in words; "" where nothing is."""
+        if self._seal is None:
+            return _UNSEALED.format(address=peer.address)
+        answer = await self._answer(peer, self._seal)
+        self._misses[peer.name] = self._misses.get(peer.name, 0) + 1 if answer is None else 0
+        if answer is None:
+            return _SILENT.format(address=peer.address) if self._misses[peer.name] >= _MISSES_TO_SAY else ""
+        if answer:
+            return (_LATE if answer == "late" else _UNSIGNED).format(address=peer.address)
+        own = self._store_keys()
+        if own and peer.store_keys and peer.store_keys[0] not in own:
+            return _OTHER_KEY.format(address=peer.address)
+        return ""
+
+    async def _answer(self, peer: Peer, seal: Seal) -> str | None:
+        """Why it does not believe this bridge, "" where it does; None where it says nothing, or is not there."""
+        assert self._session is not None  # noqa: S101 - it has begun
+        headers = seal.headers("GET", PATH, Hop(Passed("", "operator", None), 0, uuid.uuid4().hex[:16]))
+        try:
+            async with self._session.get(f"{peer.address}{PATH}", headers=headers, allow_redirects=False) as response:
+                is_refused = response.status == HTTPStatus.FORBIDDEN
+                return response.headers.get(ANSWER, "") if is_refused else "" if response.ok else None
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            return None
+
+
+def _peer(row: Any) -> Peer:
+    return Peer(row["name"], row["address"], tuple(row["store_keys"].split()))

@@ -1,0 +1,119 @@
+"""`python -m bridge restore NAME`: a lost agent is made again of what this bridge keeps of it.
+
+Asked of the running bridge, or done on its data folder when none runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bridge import app
+from bridge.commands.export import Wanted, receive
+from bridge.commands.followed import follow_steps
+from bridge.commands.moments import add_as_of, moment
+from bridge.commands.reach import add_data, running_bridge
+from bridge.hosts.host import HostError
+from bridge.hosts.local import passed_on
+from bridge.hosts.program import program_output
+from bridge.hosts.steps import Steps
+from bridge.operating.audit import CLI
+from bridge.operating.control import ControlError, NoBridgeError
+from bridge.store.restore import SAY_OVER, Asked
+from bridge.store.store import StoreError
+from sprite.protocol.whole_file import whole_file
+
+if TYPE_CHECKING:
+    from bridge.config import Settings
+
+_FAILED = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `restore`."""
+    parser.epilog = (
+        "Where the agent is still there, nothing is changed without --over or --new-machine. What --over replaces is "
+        "put aside, never deleted. Ended in the middle, the same command makes it whole."
+    )
+    parser.add_argument("name", metavar="NAME", help="the person whose agent it is; your own here is called local")
+    add_as_of(parser)
+    parser.add_argument(
+        "--over", action="store_true", help="also where the agent is there: what it has beyond that is put aside"
+    )
+    parser.add_argument(
+        "--new-machine",
+        action="store_true",
+        help="on a new VM: the one that is there, which does not answer any more, is DESTROYED with all that is on it",
+    )
+    parser.add_argument(
+        "--to", metavar="FOLDER", type=Path, help="into an empty folder of this machine instead, as a workspace"
+    )
+    parser.add_argument("--yes", action="store_true", help="--new-machine does not ask")
+    parser.add_argument(
+        "--provider", choices=("local", "sprites"), default="local", help="where it lives, when no bridge runs here"
+    )
+    add_data(parser)
+    parser.set_defaults(work=_restore)
+
+
+async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
+    name = arguments.name
+    as_of = None if arguments.as_of is None else moment(arguments.as_of, time.time())
+    if arguments.to is not None:
+        return await _restore_to(settings, arguments.to.resolve(), Wanted(name, "store", as_of, into="a folder"))
+    anew = arguments.new_machine
+    if anew and not arguments.yes:
+        await asyncio.to_thread(_ask, name)
+    try:
+        async with running_bridge(settings) as session:
+            wanted = {"as_of": None if as_of is None else str(as_of), "over": "1" if arguments.over or anew else None}
+            wanted["anew"] = "1" if anew else None
+            query = {key: text for key, text in wanted.items() if text is not None}
+            return await follow_steps(session, f"/restore/{name}", query)
+    except NoBridgeError:
+        pass
+    with Steps() as show:
+        try:
+            async with app.host_alone(settings, acts_on=arguments.name) as alone:
+                asked = Asked(CLI, as_of, over=arguments.over or anew, anew=anew, advice=SAY_OVER)
+                show("done", await alone.restorer.restore(name, asked, show))
+        except (HostError, StoreError) as error:
+            show("failed", str(error))
+            return _FAILED
+    return 0
+
+
+async def _restore_to(settings: Settings, folder: Path, wanted: Wanted) -> int:
+    """A workspace of what is kept, which is nobody's sprite yet: `python -m sprite serve` has an agent live in it."""
+    with Steps() as show, tempfile.TemporaryDirectory(prefix="restore-") as scratch:
+        archive = Path(scratch, f"{wanted.name}.zip")
+        try:
+            with whole_file(archive, force=False, error=ControlError) as stream:
+                await receive(settings, wanted, stream, show)
+            show("updating", f"Making a workspace of it in {folder}.")
+            command = ["import", str(archive), "--workspace", str(folder)]
+            async for _ in program_output(command, passed_on(settings.environment)):
+                pass
+        except (HostError, StoreError, OSError) as error:
+            show("failed", str(error))
+            return _FAILED
+        show("done", f"What is kept of {wanted.name}'s agent is a workspace in {folder}.")
+    return 0
+
+
+def _ask(name: str) -> None:
+    """ControlError unless a person at a terminal types the name."""
+    if not sys.stdin.isatty():
+        raise ControlError("--new-machine destroys a VM: say --yes as well, where nobody can be asked.")
+    sys.stderr.write(
+        f"The VM of {name}'s agent is destroyed, with all that is on it. What this bridge keeps of it is put on a new "
+        f"one.\nType {name} to go on: "
+    )
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() != name:
+        raise ControlError("Nothing was done.")

@@ -1,0 +1,44 @@
+"""A browser whose person has proved who they are, by whichever way: its new session, and the end of the one it had."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from bridge.door.login import way_in_of
+from bridge.door.return_to import return_path
+from bridge.observing.request_keys import PERSON
+
+if TYPE_CHECKING:
+    from bridge.door.login import Doorkeeper
+    from bridge.door.people import People
+    from bridge.door.visitors import Visitors
+
+
+class Arriving:
+    """Lets them in."""
+
+    def __init__(self, doorkeeper: Doorkeeper, people: People, visitors: Visitors) -> None:
+        self._doorkeeper = doorkeeper
+        self._people = people
+        self._visitors = visitors
+
+    async def logged_in(self, request: web.Request, person: str, response: web.Response) -> bool:
+        """Gives the browser a session by this response; False for somebody who may not come in."""
+        left = await self._doorkeeper.browser(request)
+        session = await self._people.new_session(person)
+        if session is None:
+            return False
+        request[PERSON] = person
+        self._doorkeeper.remember(response, session)
+        if left is not None and left.session is not None:
+            # Nobody has its cookie any more.
+            await self._people.end_session(left.session)
+            await self._visitors.end_way_in(left.person, way_in_of(left.session))
+        return True
+
+
+def sent_to(path: str) -> web.Response:
+    """A redirect to a path of ours, whatever was asked for."""
+    return web.Response(status=303, headers={"Location": return_path(path), "Cache-Control": "no-store"})

@@ -1,0 +1,209 @@
+"""The doors to a person's sprite, at any bridge: answered here where this bridge has it, else by the one that has.
+
+Which doors these are, and by what each knows its person, stands in one table. Here the person is only recognised, so
+that their sprite's owner can be found: what they may do is the door's to say, at the bridge where it opens. What nobody
+is known by is answered by the door here, in its own words. One bridge alone needs nothing of this.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from aiohttp import HttpVersion11, hdrs, web
+
+from bridge.cluster.exchange import HopError, LookAgainError
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner
+from bridge.cluster.passed import ANSWER, HOP, PASSED, Hop, HopRefusedError, Passed, Refusal, target_of
+from bridge.cluster.peers import PATH
+from bridge.door import messages
+from bridge.door.login import bearer
+from bridge.observing.request_keys import PERSON, REQUEST_ID
+
+if TYPE_CHECKING:
+    from bridge.cluster.hop import Hops
+    from bridge.cluster.ownership import Ownership
+    from bridge.cluster.passed import Seal
+    from bridge.door.login import Doorkeeper
+    from bridge.door.revocations import Revocations
+    from bridge.door.tokens import PersonTokens
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_By = Literal["anything", "token", "cookie"]
+
+#: The doors behind which a sprite is, and what a person is known by there: a cookie, a token, or a full one of either.
+DOORS: Final[dict[str, _By]] = {
+    "/ws": "anything",
+    "/ws/why": "anything",
+    "/files/{path:.+}": "anything",
+    "/push/permission": "cookie",
+    "/restore": "anything",
+    "/v1/observations": "token",
+    "/v1/memory/boot": "token",
+    "/v1/chat/completions": "token",
+    "/mcp": "token",
+}
+#: The same as routes are called; what a bridge passes on comes by one of these.
+ROUTES: Final = frozenset(path.replace(":.+", "") for path in DOORS)
+#: A sprite may have changed hands while its owner was being asked; once is enough for that.
+_LOOKS = 2
+
+
+class Crossing:
+    """`guarded(routes)` is what the application is given; `seal` is None where bridges share no secret."""
+
+    def __init__(
+        self,
+        doorkeeper: Doorkeeper,
+        tokens: PersonTokens,
+        ownership: Ownership,
+        hops: Hops,
+        seal: Seal | None,
+        revocations: Revocations,
+        troubles: Callable[[], list[str]] = list,
+    ) -> None:
+        self._doorkeeper = doorkeeper
+        self._tokens = tokens
+        self._ownership = ownership
+        self._hops = hops
+        self._seal = seal
+        self._revocations = revocations
+        #: What is wrong between this bridge and others, in words for who runs them.
+        self.troubles = troubles
+
+    def guarded(self, routes: Sequence[web.RouteDef]) -> list[web.RouteDef]:
+        """The routes; those behind which a sprite is are answered by the bridge that has it."""
+        return [
+            web.get(PATH, self._believed, allow_head=False),
+            *(self._route(route) if route.path in DOORS else route for route in routes),
+        ]
+
+    async def end_all(self) -> None:
+        """Closes what is passed on, since the bridge stops."""
+        await self._hops.end_all()
+
+    async def for_person(self, request: web.Request, person: str, handler: _Handler) -> web.StreamResponse:
+        """Answers a request of who came by the control socket."""
+        request.setdefault(REQUEST_ID, secrets.token_hex(8))
+        return await self._led(request, Passed(person, "operator", None), handler)
+
+    def _route(self, route: web.RouteDef) -> web.RouteDef:
+        by, handler = DOORS[route.path], route.handler
+
+        async def cross(request: web.Request) -> web.StreamResponse:
+            if HOP in request.headers:
+                return await self._taken(request, handler)
+            passed = await self._recognised(request, by)
+            return await (handler(request) if passed is None else self._led(request, passed, handler))
+
+        return web.RouteDef(route.method, route.path, cross, {**route.kwargs, "expect_handler": _expect})
+
+    async def _recognised(self, request: web.Request, by: _By) -> Passed | None:
+        """Who it is from; None where the door is not for them, which it says itself."""
+        token = bearer(request)
+        if token is None:
+            caller = None if by == "token" else await self._doorkeeper.browser(request)
+            return None if caller is None else Passed(caller.person, "session", caller.way_in)
+        holder = None if by == "cookie" else await self._tokens.holder(token)
+        if holder is None or (by == "anything" and holder.scopes is not None):
+            return None
+        return Passed(holder.person, "token", holder.key.hex(), holder.label, holder.scopes)
+
+    # --- out ---
+
+    async def _led(self, request: web.Request, passed: Passed, handler: _Handler) -> web.StreamResponse:
+        """Answered here or by the owner of the person's sprite."""
+        request[PERSON] = passed.person
+        fault: HopError | NotOwnedError
+        for look in range(_LOOKS):
+            try:
+                owner = await self._owner(passed.person, is_sure=look > 0)
+                if owner is None:
+                    with self._ownership.using(passed.person):
+                        return await handler(request)
+                hop = Hop(passed, owner.epoch, request[REQUEST_ID])
+                return await self._hops.passed_on(request, owner, hop, self._doorkeeper.address(request))
+            except (LookAgainError, NotOwnedError) as error:
+                fault = error
+            except HopError as error:
+                return _failed(request, error.status, error.code, str(error))
+        if web.WebSocketResponse().can_prepare(request).ok:
+            # Pages and terminals are told how it stands as it changes, and come again when they are asked to.
+            return await handler(request)
+        return _failed(request, 503, "unavailable", str(fault))
+
+    async def _owner(self, sprite: str, *, is_sure: bool) -> Owner | None:
+        """The other bridge that has it; None where this one has it from here on. What is not sure is a moment old."""
+        if not is_sure and (owner := await self._ownership.owner_of(sprite)) is not None:
+            return owner
+        try:
+            await self._ownership.own(sprite)
+        except OwnedElsewhere as elsewhere:
+            return Owner(elsewhere.address, elsewhere.epoch)
+        return None
+
+    # --- in ---
+
+    async def _believed(self, request: web.Request) -> web.StreamResponse:
+        """Tells another bridge whether what it passes on would be believed here."""
+        if self._seal is None:
+            return _refused(request, "unsigned")
+        try:
+            self._seal.opened(request.method, target_of(request), request.headers)
+        except HopRefusedError as refused:
+            return _refused(request, refused.reason)
+        return web.Response(status=204, headers={"Cache-Control": "no-store"})
+
+    async def _taken(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Answers what another bridge passes on; passes nothing on."""
+        if self._seal is None:
+            return _refused(request, "unsigned")
+        try:
+            hop = self._seal.opened(request.method, target_of(request), request.headers)
+        except HopRefusedError as refused:
+            return _refused(request, refused.reason)
+        person = hop.passed.person
+        request[PERSON], request[REQUEST_ID] = person, hop.request_id
+        if not self._ownership.holds(person) or self._ownership.epoch(person) != hop.epoch:
+            return _refused(request, "not-owner")
+        if not await self._revocations.is_good(hop.passed):
+            return messages.page(request, 401, "You were logged out", "Please log in again.", code="unauthorized")
+        request[PASSED] = hop.passed
+        await _go_on(request)
+        with self._ownership.using(person):
+            return await handler(request)
+
+
+async def _expect(request: web.Request) -> None:
+    """A body that is passed on is asked for by the bridge that takes it, so that it can still be sent elsewhere."""
+    if HOP not in request.headers:
+        await _go_on(request)
+
+
+async def _go_on(request: web.Request) -> None:
+    expected = request.headers.get(hdrs.EXPECT)
+    if expected is None or request.version != HttpVersion11:
+        return
+    if expected.lower() != "100-continue":
+        raise web.HTTPExpectationFailed
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    # Of the answer's own head nothing is written yet.
+    request.writer.output_size = 0
+
+
+def _failed(request: web.Request, status: int, code: str, words: str) -> web.Response:
+    headers = {"Retry-After": "2"} if code == "unavailable" else {}
+    return messages.page(request, status, "Your agent cannot be reached now", words, code=code, headers=headers)
+
+
+def _refused(request: web.Request, reason: Refusal) -> web.Response:
+    """What another bridge is told, which tells its client in its own words."""
+    if reason == "not-owner":
+        status, title = 421, "This bridge does not have that sprite"
+    else:
+        status, title = 403, "This does not come from a bridge that is known here"
+    response = messages.page(request, status, title, code=reason.replace("-", "_"), headers={ANSWER: reason})
+    if not request.content.is_eof():
+        response.force_close()
+    return response

@@ -1,0 +1,249 @@
+"""`/passkeys`, for who is logged in: their passkeys, a new one, one fewer. And the log in by one, at `/login`."""
+
+from __future__ import annotations
+
+import html
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from aiohttp import web
+
+from bridge.door import login, messages
+from bridge.door.arriving import Arriving
+from bridge.door.forms import small_form
+from bridge.door.passkeys.flow import Asked, PasskeyFlow
+from bridge.door.passkeys.store import MAX_LABEL_CHARACTERS, Passkey, PasskeyError
+from bridge.door.return_to import return_path
+from bridge.door.small_bodies import body_within
+from bridge.door.wrong_links import WrongLinks
+from bridge.observing.request_keys import PERSON
+
+if TYPE_CHECKING:
+    from bridge.door.login import Caller, Doorkeeper
+    from bridge.door.sealed_cookie import SealedCookie
+
+log = logging.getLogger(__name__)
+
+_SCRIPT = "/passkeys.js"
+_MAX_ANSWER_BYTES = 32 * 1024
+_STYLE = """
+main { margin-top: 8vh; }
+li { margin: .8rem 0; display: flex; flex-wrap: wrap; gap: .4rem 1rem; align-items: center; }
+ul { padding: 0; list-style: none; }
+li form { margin: 0 0 0 auto; }
+li span { overflow-wrap: anywhere; }
+.soft { color: var(--soft); }
+form { flex-wrap: wrap; }
+button { min-height: 2.5rem; cursor: pointer; }
+:focus-visible { outline: 3px solid var(--mark); outline-offset: 2px; }
+input { font: inherit; padding: .4em .6em; border: 1px solid var(--soft); border-radius: .4em; }
+input { background: var(--back); color: var(--text); min-width: 0; }
+"""
+_WHAT = (
+    "<p>With a passkey <code>{person}</code> logs in here by a finger, a face or a PIN on a device of theirs. "
+    "Nothing is typed, and nothing can be copied from a mail.</p>"
+)
+_NEW = (
+    '<form id="passkey-new"><label for="label">Name of this device</label>'
+    f'<input id="label" name="label" maxlength="{MAX_LABEL_CHARACTERS}" autocomplete="off" value="Passkey">'
+    '<button>Add a passkey</button></form><p id="said" role="status"></p>'
+)
+_LOGIN = (
+    '<p><button id="passkey-login" type="button" data-to="{to}">Log in with a passkey</button></p>'
+    '<p id="said" role="status"></p>'
+)
+_LINK = '<form method="post" action="/oidc/link"><button class="quiet">Link with {name}</button></form>'
+
+
+class NewPasskey(msgspec.Struct):
+    """What a browser sends: the device's answer, as it came, and what its person calls it."""
+
+    answer: msgspec.Raw
+    label: Annotated[str, msgspec.Meta(max_length=400)] = ""
+
+
+class PasskeyDoor:
+    """The routes. `provider` is the name of the company's provider, "" where there is none."""
+
+    def __init__(
+        self, flow: PasskeyFlow, doorkeeper: Doorkeeper, arriving: Arriving, cookie: SealedCookie[Asked], provider: str
+    ) -> None:
+        self._flow = flow
+        self._doorkeeper = doorkeeper
+        self._arriving = arriving
+        self._cookie = cookie
+        self._provider = provider
+        self._wrong = WrongLinks()
+
+    def table(self) -> list[web.RouteDef]:
+        """The routes; they come before the catch-all for the page's files."""
+        return [
+            web.get("/passkeys", self._show, allow_head=False),
+            web.post("/passkeys", self._add),
+            web.post("/passkeys/options", self._begin),
+            web.post("/passkeys/remove", self._remove),
+            web.get("/login/passkey", self._login_page, allow_head=False),
+            web.post("/login/passkey", self._login),
+            web.post("/login/passkey/options", self._begin_login),
+        ]
+
+    # --- who is logged in ---
+
+    async def _show(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._doorkeeper.browser(request)
+        if caller is None:
+            return self._doorkeeper.logged_out(request)
+        request[PERSON] = caller.person
+        token = self._doorkeeper.form_token(caller)
+        listed = "".join(_item(each, token) for each in await self._flow.passkeys.of(caller.person))
+        parts = [
+            _WHAT.format(person=html.escape(caller.person)),
+            f"<ul>{listed}</ul>" if listed else "<p>You have none yet.</p>",
+            _NEW if self._flow.party.is_at(request.host) else _elsewhere(self._flow.party.origins[0]),
+            _LINK.format(name=html.escape(self._provider)) if self._provider else "",
+            '<p><a href="/">To your agent</a></p>',
+        ]
+        return messages.document("Your passkeys", "".join(parts), style=_STYLE, script=_SCRIPT)
+
+    async def _begin(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._who_acts(request)
+        if isinstance(caller, web.Response):
+            return caller
+        return self._asked(*await self._flow.begin_new(caller.person))
+
+    async def _add(self, request: web.Request) -> web.StreamResponse:
+        # It may come slowly: who acts is who is logged in once it is whole.
+        body = await body_within(request, _MAX_ANSWER_BYTES)
+        caller = await self._who_acts(request)
+        if isinstance(caller, web.Response):
+            return caller
+        try:
+            sent = msgspec.json.decode(body or b"", type=NewPasskey)
+            await self._flow.end_new(self._cookie.of(request), caller.person, bytes(sent.answer), sent.label)
+        except (PasskeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return self._refused(request, error)
+        log.info("a passkey was added", extra={"person": caller.person})
+        response = web.Response(status=201)
+        self._cookie.take_back(response)
+        return response
+
+    async def _remove(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._doorkeeper.browser(request)
+        if caller is None:
+            return self._doorkeeper.logged_out(request)
+        form = await small_form(request)
+        if not self._doorkeeper.is_own_form(request, caller, form.get("token", "")):
+            return login.foreign_origin(request)
+        request[PERSON] = caller.person
+        try:
+            credential_id = bytes.fromhex(form.get("passkey", ""))
+        except ValueError:
+            credential_id = b""
+        if await self._flow.passkeys.remove(caller.person, credential_id):
+            log.info("a passkey was removed", extra={"person": caller.person})
+        return web.Response(status=303, headers={"Location": "/passkeys", "Cache-Control": "no-store"})
+
+    async def _who_acts(self, request: web.Request) -> Caller | web.Response:
+        if not self._doorkeeper.is_same_origin(request):
+            return login.foreign_origin(request)
+        caller = await self._doorkeeper.browser(request)
+        if caller is None:
+            return self._doorkeeper.logged_out(request)
+        request[PERSON] = caller.person
+        return caller
+
+    # --- who logs in ---
+
+    async def _login_page(self, request: web.Request) -> web.StreamResponse:
+        to = html.escape(return_path(request.query.get("to", "/")))
+        button = _LOGIN.format(to=to)
+        body = button if self._flow.party.is_at(request.host) else _elsewhere(self._flow.party.origins[0])
+        return messages.document("Log in", body, style=_STYLE, script=_SCRIPT)
+
+    async def _begin_login(self, request: web.Request) -> web.StreamResponse:
+        if not self._doorkeeper.is_same_origin(request):
+            return login.foreign_origin(request)
+        return self._asked(*self._flow.begin_login())
+
+    async def _login(self, request: web.Request) -> web.StreamResponse:
+        if not self._doorkeeper.is_same_origin(request):
+            return login.foreign_origin(request)
+        address = self._doorkeeper.address(request)
+        if (wait := self._wrong.wait(address)) > 0:
+            return messages.page(
+                request,
+                429,
+                "Too many wrong passkeys",
+                f"Wait {wait:.0f} seconds.",
+                code="rate_limited",
+                headers={"Retry-After": f"{wait:.0f}"},
+            )
+        body = await body_within(request, _MAX_ANSWER_BYTES)
+        response = web.Response(status=204)
+        try:
+            person = await self._flow.end_login(self._cookie.of(request), body or b"")
+            if not await self._arriving.logged_in(request, person, response):
+                raise PasskeyError("You may not come in here any more.")  # noqa: TRY301 - one refusal for all
+        except PasskeyError as error:
+            self._wrong.count(address)
+            return self._refused(request, error)
+        log.info("somebody logged in by a passkey", extra={"person": person})
+        self._cookie.take_back(response)
+        return response
+
+    def _asked(self, asked: Asked, options: bytes) -> web.Response:
+        headers = {"Cache-Control": "no-store"}
+        response = web.Response(body=options, content_type="application/json", headers=headers)
+        self._cookie.give(response, asked)
+        return response
+
+    def _refused(self, request: web.Request, error: Exception) -> web.Response:
+        words = str(error) if isinstance(error, PasskeyError) else "This is no passkey's answer."
+        response = messages.page(request, 400, "This passkey was not taken", words, code="passkey")
+        self._cookie.take_back(response)
+        return response
+
+
+def no_passkeys() -> list[web.RouteDef]:
+    """The routes where browsers would keep no passkeys: they say why."""
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        return messages.page(
+            request,
+            404,
+            "There are no passkeys at this address",
+            "Browsers keep passkeys for a name, and over https: not for a number, and not over plain http.",
+            "Whoever runs this bridge can change that, with https before it and `BRIDGE_PUBLIC_URL=https://NAME`.",
+            code="no_passkeys",
+        )
+
+    return [
+        web.get("/passkeys", refuse, allow_head=False),
+        web.get("/login/passkey", refuse, allow_head=False),
+        web.post("/{path:passkeys(?:/options|/remove)?|login/passkey(?:/options)?}", refuse),
+    ]
+
+
+def _item(passkey: Passkey, token: str) -> str:
+    used = "never used" if passkey.used_at is None else f"last used {_day(passkey.used_at)}"
+    label = html.escape(passkey.label)
+    return (
+        f'<li><span>{label}<br><span class="soft">since {_day(passkey.created_at)}, {used}</span></span>'
+        f'<form method="post" action="/passkeys/remove"><input type="hidden" name="token" value="{token}">'
+        f'<input type="hidden" name="passkey" value="{passkey.credential_id.hex()}">'
+        f'<button class="quiet" aria-label="Remove {label}">Remove</button></form></li>'
+    )
+
+
+def _elsewhere(origin: str) -> str:
+    address = html.escape(f"{origin}/passkeys")
+    return (
+        "<p>Browsers keep passkeys for a name, not for a number. Log in at this address to add one or to use it:</p>"
+        f'<p class="whole"><code>{address}</code></p>'
+    )
+
+
+def _day(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"

@@ -1,0 +1,139 @@
+"""The passkeys of people, in bridge.db: public keys, and how often each says it was used. Opens nothing by itself."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import BridgeError
+
+if TYPE_CHECKING:
+    from bridge.database import Database, Transaction
+
+MOST_EACH = 20
+MAX_LABEL_CHARACTERS = 40
+#: So many digits of an id (hex) tell passkeys apart.
+SHORT_ID = 12
+
+
+class PasskeyError(BridgeError):
+    """A passkey cannot be added, removed or believed; in words for its person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passkey:
+    """One of a person's; times in Unix seconds. `aaguid` says which kind of device made it."""
+
+    credential_id: bytes
+    person: str
+    public_key: bytes
+    sign_count: int
+    label: str
+    created_at: float
+    used_at: float | None
+    aaguid: str
+
+
+class Passkeys:
+    """Everyone's."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(
+        self, person: str, credential_id: bytes, public_key: bytes, sign_count: int, label: str, aaguid: str
+    ) -> None:
+        """One more. PasskeyError where there are too many, where it is there already, or the person is not."""
+
+        def insert(tx: Transaction) -> None:
+            if tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (person,)).fetchone() is None:
+                raise PasskeyError("You may not come in here any more.")
+            count = tx.execute("SELECT count(*) AS count FROM passkeys WHERE person = ?", (person,)).fetchone()["count"]
+            if count >= MOST_EACH:
+                raise PasskeyError(f"You have {MOST_EACH} passkeys already. Remove one first.")
+            found = tx.execute(
+                "INSERT INTO passkeys (credential_id, person, public_key, sign_count, label, created_at, aaguid) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (credential_id, person, public_key, sign_count, _label(label), time.time(), aaguid),
+            )
+            if not found.rowcount:
+                raise PasskeyError("This passkey is known here already.")
+
+        await self._database.write(insert)
+
+    async def of(self, person: str) -> list[Passkey]:
+        """A person's, oldest first."""
+        rows = await self._database.read(
+            lambda db: db.execute(
+                "SELECT * FROM passkeys WHERE person = ? ORDER BY created_at, label", (person,)
+            ).fetchall()
+        )
+        return [_passkey(row) for row in rows]
+
+    async def found(self, credential_id: bytes) -> Passkey | None:
+        """The passkey that a device names; None for one that is not known, or whose person was revoked."""
+        row = await self._database.read(
+            lambda db: db.execute(
+                "SELECT passkeys.* FROM passkeys JOIN people ON name = person "
+                "WHERE credential_id = ? AND revoked_at IS NULL",
+                (credential_id,),
+            ).fetchone()
+        )
+        return None if row is None else _passkey(row)
+
+    async def used(self, passkey: Passkey, sign_count: int) -> bool:
+        """Notes a use; False where it was used meanwhile, by this count or a later one: it may have been copied."""
+
+        def update(tx: Transaction) -> bool:
+            changed = tx.execute(
+                "UPDATE passkeys SET sign_count = ?, used_at = ? WHERE credential_id = ? AND sign_count = ?",
+                (sign_count, time.time(), passkey.credential_id, passkey.sign_count),
+            )
+            return changed.rowcount > 0
+
+        return await self._database.write(update)
+
+    async def remove(self, person: str, credential_id: bytes) -> bool:
+        """Ends one of a person's; False where they have none such."""
+
+        def delete(tx: Transaction) -> bool:
+            sql = "DELETE FROM passkeys WHERE person = ? AND credential_id = ?"
+            return tx.execute(sql, (person, credential_id)).rowcount > 0
+
+        return await self._database.write(delete)
+
+
+def named(passkeys: list[Passkey], name: str) -> Passkey:
+    """The one that an operator names, by its label or by how its id begins (hex). PasskeyError: none, or several."""
+    found = [each for each in passkeys if each.label == name]
+    if not found and len(name) >= SHORT_ID:
+        found = [each for each in passkeys if each.credential_id.hex().startswith(name.lower())]
+    if len(found) != 1:
+        which = "no passkey" if not found else "more than one passkey"
+        raise PasskeyError(f"There is {which} called {name!r}. Name it by its id, as `users identities` lists it.")
+    return found[0]
+
+
+def user_handle(person: str) -> bytes:
+    """What devices know a person by; it says nothing of them."""
+    return hashlib.sha256(f"sprite passkey {person}".encode()).digest()
+
+
+def _label(said: str) -> str:
+    plain = " ".join("".join(sign if sign.isprintable() else " " for sign in said).split())
+    return plain[:MAX_LABEL_CHARACTERS] or "Passkey"
+
+
+def _passkey(row: Any) -> Passkey:
+    return Passkey(
+        bytes(row["credential_id"]),
+        row["person"],
+        bytes(row["public_key"]),
+        row["sign_count"],
+        row["label"],
+        row["created_at"],
+        row["used_at"],
+        row["aaguid"],
+    )

@@ -1,0 +1,85 @@
+"""A short-lived cookie that only the bridge can write: what an exchange with a third party began with, in this browser.
+
+What it holds is signed, not hidden, and is good for some minutes. `Spent` sees to it that an answer is taken once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+from itsdangerous import BadSignature, TimestampSigner
+from itsdangerous.encoding import base64_decode, base64_encode
+
+from bridge.database import token_sha256
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from bridge.database import Database, Transaction
+
+#: A person may have to find their telephone first.
+SECONDS: Final = 600
+_MAX_CHARACTERS = 4096
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class SealedCookie(Generic[_T]):
+    """One kind of them: `purpose` is part of its name and its signature, `which` bridge of its name on plain http."""
+
+    def __init__(self, key: bytes, purpose: str, type_: type[_T], *, is_secure: bool, which: str) -> None:
+        self._signer = TimestampSigner(key, salt=f"bridge {purpose}", digest_method=hashlib.sha256)
+        self._decoder = msgspec.json.Decoder(type_)
+        self._is_secure = is_secure
+        self._name = f"__Host-bridge-{purpose}" if is_secure else f"bridge-{purpose}-{which}"
+
+    def give(self, response: web.Response, value: _T) -> None:
+        """Has the browser keep it; an earlier one is replaced."""
+        response.set_cookie(
+            self._name,
+            self._signer.sign(base64_encode(msgspec.json.encode(value))).decode(),
+            max_age=SECONDS,
+            path="/",
+            httponly=True,
+            secure=self._is_secure or None,
+            # The provider sends the browser back from its own site.
+            samesite="Lax",
+        )
+
+    def of(self, request: web.Request) -> _T | None:
+        """What this browser began with; None where that is too long ago, or was never here."""
+        cookie = request.cookies.get(self._name, "")
+        if len(cookie) > _MAX_CHARACTERS:
+            return None
+        try:
+            return self._decoder.decode(base64_decode(self._signer.unsign(cookie, max_age=SECONDS)))
+        except (BadSignature, msgspec.MsgspecError, ValueError):
+            return None
+
+    def take_back(self, response: web.Response) -> None:
+        """Has the browser forget it."""
+        response.del_cookie(self._name, path="/", secure=self._is_secure or None, httponly=True, samesite="Lax")
+
+
+class Spent:
+    """Challenges and states that were answered: each is good for one answer, at whichever bridge it arrives."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def spend(self, challenge: str) -> bool:
+        """Whether it is answered for the first time."""
+
+        def insert(tx: Transaction) -> bool:
+            now = time.time()
+            # Older ones are refused by their cookie's age.
+            tx.execute("DELETE FROM spent_challenges WHERE expires_at < ?", (now,))
+            found = tx.execute(
+                "INSERT INTO spent_challenges (challenge_sha256, expires_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (token_sha256(challenge), now + 2 * SECONDS),
+            )
+            return found.rowcount > 0
+
+        return await self._database.write(insert)

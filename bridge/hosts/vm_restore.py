@@ -1,0 +1,68 @@
+"""A VM whose workspace is made anew of an archive: sent, looked through, and put in the place of what is there.
+
+What was there stays on the VM, in a folder of its own. The caller sees to it that nobody else works on the VM, and that
+a sprite which was begun to be replaced is not used before this has come to its end.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bridge.hosts import vm_scripts
+from bridge.hosts.faults import is_full_disk
+from bridge.hosts.machine import CommandError
+
+if TYPE_CHECKING:
+    from bridge.hosts.host import Begin, Report
+    from bridge.hosts.machine import Machine
+
+_SHORT_SECONDS = 60.0
+_LONGEST_COUNT = 15
+#: Every turn of a long life is put into the index once more.
+_IMPORT_SECONDS = 1800.0
+
+
+async def restore_on(machine: Machine, archive: Path, report: Report, *, begin: Begin, is_new: bool) -> str:
+    """Replaces the workspace of a VM that has our code; returns the folder of the VM where the earlier one is.
+
+    On a VM that `is_new` there was nobody, and nothing is kept. The sprite does not run afterwards. HostError: nothing
+    was changed if `begin` was not called.
+    """
+    report("updating", "Sending what is kept to the VM.")
+    await machine.upload(vm_scripts.ARCHIVE, archive)
+    report("updating", "Looking it through there.")
+    await _run(machine, vm_scripts.LOOK_THROUGH, "looking the archive through", _IMPORT_SECONDS)
+    await begin()
+    report("updating", "Stopping what runs there.")
+    await machine.stop(vm_scripts.SERVICE)
+    aside = f"before-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    script = vm_scripts.OWN + vm_scripts.PUT_ASIDE.format(aside=aside)
+    is_kept = bool((await _run(machine, script, "putting the workspace aside", _SHORT_SECONDS)).strip())
+    report("updating", "Making the workspace of what is kept.")
+    await _run(machine, vm_scripts.IMPORT, "making the workspace", _IMPORT_SECONDS)
+    if is_new or not is_kept:
+        await _run(machine, f"rm -rf {vm_scripts.SYSTEM}/{aside}", "removing what nobody used", _SHORT_SECONDS)
+        return ""
+    return f"{vm_scripts.SYSTEM}/{aside} on the VM"
+
+
+async def _run(machine: Machine, script: str, what: str, seconds: float) -> bytes:
+    try:
+        return await machine.run(script, what, seconds=seconds)
+    except CommandError as error:
+        if is_full_disk(str(error)):
+            raise CommandError(f"The VM's disk is full. {error}", retryable=False) from error
+        raise
+
+
+async def turns_of(machine: Machine) -> int | None:
+    """How many turns the log on the VM has; None where it cannot say."""
+    try:
+        said = await machine.run(vm_scripts.COUNT_TURNS, "counting the turns", seconds=_SHORT_SECONDS)
+    except CommandError:
+        return None
+    # A number that a VM makes up may be one of a million digits.
+    said = said.strip()
+    return int(said) if said.isdigit() and len(said) <= _LONGEST_COUNT else None

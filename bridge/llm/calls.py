@@ -1,0 +1,123 @@
+"""The table `calls`: one row for each model call, without its content, and what its sums say.
+
+A row is `held` with the worst that its call may cost, and then `settled` with what it did cost. What a bridge that died
+leaves held is `lost`: it counts with all it held, until somebody settles it after all. Knows no budget.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from sprite.prices import Usage
+
+if TYPE_CHECKING:
+    from bridge.database import Database, Transaction
+
+State = Literal["held", "settled", "lost"]
+Outcome = Literal["complete", "refused", "client_gone", "cut", "timeout", "unreachable"]
+
+DAY_SECONDS = 86400
+_MAX_REQUEST_ID = 128
+
+_COLUMNS = (
+    "id, sprite, held_usd, spent_usd, state, at, model, outcome, status, request_id, input_tokens, output_tokens, "
+    "cache_read_tokens, cache_write_tokens, cache_write_1h_tokens, web_searches, is_estimate, duration_ms"
+)
+_VALUES = ", ".join("?" * (_COLUMNS.count(",") + 1))
+_INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT (id)"  # noqa: S608 - of names in this file
+#: Writes a row as it is now; what was known when the call was let in stays.
+UPSERT = f"""{_INSERT} DO UPDATE SET spent_usd = excluded.spent_usd, state = excluded.state, outcome = excluded.outcome,
+    status = excluded.status, request_id = excluded.request_id, input_tokens = excluded.input_tokens,
+    output_tokens = excluded.output_tokens, cache_read_tokens = excluded.cache_read_tokens,
+    cache_write_tokens = excluded.cache_write_tokens, cache_write_1h_tokens = excluded.cache_write_1h_tokens,
+    web_searches = excluded.web_searches, is_estimate = excluded.is_estimate, duration_ms = excluded.duration_ms
+"""
+#: Takes a call's id, unless it is taken.
+TOMBSTONE = f"{_INSERT} DO NOTHING"
+# A call in flight counts with what it holds.
+_SPEND = """
+SELECT sprite, coalesce(sum(coalesce(spent_usd, held_usd)) FILTER (WHERE at >= ?), 0) AS today,
+    coalesce(sum(coalesce(spent_usd, held_usd)) FILTER (WHERE at >= ?), 0) AS month,
+    coalesce(sum(coalesce(spent_usd, held_usd)), 0) AS total,
+    count(*) AS calls, count(*) FILTER (WHERE coalesce(spent_usd, held_usd) IS NULL) AS unpriced
+FROM calls GROUP BY sprite ORDER BY sprite
+"""
+
+
+@dataclass(slots=True)
+class ModelCall:
+    """One call's row, changed while the call goes on; money is None where the model's price is not known.
+
+    `at`: when it was let in, in Unix seconds. `duration_ms`: until it was settled.
+    """
+
+    sprite: str
+    model: str
+    held_usd: float | None
+    at: float = 0.0
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    spent_usd: float | None = None
+    state: State = "held"
+    outcome: Outcome | None = None
+    status: int | None = None
+    request_id: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    is_estimate: bool = True
+    duration_ms: float | None = None
+
+    def row(self) -> tuple[object, ...]:
+        """The columns, in the order of UPSERT."""
+        return (
+            *(self.id, self.sprite, self.held_usd, self.spent_usd, self.state, self.at, self.model),
+            *self.ending(),
+        )
+
+    def ending(self) -> tuple[object, ...]:
+        """How it ended: the columns from `outcome` on."""
+        usage, request_id = self.usage, self.request_id
+        return (
+            *(self.outcome, self.status, request_id and request_id[:_MAX_REQUEST_ID]),
+            *(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.cache_write_1h),
+            *(usage.web_searches, int(self.is_estimate), self.duration_ms),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """A sprite's spend in US dollars; `unpriced` of its `calls` have no known price and are in no sum."""
+
+    sprite: str
+    today: float
+    month: float
+    total: float
+    calls: int
+    unpriced: int
+
+
+async def spend(database: Database, now: float | None = None) -> list[Spend]:
+    """What was spent, by sprite, with days and months as they are at `now` (by default the database's clock).
+
+    Calls in flight count with what they hold. DatabaseError.
+    """
+
+    def read(db: Transaction) -> list[Any]:
+        at = db.execute("SELECT db_now() AS now").fetchone()["now"] if now is None else now
+        return db.execute(_SPEND, (day_begins(at), month_begins(at))).fetchall()
+
+    names = [each.name for each in fields(Spend)]
+    return [Spend(**{name: row[name] for name in names}) for row in await database.read(read)]
+
+
+def month_begins(at: float) -> float:
+    """The Unix time at which the UTC month of `at` began."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return datetime(moment.year, moment.month, 1, tzinfo=UTC).timestamp()
+
+
+def day_begins(at: float) -> float:
+    """The Unix time at which the UTC day of `at` began."""
+    return math.floor(at / DAY_SECONDS) * DAY_SECONDS

@@ -1,0 +1,257 @@
+"""What model calls are paid from where bridges share a Postgres: the database lets them in and keeps the sums.
+
+A call is let in by one statement, before it goes out; when it is over, that is written by a task of its own, off the
+call's way and again until it is written. So
+- a database that is away refuses calls, and lets none in unpaid;
+- what was over meanwhile is settled when it is back, and until then its hold stands;
+- the holds of a bridge that was killed count with all they held after 15 minutes, by whichever bridge looks first; one
+  that lives renews the holds of its long calls, and one that was only away settles what was given up as lost;
+- a call whose letting in was cut off, so that nobody knows whether it holds something, holds nothing in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Literal, Self
+
+from bridge.database import DatabaseError
+from bridge.llm.accounts import UnavailableError
+from bridge.llm.budgets import BudgetError, refusal
+from bridge.llm.calls import ModelCall, Spend, spend
+from bridge.tasks import owned_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from bridge.database import Database
+    from bridge.llm.accounts import Bounds
+    from bridge.llm.budgets import Limits
+    from bridge.llm.spending import Spending, Standing
+
+log = logging.getLogger(__name__)
+
+#: How often holds are renewed, and others' that were left are looked for.
+BEAT_SECONDS = 60.0
+#: Who waits for others' calls looks so often; those of this bridge say when they are over.
+_LOOK_SECONDS = 0.5
+_RETRY_SECONDS = 1.0
+#: Settled side by side; who wants to be let in finds the database's other connections free.
+_AT_ONCE = 4
+_PATIENCE_SECONDS = 10.0
+#: The standard's code for a transaction of which nobody knows whether it was written.
+_PERHAPS_WRITTEN = "08007"
+_AWAY = "The bridge's database does not answer, and no model is called before what it costs can be written down."
+
+
+class SharedAccounts:
+    """`async with SharedAccounts(...) as accounts:`; leaving it writes what is left. See Accounts.
+
+    `on_used_up` is called with the sprite and the words whenever a call is refused since the money is gone. Should the
+    task die that writes, `on_death` is called, and leaving raises TaskDiedError.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        spending: Spending,
+        on_used_up: Callable[[str, str], None] = lambda _sprite, _words: None,
+        *,
+        on_death: Callable[[], None] = lambda: None,
+        beat_seconds: float = BEAT_SECONDS,
+    ) -> None:
+        self._database = database
+        self._spending = spending
+        self._on_used_up = on_used_up
+        self._on_death = on_death
+        self._beat_seconds = beat_seconds
+        self._open: dict[str, float] = {}  # when, by call
+        self._ended: dict[str, ModelCall] = {}
+        self._unsure: set[str] = set()
+        self._noted = asyncio.Event()
+        self._settled: dict[str, asyncio.Event] = {}  # by sprite, where somebody waits
+        self._settling = asyncio.Lock()
+        self._failing_since: float | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._writer = await self._stack.enter_async_context(
+            owned_task(self._write_on(), name="ledger", on_death=self._on_death)
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._stack.aclose()
+        finally:
+            await self.flush()
+            if self._ended:
+                log.error("model calls could not be settled: they stay held", extra={"count": len(self._ended)})
+
+    @property
+    def limits(self) -> Limits:
+        """See Accounts."""
+        return self._spending.limits
+
+    @property
+    def is_behind(self) -> bool:
+        """See Accounts."""
+        if self._writer is not None and self._writer.done():
+            return True
+        return self._failing_since is not None and time.monotonic() - self._failing_since >= _PATIENCE_SECONDS
+
+    async def open(self, sprite: str, model: str, bounds: Bounds | None, patience: float) -> ModelCall:
+        """See Accounts."""
+        if self.is_behind:
+            raise UnavailableError(_AWAY)
+        call = ModelCall(sprite, model, None if bounds is None else bounds.most)
+        until = asyncio.get_running_loop().time() + patience
+        try:
+            while (at := await self._let_in(call, bounds)) is None:
+                await self._wait(call.sprite, bounds, until)
+        except DatabaseError as error:
+            raise UnavailableError(_AWAY) from error
+        call.at = at
+        self._open[call.id] = time.monotonic()
+        return call
+
+    def settle(self, call: ModelCall) -> None:
+        """See Accounts."""
+        self._open.pop(call.id, None)
+        call.state = "settled"
+        self._ended[call.id] = call
+        self._noted.set()
+
+    async def spend(self) -> list[Spend]:
+        """See Accounts."""
+        await self.flush()
+        return await spend(self._database)
+
+    async def spent_today(self) -> Mapping[str, float]:
+        """See Accounts. UnavailableError."""
+        try:
+            return await self._spending.today()
+        except DatabaseError as error:
+            raise UnavailableError(_AWAY) from error
+
+    async def flush(self) -> None:
+        """Settles what is over, as far as the database allows."""
+        async with self._settling:
+            calls = tuple(self._ended.values())
+            is_failing = False
+            for begin in range(0, len(calls), _AT_ONCE):
+                if is_failing:
+                    return
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        for call in calls[begin : begin + _AT_ONCE]:
+                            group.create_task(self._write(call), name="settlement")
+                except* DatabaseError as errors:
+                    self._failed(errors)
+                    is_failing = True
+
+    async def _write(self, call: ModelCall) -> None:
+        if call.id in self._unsure:
+            await self._spending.bar(call)
+        await self._spending.settle(call)
+        self._ended.pop(call.id, None)
+        self._unsure.discard(call.id)
+        if self._failing_since is not None:
+            self._failing_since = None
+            log.warning("the ledger is written again")
+        if (settled := self._settled.pop(call.sprite, None)) is not None:
+            settled.set()
+
+    # --- letting in ---
+
+    async def _let_in(self, call: ModelCall, bounds: Bounds | None) -> float | None:
+        try:
+            return await self._spending.reserve(call, bounds)
+        except DatabaseError as error:
+            if error.code == _PERHAPS_WRITTEN:
+                self._give_back(call)
+            raise
+        except asyncio.CancelledError:
+            # What was begun runs to its end all the same.
+            self._give_back(call)
+            raise
+
+    def _give_back(self, call: ModelCall) -> None:
+        """Has a call that never was made hold nothing."""
+        call.spent_usd = None if call.held_usd is None else 0.0
+        call.outcome, call.is_estimate, call.at = "refused", False, time.time()
+        self._unsure.add(call.id)
+        self.settle(call)
+
+    async def _wait(self, sprite: str, bounds: Bounds | None, until: float) -> None:
+        """Returns when it is worth another try. BudgetError."""
+        standing = await self._spending.standing(sprite)
+        if standing is None:
+            await self._spending.begin(sprite)
+            return
+        error = None if bounds is None else self._refusal(standing, bounds.least)
+        if error is None:
+            # Somebody's call was settled between the two looks.
+            return
+        if error.retry_after is None:
+            self._on_used_up(sprite, str(error))
+            raise error
+        now = asyncio.get_running_loop().time()
+        if now >= until:
+            raise error
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(min(until, now + _LOOK_SECONDS)):
+                await self._settled.setdefault(sprite, asyncio.Event()).wait()
+
+    def _refusal(self, standing: Standing, least: float) -> BudgetError | None:
+        limits = self.limits
+        windows: tuple[tuple[Literal["day", "month"], float | None, float, float], ...] = (
+            ("day", limits.daily_usd, standing.day_spent, standing.day_held),
+            ("month", limits.monthly_usd, standing.month_spent, standing.month_held),
+        )
+        for name, limit, spent, held in windows:
+            if limit is not None and (spent + held >= limit or spent + held > limit - least):
+                return refusal(name, limit, spent, least, standing.day)
+        return None
+
+    # --- the task ---
+
+    async def _write_on(self) -> None:
+        beat_at = 0.0
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(beat_at - time.monotonic(), 0.0)):
+                    await self._noted.wait()
+            self._noted.clear()
+            await self.flush()
+            if time.monotonic() >= beat_at:
+                await self._beat()
+                beat_at = time.monotonic() + self._beat_seconds
+            if self._ended:
+                self._noted.set()
+                if self._failing_since is not None:
+                    await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _beat(self) -> None:
+        old = time.monotonic() - self._beat_seconds
+        try:
+            for call_id, since in tuple(self._open.items()):
+                if since <= old:
+                    await self._spending.renew(call_id)
+            if lost := await self._spending.lose():
+                log.warning("model calls of a bridge that is gone count with all they held", extra={"count": lost})
+        except DatabaseError as error:
+            # The next beat is soon enough: holds stand for many of them.
+            log.warning("holds cannot be renewed (%s)", error.code)
+
+    def _failed(self, errors: ExceptionGroup[DatabaseError]) -> None:
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+            codes = ", ".join(sorted({error.code for error in errors.exceptions if isinstance(error, DatabaseError)}))
+            log.error("the ledger cannot be written (%s)", codes, extra={"count": len(self._ended)})

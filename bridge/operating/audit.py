@@ -1,0 +1,197 @@
+"""What operators did: who, when, what, to whom. Written as it happens, never changed, read by `python -m bridge audit`.
+
+Owns the table `audit`. Each line carries a hash over itself and the line before (`chain`), so that one that was changed
+or taken out afterwards is noticed; lines cut off at the end are not. No secret is ever a detail.
+
+An act that is done at once is one line, written when it was done. One that takes a while is two: when it begins, before
+anything is changed or given out, and how it ended (`outcome`). Without the second the bridge was killed in its middle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bridge.cluster.ownership import NotOwnedError
+from bridge.database import DatabaseError
+from bridge.errors import BridgeError
+from bridge.hosts.host import HostError
+from bridge.store.losses import moment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+
+    from bridge.database import Database, Transaction
+
+log = logging.getLogger(__name__)
+
+#: The actor of whatever is typed on the bridge's own machine.
+CLI: Final = "cli"
+#: The action of a start with other settings than before.
+SETTINGS: Final = "settings"
+#: The action of whoever takes an archive of all that an agent knows.
+EXPORT: Final = "export"
+#: So many of the newest lines are shown at once.
+MOST_SHOWN = 10_000
+_MOST_CHARACTERS = 500
+#: How an act ended.
+DONE: Final = "done"
+_CUT_OFF: Final = "cut off"
+
+Detail = str | int | float | bool | None
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One act; `at` in Unix seconds, `actor` a person's name, `cli`, or `oidc` for what the provider's groups say."""
+
+    id: int
+    at: float
+    actor: str
+    action: str
+    subject: str
+    detail: dict[str, Any]
+
+
+class AuditLog(msgspec.Struct, frozen=True):
+    """Lines, oldest first; `broken_at` is the first that is not as it was written, None where all are."""
+
+    entries: list[Entry]
+    broken_at: int | None
+
+
+class Audit:
+    """The log, on the bridge's database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def note(self, actor: str, action: str, subject: str, /, **detail: Detail) -> None:
+        """Adds one line; `detail` is what a reader needs beside it. DatabaseError where it cannot be written."""
+        text = _written(detail)
+
+        def append(tx: Transaction) -> None:
+            last = tx.execute("SELECT id, chain FROM audit ORDER BY id DESC LIMIT 1").fetchone()
+            number, before = (last["id"] + 1, bytes(last["chain"])) if last is not None else (1, b"")
+            at = float(tx.execute("SELECT db_now() AS at").fetchone()["at"])
+            line = (number, at, actor, action, subject[:_MOST_CHARACTERS], text)
+            tx.execute(
+                "INSERT INTO audit (id, at, actor, action, subject, detail_json, chain) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*line, _chained(before, line)),
+            )
+
+        await self._database.write(append)
+
+    @asynccontextmanager
+    async def act(self, actor: str, action: str, subject: str, /, **detail: Detail) -> AsyncIterator[None]:
+        """Notes an act when it begins, and with the block's end how it ended. DatabaseError: it may not begin."""
+        await self.note(actor, action, subject, **detail)
+        async with outcome_noted(partial(self.note_outcome, actor, action, subject)):
+            yield
+
+    async def note_outcome(self, actor: str, action: str, subject: str, outcome: str) -> None:
+        """Notes how an act ended, where the database allows: it is over by then."""
+        try:
+            await self.note(actor, action, subject, outcome=outcome)
+        except DatabaseError as error:
+            log.warning("how an act of an operator's ended could not be noted (%s): %s", error.code, action)
+
+    async def note_settings(self, settings: Mapping[str, Detail]) -> None:
+        """Notes what a bridge was started with, where that is not what the one before it was."""
+
+        def last(db: Transaction) -> str | None:
+            sql = "SELECT detail_json FROM audit WHERE action = ? ORDER BY id DESC LIMIT 1"
+            row = db.execute(sql, (SETTINGS,)).fetchone()
+            return None if row is None else str(row["detail_json"])
+
+        if await self._database.read(last) != _written(settings):
+            await self.note(CLI, SETTINGS, "serve", **settings)
+
+    async def since(self, at: float = 0.0, most: int = MOST_SHOWN) -> AuditLog:
+        """The newest lines, so many at most, of what was done from then on (Unix seconds)."""
+
+        def find(db: Transaction) -> AuditLog:
+            rows = db.execute("SELECT * FROM audit WHERE at >= ? ORDER BY id DESC LIMIT ?", (at, most)).fetchall()
+            rows.reverse()
+            return AuditLog([_entry(row) for row in rows], _first_broken(db, rows))
+
+        return await self._database.read(find)
+
+
+def _failed(error: Exception) -> str:
+    """The outcome of an act that ended by an error: its words, where they are for people."""
+    for each in (error, error.__cause__):
+        if isinstance(each, BridgeError | HostError | NotOwnedError):
+            return f"failed: {each}"
+    return f"failed: {type(error).__name__}, see the bridge's log"
+
+
+def _written(detail: Mapping[str, Detail]) -> str:
+    cut = {name: value[:_MOST_CHARACTERS] if isinstance(value, str) else value for name, value in detail.items()}
+    return msgspec.json.encode(cut, order="sorted").decode()
+
+
+def _entry(row: Any) -> Entry:
+    detail = msgspec.json.decode(row["detail_json"], type=dict[str, Any])
+    return Entry(row["id"], row["at"], row["actor"], row["action"], row["subject"], detail)
+
+
+def _chained(before: bytes, line: tuple[int, float, str, str, str, str]) -> bytes:
+    return hashlib.sha256(before + msgspec.json.encode(line)).digest()
+
+
+def _first_broken(db: Transaction, rows: list[Any]) -> int | None:
+    """The first of these lines that does not follow from the one before it."""
+    if not rows:
+        return None
+    found = db.execute("SELECT id, chain FROM audit WHERE id < ? ORDER BY id DESC LIMIT 1", (rows[0]["id"],)).fetchone()
+    number, before = (found["id"], bytes(found["chain"])) if found is not None else (0, b"")
+    for row in rows:
+        line = (row["id"], row["at"], row["actor"], row["action"], row["subject"], row["detail_json"])
+        if row["id"] != number + 1 or bytes(row["chain"]) != _chained(before, line):
+            return int(row["id"])
+        number, before = row["id"], bytes(row["chain"])
+    return None
+
+
+def of_what(at: float | None, into: str = "") -> dict[str, Detail]:
+    """The details of an export: of the machine, or of what is kept, as of when (Unix seconds); what it is made into."""
+    made: dict[str, Detail] = {"into": into} if into else {}
+    return made | ({"of": "the machine"} if at is None else {"of": "the store", "as_of": moment(at)})
+
+
+def told(entry: Entry) -> str:
+    """What was done and to whom, in words for a table."""
+    detail = ", ".join(f"{name} {value}" for name, value in entry.detail.items())
+    return f"{entry.action} {entry.subject}" + (f" ({detail})" if detail else "")
+
+
+@asynccontextmanager
+async def outcome_noted(note: Callable[[str], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """At the block's end notes how it ended: that it is done, why it failed, or that it was cut off."""
+    outcome = _CUT_OFF
+    try:
+        yield
+        outcome = DONE
+    except Exception as error:
+        outcome = _failed(error)
+        raise
+    finally:
+        await _to_its_end(note(outcome))
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Done also where whoever asked for it goes meanwhile, which cancels who does it; that is raised afterwards."""
+    task, gone = asyncio.create_task(work, name="audit"), None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            gone = error
+    if gone is not None:
+        raise gone

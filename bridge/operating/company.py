@@ -1,0 +1,91 @@
+"""The doors of a company, put together: login by its provider, and passkeys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from bridge.door.passkeys.door import PasskeyDoor, no_passkeys
+from bridge.door.passkeys.flow import Asked, PasskeyFlow
+from bridge.door.passkeys.store import Passkeys
+from bridge.door.sealed_cookie import Spent
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from bridge.config import Settings
+    from bridge.database import Database
+    from bridge.door.arriving import Arriving
+    from bridge.door.login import Doorkeeper
+    from bridge.operating.acts import Acts
+
+#: Who acts where a person's groups at the provider say what they may do.
+_PROVIDER = "oidc"
+
+
+@dataclass(frozen=True, slots=True)
+class CompanyDoors:
+    """Their routes."""
+
+    _tables: list[list[web.RouteDef]] = field(default_factory=list)
+
+    def add(self, table: list[web.RouteDef]) -> None:
+        """One more door."""
+        self._tables.append(table)
+
+    def routes(self) -> list[web.RouteDef]:
+        """They come before the catch-all for the page's files."""
+        return [route for table in self._tables for route in table]
+
+
+@asynccontextmanager
+async def company_doors(
+    settings: Settings, database: Database, doorkeeper: Doorkeeper, arriving: Arriving, acts: Acts
+) -> AsyncIterator[CompanyDoors]:
+    """The doors, while the block runs."""
+    async with AsyncExitStack() as stack:
+        await acts.audit.note_settings(_told(settings))
+        doors, spent = CompanyDoors(), Spent(database)
+        if settings.oidc is not None:
+            # Cryptography takes a quarter of a second to load: for those alone who have a provider.
+            from bridge.door.oidc.door import Begun, OidcDoor
+            from bridge.door.oidc.identities import Identities
+            from bridge.door.oidc.provider import Provider
+
+            provider = await stack.enter_async_context(Provider(settings.oidc, f"{settings.public_url}/oidc/callback"))
+            cookie, identities = doorkeeper.sealed_cookie("oidc", Begun), Identities(database)
+            change_role = partial(acts.change_role, _PROVIDER)
+            door = OidcDoor(provider, identities, doorkeeper, arriving, cookie, spent, change_role, acts.audit.note)
+            doors.add(door.table())
+        if doorkeeper.party is not None:
+            flow = PasskeyFlow(Passkeys(database), doorkeeper.party, spent)
+            provider_name = "" if settings.oidc is None else settings.oidc.name
+            sealed = doorkeeper.sealed_cookie("passkey", Asked)
+            doors.add(PasskeyDoor(flow, doorkeeper, arriving, sealed, provider_name).table())
+        else:
+            doors.add(no_passkeys())
+        yield doors
+
+
+def _told(settings: Settings) -> dict[str, str | float | None]:
+    """What an operator chose that matters to people, for the audit log: no secret, and no address that may hold one."""
+    oidc = settings.oidc
+    return {
+        "host": settings.host,
+        "provider": settings.provider,
+        "permissions": settings.permissions,
+        "model": "offline" if settings.uses_offline_model else "claude",
+        "models": " ".join(settings.models),
+        "model_exits": " ".join(sorted(settings.model_exits)),
+        "daily_usd": settings.daily_usd,
+        "monthly_usd": settings.monthly_usd,
+        "egress": settings.egress,
+        "public_name": None if settings.public_url is None else urlsplit(settings.public_url).hostname,
+        "oidc": None if oidc is None else oidc.name,
+        "oidc_operators": None if oidc is None else ", ".join(sorted(oidc.operators)),
+        "oidc_people": None if oidc is None else ", ".join(sorted(oidc.people)),
+    }

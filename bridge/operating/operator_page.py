@@ -1,0 +1,264 @@
+"""`/operator`: what operators see and do in a browser. Each act is a POST of a form of ours, and in the audit log."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from bridge.door import login, messages
+from bridge.door.forms import small_form
+from bridge.door.messages import Way
+from bridge.door.passkeys.store import PasskeyError
+from bridge.door.people import PeopleError
+from bridge.observing.request_keys import PERSON
+from bridge.operating import operator_view
+from bridge.operating.operator_view import Seen, Shown
+from bridge.operating.steps import Work, steps_told
+from bridge.store.restore import Asked
+
+if TYPE_CHECKING:
+    from bridge.cluster.ownership import Ownership
+    from bridge.door.login import Caller, Doorkeeper
+    from bridge.door.people import People
+    from bridge.door.restoring import Restoring
+    from bridge.hosts.host import Host, Report
+    from bridge.operating.acts import Acts
+    from bridge.operating.status import Overview
+
+#: Each of them is one question to a host.
+_MOST_SHOWN = 60
+_LINES_SHOWN = 30
+_BACK = Way("Back to the operator's page", "/operator")
+_LINK = (
+    '<p>It works once, in one browser, within a day. It is not shown again.</p><p class="whole"><code>{link}</code></p>'
+)
+_FOR_PROGRAMS = (
+    '<p>And a token for their programs, which is not shown again either:</p><p class="whole"><code>{token}</code></p>'
+)
+#: Whom a restore is refused here, is told this.
+_SAY_OVER = "Whoever runs this bridge can have what is kept put in its place: `python -m bridge restore {name} --over`"
+#: Which identity or passkey of a person's a form names.
+_WHICH = web.RequestKey("which", str)
+_RETURN = '<p><a href="/operator#{name}">Back to the operator\'s page</a></p>'
+
+
+class OperatorPage:
+    """The page and its acts; `trouble` is what an operator should know, `link_of` makes a login link of its token."""
+
+    def __init__(
+        self,
+        doorkeeper: Doorkeeper,
+        people: People,
+        acts: Acts,
+        ownership: Ownership,
+        host: Host,
+        overview: Overview,
+        restoring: Restoring,
+        trouble: Callable[[], Awaitable[str]],
+        link_of: Callable[[str], str],
+    ) -> None:
+        self._doorkeeper = doorkeeper
+        self._people = people
+        self._acts = acts
+        self._ownership = ownership
+        self._host = host
+        self._overview = overview
+        self._restoring = restoring
+        self._trouble = trouble
+        self._link_of = link_of
+
+    def table(self) -> list[web.RouteDef]:
+        """The routes; they come before the catch-all for the page's files."""
+        does = {
+            "add": self._add,
+            "restore": self._restore,
+            "link": self._link,
+            "revoke": self._revoke,
+            "promote": self._promote,
+            "demote": self._demote,
+            "deploy": self._deploy,
+            "restore-agent": self._restore_agent,
+            "unlink-identity": self._unlink_identity,
+            "remove-passkey": self._remove_passkey,
+        }
+        return [
+            web.get("/operator", self._show, allow_head=False),
+            web.get("/operator/ways-in", self._show_ways_in, allow_head=False),
+            *(web.post(f"/operator/{name}", self._acting(act)) for name, act in does.items()),
+        ]
+
+    async def _show(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._operator(request)
+        if isinstance(caller, web.Response):
+            return caller
+        wanted = request.query.get("q", "").strip().lower()
+        found = [person for person in await self._people.everyone() if wanted in person.name]
+        first = found[:_MOST_SHOWN]
+        rows = {
+            row.sprite: row
+            for row in await self._overview.rows_of([person for person in first if person.revoked_at is None])
+        }
+        shown = Shown(
+            caller.person,
+            [Seen(person, rows.get(person.name)) for person in first],
+            len(found),
+            wanted,
+            await self._acts.audit.since(most=_LINES_SHOWN),
+            await self._trouble(),
+            self._doorkeeper.form_token(caller),
+            time.time(),
+        )
+        response = messages.document("Operator", operator_view.drawn(shown), style=operator_view.STYLE)
+        await self._doorkeeper.renew(response, caller)
+        return response
+
+    async def _show_ways_in(self, request: web.Request) -> web.StreamResponse:
+        """What one person logs in by, beside links."""
+        caller = await self._operator(request)
+        if isinstance(caller, web.Response):
+            return caller
+        name = request.query.get("name", "")
+        try:
+            ways = await self._acts.ways_in(name)
+        except PeopleError as error:
+            return messages.page(request, 404, "There is nobody of that name", str(error), code="nobody", ways=[_BACK])
+        body = operator_view.ways_in(name, ways, self._doorkeeper.form_token(caller))
+        return messages.document(f"How {name} logs in", body, style=operator_view.STYLE)
+
+    async def _operator(self, request: web.Request) -> Caller | web.Response:
+        """Whose page it is; else what they are told."""
+        caller = await self._doorkeeper.browser(request)
+        if caller is None:
+            return self._doorkeeper.logged_out(request)
+        request[PERSON] = caller.person
+        if await self._people.role(caller.person) != "operator":
+            return messages.page(
+                request,
+                403,
+                "This page is for operators",
+                f"You are `{caller.person}` here, a person like any other. Whoever runs this bridge can change that:",
+                f"`python -m bridge users role {caller.person} operator`",
+                code="not_an_operator",
+                ways=[Way("To your own agent", "/")],
+            )
+        return caller
+
+    def _acting(
+        self, act: Callable[[web.Request, str, str], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """An act as a route: for operators, from this page's form alone; what cannot be done is said in words."""
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            caller = await self._operator(request)
+            if isinstance(caller, web.Response):
+                return caller
+            form = await small_form(request)
+            # It may have come slowly: who acts is an operator now.
+            caller = await self._operator(request)
+            if isinstance(caller, web.Response):
+                return caller
+            if not self._doorkeeper.is_own_form(request, caller, form.get("token", "")):
+                return login.foreign_origin(request)
+            request[_WHICH] = form.get("which", "")
+            try:
+                return await act(request, caller.person, form.get("name", ""))
+            except (PeopleError, PasskeyError) as error:
+                return messages.page(request, 400, "That cannot be done", str(error), code="refused", ways=[_BACK])
+
+        return handler
+
+    async def _add(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        return self._handed(name, *await self._acts.add(actor, name))
+
+    async def _restore(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        return self._handed(name, *await self._acts.restore(actor, name))
+
+    async def _link(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        return self._handed(name, await self._acts.link(actor, name))
+
+    async def _revoke(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        _require_other(actor, name)
+        await self._acts.revoke(actor, name)
+        return _back(name)
+
+    async def _promote(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        await self._acts.change_role(actor, name, "operator")
+        return _back(name)
+
+    async def _demote(self, _request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        _require_other(actor, name)
+        await self._acts.change_role(actor, name, "person")
+        return _back(name)
+
+    async def _unlink_identity(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        # An address has no spaces.
+        issuer, _, subject = request[_WHICH].partition(" ")
+        await self._acts.unlink_identity(actor, name, subject, issuer)
+        return _back_to_ways(name)
+
+    async def _remove_passkey(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        await self._acts.remove_passkey(actor, name, request[_WHICH])
+        return _back_to_ways(name)
+
+    async def _deploy(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        async def deploy(report: Report) -> str:
+            await self._acts.deploy(actor, self._ownership, self._host, name, report)
+            return f"{name} is deployed."
+
+        await self._people.require(name)
+        return await _told(request, name, "Deploying", deploy)
+
+    async def _restore_agent(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        asked = Asked(actor, advice=_SAY_OVER.format(name=name))
+
+        async def restore(report: Report) -> str:
+            return await self._restoring.restore(name, asked, report)
+
+        await self._people.require(name)
+        return await _told(request, name, "Restoring", restore)
+
+    def _handed(self, name: str, link: str, token: str | None = None) -> web.Response:
+        body = _LINK.format(link=html.escape(self._link_of(link)))
+        if token is not None:
+            body += _FOR_PROGRAMS.format(token=html.escape(token))
+        return messages.document(f"A login link for {name}", body + _RETURN.format(name=html.escape(name)))
+
+
+async def _told(request: web.Request, name: str, doing: str, work: Work) -> web.StreamResponse:
+    """The steps of work on a sprite as they come: it takes minutes."""
+    whole = messages.document(f"{doing} {name}", "<!-- steps -->", style=operator_view.STYLE)
+    before, after = (whole.text or "").split("<!-- steps -->")
+    response = web.StreamResponse(headers=whole.headers)
+    response.headers.pop("Content-Length", None)
+    await response.prepare(request)
+    await response.write(f'{before}<div role="log" aria-label="Steps"><ol>'.encode())
+
+    async def tell(phase: str, words: str) -> None:
+        await response.write(f"<li>{html.escape(phase)}: {html.escape(words)}</li>\n".encode())
+
+    await steps_told(f"{doing.lower()} {name} on the operator's page", work, tell)
+    await response.write(f"</ol></div>{_RETURN.format(name=name)}{after}".encode())
+    await response.write_eof()
+    return response
+
+
+def _require_other(actor: str, name: str) -> None:
+    if actor == name:
+        raise PeopleError("Nobody locks themselves out here: ask another operator, or do it by command.")
+
+
+def _back(name: str) -> web.Response:
+    return _sent(f"/operator#{name}")
+
+
+def _back_to_ways(name: str) -> web.Response:
+    return _sent(f"/operator/ways-in?{urlencode({'name': name})}")
+
+
+def _sent(address: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": address, "Cache-Control": "no-store"})

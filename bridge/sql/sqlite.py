@@ -1,0 +1,218 @@
+"""The database as a file of this bridge's own: bridge.db. Owns the file, its pragmas and how it is opened.
+
+The file is opened by the lines that open the sprite's, in `sprite/database/connection.py`: the same pragmas, the same
+refusals, migrations and transactions. They stand twice on purpose. Bridge and sprite are deployed apart and share only
+what they must agree on (the protocol, the prices), which how each keeps its own files is not. A test compares them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bridge.errors import OperatorError
+from bridge.sql.interface import ConstraintError, DatabaseError, Transaction
+from sprite.protocol.whole_file import sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_T = TypeVar("_T")
+#: "Spbr": a foreign SQLite file is never taken for ours.
+APPLICATION_ID = 0x53706272
+BUSY_TIMEOUT_MS = 5000
+_PRAGMAS = (
+    f"busy_timeout={BUSY_TIMEOUT_MS}",
+    "journal_mode=WAL",
+    # In WAL mode: a killed process loses nothing; a power cut may lose the last moments, and never damages the file
+    # (https://sqlite.org/pragma.html#pragma_synchronous).
+    "synchronous=NORMAL",
+    "foreign_keys=ON",
+)
+
+
+class SqliteDatabase:
+    """One file, one writer connection and one reader connection, each on a thread of its own; see Database.
+
+    The reader never waits for the writer, and sees only what is committed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        writer: tuple[sqlite3.Connection, ThreadPoolExecutor],
+        reader: tuple[sqlite3.Connection, ThreadPoolExecutor],
+    ) -> None:
+        self._log = path.with_name(f"{path.name}-wal")
+        self._writer, self._writer_thread = writer
+        self._reader, self._reader_thread = reader
+
+    async def write(self, work: Callable[[Transaction], _T]) -> _T:
+        """See Database. One hop to the thread and back, however many statements."""
+        return await self._run(self._writer_thread, _all_or_nothing, self._writer, work)
+
+    async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
+        """See Database. There is one writer: all is in turn."""
+        del key
+        return await self.write(work)
+
+    async def read(self, work: Callable[[Transaction], _T]) -> _T:
+        """See Database."""
+        return await self._run(self._reader_thread, work, self._reader)
+
+    async def statement(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """See Database. There is one writer: nothing comes in between."""
+        return await self._run(self._writer_thread, _statement, self._writer, sql, parameters)
+
+    async def listen(self, channel: str) -> AsyncGenerator[str, None]:
+        """See Database."""
+        await asyncio.Event().wait()
+        yield channel
+
+    async def sync(self) -> None:
+        """See Database: flushes the write-ahead log to the disk."""
+        # A disk that refuses this refuses the next write, too, and is reported there.
+        with suppress(OSError):
+            await asyncio.to_thread(sync, self._log)
+
+    async def ping(self) -> None:
+        """See Database: a file is always there."""
+
+    async def _run(self, thread: ThreadPoolExecutor, work: Callable[..., _T], *arguments: object) -> _T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)
+        except sqlite3.IntegrityError as error:
+            raise ConstraintError(_code(error), str(error)) from error
+        except sqlite3.Error as error:
+            raise DatabaseError(_code(error), str(error)) from error
+
+
+@asynccontextmanager
+async def open_sqlite(path: Path, migrations: Sequence[str]) -> AsyncIterator[SqliteDatabase]:
+    """Opens (or makes) the file, readable by its owner only, at the newest version.
+
+    OperatorError when the file is damaged, foreign, from a newer bridge, or cannot be written.
+    """
+    with ExitStack() as stack:
+        with _explained(path):
+            writer = stack.enter_context(closing(await asyncio.to_thread(_open, path, migrations)))
+            reader = stack.enter_context(closing(await asyncio.to_thread(_connect, path, len(migrations))))
+        reader.execute("PRAGMA query_only=ON")
+        # Entered after the connections: work that a cancelled caller left in a thread ends before its connection.
+        writer_thread = stack.enter_context(ThreadPoolExecutor(1, "bridge-db-writer"))
+        reader_thread = stack.enter_context(ThreadPoolExecutor(1, "bridge-db-reader"))
+        yield SqliteDatabase(path, (writer, writer_thread), (reader, reader_thread))
+
+
+def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+    # SQLite would make the file readable for the group; its -wal and -shm take the mode of the file.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = _connect(path, len(migrations))
+    try:
+        _migrate(connection, migrations)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(path: Path, version: int) -> sqlite3.Connection:
+    # Each connection is used from one thread at a time: its own, or none any more when it is closed.
+    connection = sqlite3.connect(path, isolation_level=None, cached_statements=256, check_same_thread=False)
+    try:
+        _prepare(connection, path, version)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    connection.row_factory = sqlite3.Row
+    connection.create_function("db_now", 0, time.time)
+    # Nobody else has this file open.
+    connection.create_function("db_notify", 2, lambda _channel, _text: None)
+    _refuse_foreign(connection, path, version)
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, known: int) -> None:
+    tables = _value(connection, "SELECT count(*) FROM sqlite_master")
+    if tables and _pragma(connection, "application_id") != APPLICATION_ID:
+        raise OperatorError(
+            f"{path} is a SQLite database, but not the bridge's. It was left untouched: move it away, or choose "
+            "another --data."
+        )
+    version = _pragma(connection, "user_version")
+    if version > known:
+        raise OperatorError(
+            f"{path} was written by a newer bridge (version {version}, this one knows {known}). "
+            "Update Sprite; the file was left untouched."
+        )
+
+
+def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
+    version = _pragma(connection, "user_version")
+    for number, script in enumerate(migrations[version:], start=version + 1):
+        try:
+            connection.executescript(
+                f"BEGIN IMMEDIATE; PRAGMA application_id={APPLICATION_ID}; {script}; "
+                f"PRAGMA user_version={number}; COMMIT;"
+            )
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.rollback()
+            raise
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(_value(connection, f"PRAGMA {name}"))
+
+
+def _value(connection: sqlite3.Connection, sql: str) -> Any:
+    return connection.execute(sql).fetchone()[0]
+
+
+def _all_or_nothing(connection: sqlite3.Connection, work: Callable[[Transaction], _T]) -> _T:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        value = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return value
+
+
+def _statement(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> list[Any]:
+    return connection.execute(sql, parameters).fetchall()
+
+
+def _code(error: sqlite3.Error) -> str:
+    # What the module itself says (too few parameters) has no code of SQLite's.
+    return getattr(error, "sqlite_errorname", None) or "SQLITE_MISUSE"
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Says what SQLite or the disk says at the start as what the operator can do."""
+    try:
+        yield
+    except OSError as error:
+        raise OperatorError(f"{path} cannot be opened ({error.strerror}). Choose another --data.") from error
+    except sqlite3.OperationalError as error:
+        raise OperatorError(f"{path} cannot be used ({error}). Choose another --data.") from error
+    except sqlite3.DatabaseError as error:
+        raise OperatorError(
+            f"{path} is damaged or is no SQLite database ({error}). It was left untouched: restore it from a backup, "
+            "or move it away to start anew."
+        ) from error

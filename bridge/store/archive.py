@@ -1,0 +1,258 @@
+"""What a store has of a sprite as the archive that the sprite itself would export: streamed, a row or chunk at a time.
+
+What the log says already (learnings, to-dos, versions of the memory files) is not in it: an import makes it anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import IO, Any, BinaryIO, Final, cast
+
+import msgspec
+
+from bridge.store.store import DamagedError, Store, StoredRow, StoreError
+from sprite.protocol.archive import MEMORY_FILES, PARTS, Blob, DatabaseName, Folder
+from sprite.protocol.archive_writer import CHUNK_BYTES, ArchiveWriter
+from sprite.protocol.shipping import MOST_LONG_ROW_BYTES, whole_row
+
+#: Beside the tables of an archive; see store.py.
+_MEMORY, _FILES, _FOLDERS, _MANIFEST = "memory", "files", "folders", "manifest"
+_SCHEMAS: Final = "schemas"
+_LEFT_OUT: Final = "files_left_out"
+#: What is held in memory of a sprite's files, by the JSON of their rows: a million names.
+MOST_HELD_BYTES: Final = 256 * 1024 * 1024
+#: Of an archive before it is compressed. A few names of the same chunk could make any number.
+MOST_BYTES: Final = 64 * 1024 * 1024 * 1024
+#: Of the disk where rows are put meanwhile, so much stays free.
+_LEFT_FREE_BYTES: Final = 1024 * 1024 * 1024
+_KEPT: Final = {part.path: part for part in PARTS if not part.derived}
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A row of `files`."""
+
+    path: str
+    size: int
+    mode: int
+    modified_ns: int
+    chunks: list[str]
+
+
+class _MemoryFile(msgspec.Struct, frozen=True):
+    """A row of `memory`."""
+
+    content: Blob
+    mode: int
+    modified_ns: int
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A row of `manifest`: what of the person's files a sprite did not ship, since they do not fit."""
+
+    over_limit: int = 0
+    bytes: int = 0
+
+    def words(self) -> str:
+        """What is not there, in a sentence; "" where nothing was left out."""
+        if not self.over_limit:
+            return ""
+        return f"Not among them, since they did not fit: {self.over_limit} file(s) ({self.bytes / 1e6:.1f} MB)."
+
+
+class _Outlet:
+    """The stream that an archive is written to; `taken` is what came since the last time."""
+
+    def __init__(self) -> None:
+        self._held = list[bytes]()
+
+    def write(self, data: bytes) -> int:
+        self._held.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def taken(self) -> bytes:
+        held, self._held = b"".join(self._held), []
+        return held
+
+
+@dataclass(slots=True)
+class _Read:
+    """What one pass over the rows gave: tables on disk, since the store gives them in an order of its own."""
+
+    tables: dict[str, IO[bytes]]
+    #: Bytes that may be put on disk meanwhile.
+    room: int
+    memory: dict[str, _MemoryFile] = field(default_factory=dict)
+    files: dict[str, _File] = field(default_factory=dict)
+    folders: dict[str, Folder] = field(default_factory=dict)
+    schemas: dict[DatabaseName, int] | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+    held: int = 0
+    size: int = 0
+
+    def count(self, size: int, *, is_held: bool) -> None:
+        """Counts bytes to come, `is_held` in memory. ValueError where that are more than any sprite has."""
+        self.size += max(size, 0)
+        self.held += size if is_held else 0
+        if self.size > MOST_BYTES or self.held > MOST_HELD_BYTES:
+            raise ValueError("There is more of it than an archive can have.")
+
+    def take(self, table: str, line: bytes) -> None:
+        """Puts a row aside. StoreError where the disk has no room for it: others need what is left of that."""
+        self.room -= len(line)
+        if self.room < 0:
+            raise StoreError(
+                f"There is too little room in {tempfile.gettempdir()} for what is stored. Make room, or set TMPDIR."
+            )
+        self.tables[table].write(line)
+
+
+async def archive_of(
+    store: Store,
+    sprite: str,
+    *,
+    as_of: float | None = None,
+    on_row: Callable[[int], None] = lambda _: None,
+    on_left_out: Callable[[LeftOut], None] = lambda _: None,
+    room: int | None = None,
+) -> AsyncIterator[bytes]:
+    """The archive of what the sprite had then (Unix seconds; None: the newest), in pieces, none of them empty.
+
+    `on_row` hears how many rows were read so far, `on_left_out` which files the sprite did not ship; `room` is how many
+    bytes may be put on disk meanwhile (None: what is free, but for a rest). StoreError where there is nothing to make
+    one of, or too little room, DamagedError where a row or chunk is not what was stored: then the archive has no
+    end, and no importer takes it.
+    """
+    outlet = _Outlet()
+    with ExitStack() as stack:
+        # They have no name, and are gone however this process ends.
+        tables: dict[str, IO[bytes]] = {path: stack.enter_context(tempfile.TemporaryFile()) for path in _KEPT}
+        read = _Read(tables, _free() if room is None else room)
+        await _read(store, sprite, as_of, read, on_row)
+        if read.schemas is None:
+            raise StoreError(f"Of {sprite}'s agent nothing whole is stored: there is nothing to make an archive of.")
+        on_left_out(read.left_out)
+        archive = stack.enter_context(ArchiveWriter(cast("BinaryIO", outlet), shows_derived=False))
+        for path in _KEPT:
+            for _ in _write_table(archive, path, read.tables[path]):
+                if piece := outlet.taken():
+                    yield piece
+        for name in MEMORY_FILES:
+            if (kept := read.memory.get(name)) is not None:
+                archive.memory(name, kept.content.base64, kept.mode, kept.modified_ns)
+        async for _ in _write_files(archive, read, store, sprite):
+            if piece := outlet.taken():
+                yield piece
+        archive.end(read.schemas)
+    yield outlet.taken()
+
+
+def _free() -> int:
+    return max(0, shutil.disk_usage(tempfile.gettempdir()).free - _LEFT_FREE_BYTES)
+
+
+def _write_table(archive: ArchiveWriter, path: str, lines: IO[bytes]) -> Iterator[None]:
+    with archive.table(path) as rows:
+        for line in _ordered(path, lines):
+            if rows.add(line):
+                yield
+
+
+async def _write_files(archive: ArchiveWriter, read: _Read, store: Store, sprite: str) -> AsyncIterator[None]:
+    for path in sorted([*read.folders, *read.files], key=lambda each: _as_walked(each, is_file=each in read.files)):
+        if (file := read.files.get(path)) is None:
+            archive.folder(read.folders[path])
+            continue
+        async for _ in _write_file(archive, path, file, store, sprite):
+            yield
+
+
+async def _write_file(archive: ArchiveWriter, path: str, file: _File, store: Store, sprite: str) -> AsyncIterator[None]:
+    with archive.file(path, file.size, file.mode, file.modified_ns) as entry:
+        for sha256 in file.chunks:
+            chunk = await store.chunk(sprite, sha256)
+            if entry.size + len(chunk) > file.size:
+                raise DamagedError(f"{path} of {sprite} is stored with more than its {file.size} bytes.")
+            for at in range(0, len(chunk), CHUNK_BYTES):
+                entry.write(chunk[at : at + CHUNK_BYTES])
+                yield
+    if entry.size != file.size:
+        raise DamagedError(f"{path} of {sprite} is stored with {entry.size} of its {file.size} bytes.")
+
+
+async def _read(store: Store, sprite: str, as_of: float | None, read: _Read, on_row: Callable[[int], None]) -> None:
+    count = 0
+    async for stored in store.rows(sprite, as_of):
+        try:
+            row = await _whole(store, sprite, stored.row)
+            _take(read, stored, row)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+            raise DamagedError(
+                f"The store of {sprite} is damaged: row {str(stored.id)[:200]} of {stored.table} is none. {error}"
+            ) from error
+        count += 1
+        on_row(count)
+
+
+def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
+    """Puts a row where it belongs. ValueError where it is none, or one too many."""
+    table = stored.table
+    if (kept := _KEPT.get(table)) is not None:
+        line = msgspec.json.encode(row) + b"\n"
+        read.count(len(line), is_held=kept.order != "rowid")
+        read.take(table, line)
+    elif table == _MEMORY and stored.id in MEMORY_FILES:
+        read.memory[str(stored.id)] = msgspec.convert(row, _MemoryFile)
+    elif table == _FILES:
+        file = msgspec.convert(row, _File)
+        read.count(len(msgspec.json.encode(file)), is_held=True)
+        read.count(file.size, is_held=False)
+        read.files[file.path] = file
+    elif table == _FOLDERS:
+        folder = msgspec.convert(row, Folder)
+        read.count(len(msgspec.json.encode(folder)), is_held=True)
+        read.folders[folder.path] = folder
+    elif table == _MANIFEST and stored.id == _SCHEMAS:
+        read.schemas = msgspec.convert(row, dict[DatabaseName, int])
+    elif table == _MANIFEST and stored.id == _LEFT_OUT:
+        read.left_out = msgspec.convert(row, LeftOut)
+
+
+async def _whole(store: Store, sprite: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its columns, put together of its chunks where it was too long to be shipped as it is."""
+    names = msgspec.convert(row["chunks"] if row.keys() == {"chunks"} else [], list[str])
+    chunks, size = dict[str, bytes](), 0
+    for sha256 in names:
+        if sha256 not in chunks:
+            chunks[sha256] = await store.chunk(sprite, sha256)
+            size += len(chunks[sha256])
+        if size > MOST_LONG_ROW_BYTES:
+            break
+    return whole_row(row, lambda sha256: chunks.get(sha256, b""))
+
+
+def _ordered(path: str, lines: IO[bytes]) -> list[bytes] | IO[bytes]:
+    """The lines of a table, in the order in which an archive has them."""
+    lines.seek(0)
+    order = _KEPT[path].order
+    if order == "rowid":
+        return lines
+    # Few and short: names of files.
+    return sorted(lines, key=lambda line: _column(line, order))
+
+
+def _column(line: bytes, name: str) -> bytes:
+    value = msgspec.json.decode(line, type=dict[str, str | int | float | Blob | None])[name]
+    return value.base64 if isinstance(value, Blob) else str(value).encode()
+
+
+def _as_walked(path: str, *, is_file: bool) -> list[tuple[bool, str]]:
+    """Sorts as a walk goes: a folder, its files by name, then each folder in it."""
+    *above, name = path.split("/")
+    return [*((True, folder) for folder in above), (not is_file, name)]

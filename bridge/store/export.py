@@ -1,0 +1,84 @@
+"""Whose archive it is: an agent's own, where its machine is awake, else one of what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TYPE_CHECKING, Final, Literal
+
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere
+from bridge.hosts.host import HostError, checked_name
+
+if TYPE_CHECKING:
+    from bridge.cluster.ownership import Ownership
+    from bridge.hosts.host import Host, Report
+    from bridge.store.restore import Restorer
+
+Source = Literal["machine", "store"]
+#: How a machine is that would have to be woken, is gone, or cannot be asked.
+_NOT_AWAKE: Final = frozenset({"absent", "warm", "cold", "unknown"})
+
+
+async def exported(
+    host: Host,
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    *,
+    source: Source | None = None,
+    as_of: float | None = None,
+) -> tuple[AsyncIterator[bytes], float | None]:
+    """An archive, and as of when it is if it was made of what is kept (Unix seconds). HostError, StoreError.
+
+    `source` None: whichever is newer without waking anybody. An archive `as_of` a time is always of what is kept.
+    """
+    kept_at = await restorer.kept_at(checked_name(sprite))
+    is_asked = source == "store" or as_of is not None
+    if is_asked or (source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE):
+        return await restorer.export(sprite, as_of, report), kept_at if as_of is None else as_of
+    try:
+        chunks = await host.export(sprite, report)
+        # Most of what can be wrong is known before the first bytes.
+        return _with_first(await anext(chunks, b""), chunks), None
+    except HostError as error:
+        if source is not None or kept_at is None:
+            raise
+        report("connecting", f"Its machine gives no archive. {error}")
+        return await restorer.export(sprite, None, report), kept_at
+
+
+async def exported_as_owner(
+    ownership: Ownership,
+    host: Host,
+    restorer: Restorer,
+    sprite: str,
+    report: Report,
+    *,
+    source: Source | None = None,
+    as_of: float | None = None,
+) -> tuple[AsyncIterator[bytes], float | None]:
+    """The same; the machine is asked by the bridge that has the sprite alone, since it may be woken and updated by it.
+
+    Of a sprite that another bridge has, it is made of what is kept. HostError, in an operator's words, where that is
+    not what was asked for, or nothing is kept.
+    """
+    if source != "store" and as_of is None:
+        try:
+            await ownership.own(checked_name(sprite))
+        except OwnedElsewhere as error:
+            if source == "machine" or await restorer.kept_at(sprite) is None:
+                raise HostError(error.for_operators) from error
+            source = "store"
+        except NotOwnedError as error:
+            raise HostError(str(error)) from error
+    return await exported(host, restorer, sprite, report, source=source, as_of=as_of)
+
+
+async def _with_first(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        yield first
+        async for chunk in others:
+            yield chunk
+    finally:
+        if isinstance(others, AsyncGenerator):
+            # Where the reader goes away in the middle, the command ends now.
+            await others.aclose()

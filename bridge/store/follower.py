@@ -1,0 +1,354 @@
+"""Follows each sprite that is connected: asks it to ship its log, stores what comes, and says so.
+
+Over a connection of its own beside the room's link, and only while there is that link: it wakes nobody. What a sprite
+ships is bounded by the pace at which it is read and by its part of the store; one that ships nonsense is left alone
+for a while, and harms nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+from bridge.errors import BridgeError
+from bridge.hosts.host import HostError
+from bridge.hosts.output import printable
+from bridge.relay.link import LinkDownError
+from bridge.relay.room import Kept, nothing_kept
+from bridge.relay.sprite_connection import LinkError
+from bridge.store.store import (
+    BadShipmentError,
+    MissingChunkError,
+    StoreAheadError,
+    StoreFullError,
+)
+from bridge.tasks import TaskSet, owned_task
+from sprite.protocol.frames import encode
+from sprite.protocol.messages import STORE, Error
+from sprite.protocol.shipping import Ship, ShipAck, Shipped, Unpacker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bridge.relay.link import LinkChange
+    from bridge.relay.room import Room
+    from bridge.relay.sprite_connection import SpriteConnection
+    from bridge.store.sealed_store import SealedStore
+    from bridge.store.store import Position
+    from sprite.protocol.frames import ServerMessage
+
+log = logging.getLogger(__name__)
+
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 15.0
+#: Where trying again helps only once an operator has done something, or the sprite was updated.
+_REFUSED_SECONDS = 60.0
+#: How often it is looked whether an operator has accepted the sprite as it is.
+_ACCEPTED_SECONDS = 5.0
+#: A sprite whose log does not get on its way into the store for so long may sleep all the same.
+_PATIENCE_SECONDS = 120.0
+#: Everything once more is asked for no more often than this.
+_ANEW_SECONDS = 3600.0
+_TIDY_FIRST_SECONDS, _TIDY_SECONDS, _TIDY_PAUSE_SECONDS = 300.0, 86400.0, 0.05
+_LONGEST_WORDS = 300
+_SHIP_ID = "ship"
+
+_AHEAD = (
+    "the store has more of this agent than the agent itself, or another log: an older disk came back, or it was "
+    "restored. Nothing is overwritten. Restore it from the store, or follow it as it now is: python -m bridge store "
+    "accept {sprite}"
+)
+
+
+_AHEAD_FOR_PERSON = (
+    "Your agent has come back with less than what is kept of it here, or with another memory: its machine was put back "
+    "to an earlier day, or it was restored elsewhere. {kept} Nothing new is kept until you have chosen: take what is "
+    "kept, or go on with the agent as it is now."
+)
+
+
+class _RefusedError(Exception):
+    """The sprite does not ship, in its own words: it is of an older version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a store stands to a sprite: so many seconds behind (None: it has nothing), and what hinders it, in words.
+
+    The person's files were looked at `files_seen` seconds ago, while it is followed; what changed since comes later.
+    """
+
+    behind: float | None
+    trouble: str
+    files_seen: float | None = None
+
+
+@dataclass(slots=True)
+class Following:
+    """How it stands with a sprite. Monotonic seconds; `trouble` in words, "" where all is well."""
+
+    is_whole: bool = False
+    whole_at: float = float("-inf")
+    trouble: str = ""
+    progress_at: float = field(default_factory=time.monotonic)
+    anew_at: float = float("-inf")
+    is_anew: bool = False
+
+    @property
+    def is_hopeful(self) -> bool:
+        """Whether what the store lacks is on its way to it."""
+        return not self.is_whole and not self.trouble and time.monotonic() - self.progress_at < _PATIENCE_SECONDS
+
+    def moved(self, *, is_whole: bool) -> None:
+        """Something was stored, or the sprite says that there is nothing more."""
+        self.is_whole, self.trouble, self.progress_at = is_whole, "", time.monotonic()
+        if is_whole:
+            self.whole_at = self.progress_at
+
+
+class _Ear:
+    """Notices when the link comes, and ends what runs when it goes."""
+
+    def __init__(self, room: Room) -> None:
+        self.is_up = asyncio.Event()
+        self._room = room
+        self._attempt: asyncio.Timeout | None = None
+        self._look()
+
+    def heard(self, message: ServerMessage) -> None:
+        """See Ear."""
+
+    def changed(self, change: LinkChange) -> None:
+        """See Ear."""
+        del change
+        self._look()
+        if not self.is_up.is_set() and self._attempt is not None and not self._attempt.expired():
+            self._attempt.reschedule(0)
+
+    def ended(self) -> None:
+        """See Ear."""
+
+    @contextmanager
+    def held(self, attempt: asyncio.Timeout) -> Iterator[None]:
+        """The attempt ends with the link."""
+        self._attempt = attempt
+        try:
+            yield
+        finally:
+            self._attempt = None
+
+    def _look(self) -> None:
+        if self._room.is_ready:
+            self.is_up.set()
+        else:
+            self.is_up.clear()
+
+
+class Followers:
+    """`async with Followers(store, on_death) as followers:`, an observer of the relay, which `follow` is then told."""
+
+    def __init__(self, store: SealedStore, on_death: Callable[[], None], kept: Kept = nothing_kept) -> None:
+        self._store = store
+        #: What people are told of what is kept.
+        self._kept = kept
+        self._on_death = on_death
+        self._room_of: Callable[[str], Room | None] = lambda _: None
+        self._following: dict[str, Following] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._tasks = TaskSet()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        if await self._store.sprites():
+            # Where the key is missing this is the moment to say so.
+            self._store.keyring.current()
+        await self._stack.enter_async_context(self._tasks)
+        await self._stack.enter_async_context(owned_task(self._tidy_on(), name="store upkeep", on_death=self._on_death))
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._stack.aclose()
+
+    def follow(self, room_of: Callable[[str], Room | None]) -> None:
+        """Where the rooms are that are opened from here on."""
+        self._room_of = room_of
+
+    def is_unshipped(self, sprite: str) -> bool:
+        """Whether the store lacks something of a sprite and is getting it: then it should not sleep yet."""
+        return sprite in self._running and self._following[sprite].is_hopeful
+
+    async def standing(self, sprite: str) -> Standing:
+        """How much of a sprite is stored; wakes nothing."""
+        following = self._following.get(sprite)
+        if following is None:
+            return await standing(self._store, sprite)
+        found = await standing(self._store, sprite, following.trouble)
+        return replace(found, files_seen=time.monotonic() - following.whole_at) if following.is_whole else found
+
+    # --- as an observer ---
+
+    def opened(self, sprite: str) -> None:
+        """See Observer."""
+        following = self._following.setdefault(sprite, Following())
+        following.is_whole, following.progress_at = False, time.monotonic()
+        self._running[sprite] = self._tasks.start(self._follow(sprite, following), f"follow {sprite}")
+
+    def closed(self, sprite: str, *, at_rest: bool) -> None:
+        """See Observer."""
+        del at_rest
+        if (task := self._running.pop(sprite, None)) is not None:
+            task.cancel()
+
+    def arrived(self, sprite: str) -> None:
+        """See Observer."""
+
+    def left(self, sprite: str) -> None:
+        """See Observer."""
+
+    def heard(self, sprite: str, message: ServerMessage) -> None:
+        """See Observer."""
+
+    # --- one sprite ---
+
+    async def _follow(self, sprite: str, following: Following) -> None:
+        # The relay tells of a room when it has it.
+        room = self._room_of(sprite)
+        if room is None:
+            return
+        ear, failures = _Ear(room), 0
+        with room.heard_by(ear):
+            while True:
+                await ear.is_up.wait()
+                began = following.progress_at
+                attempt = asyncio.timeout(None)
+                try:
+                    async with attempt:
+                        with ear.held(attempt):
+                            await self._attempt(sprite, room, following)
+                except (LinkDownError, HostError, LinkError, OSError, TimeoutError) as error:
+                    log.debug("%s is not followed at the moment: %s", sprite, type(error).__name__)
+                except BridgeError as error:
+                    # The disk, the database or the key: it is tried again.
+                    self._trouble(sprite, following, str(error))
+                except Exception:
+                    # A fault of ours must not leave it unfollowed for good.
+                    log.exception("following %s failed", sprite)
+                    self._trouble(sprite, following, "following it failed; see the bridge's log")
+                following.is_whole = False
+                failures = 0 if following.progress_at > began else failures + 1
+                await asyncio.sleep(min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(failures, 10)))
+
+    async def _attempt(self, sprite: str, room: Room, following: Following) -> None:
+        """Follows until the connection ends; what the store or the sprite refuses is said, and waited for."""
+        try:
+            await self._ship(sprite, room, following)
+        except StoreAheadError:
+            self._trouble(sprite, following, _AHEAD.format(sprite=sprite))
+            words, as_of = await self._kept(sprite) or ("", None)
+            room.advise(_AHEAD_FOR_PERSON.format(kept=words), as_of)
+            try:
+                await self._until_accepted(sprite)
+            finally:
+                room.advise("")
+        except MissingChunkError as error:
+            if time.monotonic() - following.anew_at < _ANEW_SECONDS:
+                self._trouble(sprite, following, str(error))
+                await asyncio.sleep(_REFUSED_SECONDS)
+            following.is_anew, following.anew_at = True, time.monotonic()
+        except (_RefusedError, StoreFullError, BadShipmentError) as error:
+            self._trouble(sprite, following, str(error))
+            await asyncio.sleep(_REFUSED_SECONDS)
+
+    async def _ship(self, sprite: str, room: Room, following: Following) -> None:
+        position = await self._store.position(sprite)
+        connection = await room.beside(STORE)
+        unpacker = Unpacker()
+        try:
+            after = 0 if following.is_anew else position.through
+            connection.write(encode(Ship(after=after, log=position.log, packed=True), message_id=_SHIP_ID))
+            await connection.drain()
+            while True:
+                shipped = await _shipped(connection, unpacker)
+                if not _says_nothing_new(shipped, position):
+                    position = await self._store.append(sprite, shipped, position.through)
+                following.is_anew = False
+                following.moved(is_whole=shipped.whole)
+                connection.write(encode(ShipAck(through=shipped.through)))
+                await connection.drain()
+        finally:
+            await connection.close()
+
+    async def _until_accepted(self, sprite: str) -> None:
+        """Until an operator has said that the sprite as it now is is to be followed."""
+        before = await self._store.position(sprite)
+        while (await self._store.position(sprite)).log == before.log:  # noqa: ASYNC110 - it may be said elsewhere
+            await asyncio.sleep(_ACCEPTED_SECONDS)
+
+    def _trouble(self, sprite: str, following: Following, words: str) -> None:
+        if following.trouble != words:
+            log.warning("the log of %s is not stored: %s", sprite, words)
+        following.trouble = words
+
+    # --- all of them ---
+
+    async def _tidy_on(self) -> None:
+        """Drops what has had its time, of every sprite once a day."""
+        await asyncio.sleep(_TIDY_FIRST_SECONDS)
+        while True:
+            try:
+                for sprite in await self._store.sprites():
+                    await self._tidy(sprite)
+                    await asyncio.sleep(_TIDY_PAUSE_SECONDS)
+            except BridgeError as error:
+                log.warning("the store cannot be tidied: %s", error)
+            await asyncio.sleep(_TIDY_SECONDS)
+
+    async def _tidy(self, sprite: str) -> None:
+        try:
+            await self._store.tidy(sprite)
+        except BridgeError as error:
+            log.warning("the store of %s cannot be tidied: %s", sprite, error)
+
+
+async def _shipped(connection: SpriteConnection, unpacker: Unpacker) -> Shipped:
+    """The next rows that come; what else the sprite says is passed over. StoreAheadError, _RefusedError."""
+    while True:
+        message = await connection.message()
+        payload = message.payload
+        if isinstance(payload, Shipped):
+            try:
+                return unpacker.unpack(payload)
+            except ValueError as error:
+                raise BadShipmentError(f"The sprite ships what cannot be read: {error}") from error
+        if isinstance(payload, Error) and message.reply_to == _SHIP_ID:
+            if payload.code == "store_ahead":
+                raise StoreAheadError
+            if payload.code == "ship_replaced":
+                raise LinkError("The sprite ships to another connection.")
+            raise _RefusedError(f"the sprite does not ship its log: {printable(payload.message[:_LONGEST_WORDS])}")
+
+
+def _says_nothing_new(shipped: Shipped, position: Position) -> bool:
+    """Whether a sprite says only once more that the store has everything: that need not be written down."""
+    is_same = shipped.log == position.log and shipped.through == position.through
+    return is_same and position.is_whole and shipped.whole and not (shipped.rows or shipped.chunks)
+
+
+async def standing(store: SealedStore, sprite: str, trouble: str = "") -> Standing:
+    """How much of a sprite is stored, whoever follows it."""
+    try:
+        followed = await store.position(sprite)
+        # What comes while something hinders it is stored nowhere.
+        if followed.log is not None and followed.is_whole and not trouble:
+            return Standing(0.0, trouble)
+        # What is followed anew and has not all come yet has another state before it.
+        position = await store.newest(sprite)
+    except BridgeError as error:
+        return Standing(None, str(error))
+    if position.at is None:
+        return Standing(None, trouble)
+    return Standing(max(0.0, time.time() - (position.whole_at or position.at)), trouble)

@@ -1,0 +1,81 @@
+"""Which sprites are to be restored: their machines are gone, or a restore of them was begun and did not end.
+
+A host asks before it makes a machine, or uses one that is there; see `Guard`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from bridge.hosts.host import HostError, MachineGoneError
+from bridge.sql.interface import DatabaseError
+from bridge.store.store import StoreError
+
+if TYPE_CHECKING:
+    from bridge.database import Database, Transaction
+    from bridge.store.store import Store
+
+
+def moment(at: float) -> str:
+    """A time (Unix seconds) as operators and people read it, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+class Losses:
+    """What is kept of sprites, and which restores are under way. `refuse` is a Guard."""
+
+    def __init__(self, database: Database, store: Store) -> None:
+        self._database = database
+        self._store = store
+
+    async def kept_words(self, sprite: str) -> tuple[str, float] | None:
+        """The same in words for a person, and the time; None where nothing is kept, or that is not known now."""
+        try:
+            at = await self.kept_at(sprite)
+        except (StoreError, DatabaseError):
+            return None
+        return None if at is None else (f"What it knew is kept as of {moment(at)}.", at)
+
+    async def kept_at(self, sprite: str) -> float | None:
+        """As of when something is kept (Unix seconds), None where nothing is. StoreError, DatabaseError."""
+        return (await self._store.newest(sprite)).at
+
+    async def refuse(self, sprite: str, is_there: bool) -> None:
+        """MachineGoneError where the sprite is to be restored first."""
+        try:
+            is_begun = await self.is_begun(sprite)
+            if is_there and not is_begun:
+                return
+            at = await self.kept_at(sprite)
+        except (StoreError, DatabaseError) as error:
+            raise HostError(f"It is not known what is kept of this agent: {error}") from error
+        if is_begun:
+            raise MachineGoneError(
+                "A restore of this agent was begun and has not ended. What it knew is kept: restore it again.", at
+            )
+        if at is not None:
+            raise MachineGoneError(f"The machine of this agent is gone. What it knew is kept as of {moment(at)}.", at)
+
+    async def is_begun(self, sprite: str) -> bool:
+        """Whether a restore has put away what was there, and not ended."""
+        sql = "SELECT 1 AS found FROM restores WHERE sprite = ?"
+        return await self._database.read(lambda tx: tx.execute(sql, (sprite,)).fetchone() is not None)
+
+    async def begin(self, sprite: str) -> None:
+        """From here on the sprite is not used before `end`."""
+
+        def write(tx: Transaction) -> None:
+            tx.execute(
+                "INSERT INTO restores(sprite, begun_at) VALUES (?, db_now()) ON CONFLICT (sprite) DO NOTHING", (sprite,)
+            )
+
+        await self._database.write(write)
+
+    async def end(self, sprite: str) -> None:
+        """The sprite is whole again."""
+
+        def write(tx: Transaction) -> None:
+            tx.execute("DELETE FROM restores WHERE sprite = ?", (sprite,))
+
+        await self._database.write(write)

@@ -1,0 +1,246 @@
+"""Makes a sprite of what the store has of it: on a new machine, or in the place of what is there, if that was asked.
+
+Cut off at any moment, either the earlier sprite goes on, or the next restore makes it whole; see losses.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+import zipfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from bridge.hosts.host import HostError, checked_name
+from bridge.sql.interface import DatabaseError
+from bridge.store.archive import LeftOut, archive_of
+from bridge.store.losses import moment
+from bridge.store.store import StoreError
+from bridge.tasks import TaskSet
+from sprite.protocol.archive import MANIFEST, Manifest
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.hosts.host import Report, Restorable
+    from bridge.store.losses import Losses
+    from bridge.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_TURNS: Final = "log/observations.jsonl"
+_PREFIX: Final = "restore-"
+
+
+#: Adds a line to the audit log: who, what, to whom, and details.
+Note = Callable[..., Awaitable[None]]
+
+#: For whoever has a command line.
+SAY_OVER: Final = "Say --over to put what is kept in its place; what is there is put aside, not deleted."
+
+
+class RestoreRefusedError(StoreError):
+    """It was not done, since something newer would be lost; the words say what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who (`actor`, as in the audit log) wants what restored: as of when (Unix seconds; None: the newest), over what.
+
+    `over`: what is there may be replaced; it is put aside. `anew`: on a new machine, the earlier one is destroyed.
+    """
+
+    actor: str
+    as_of: float | None = None
+    over: bool = False
+    anew: bool = False
+    #: Whom it is refused, is told this.
+    advice: str = "An operator can have what is kept put in its place."
+
+
+class Restorer:
+    """`async with Restorer(...) as restorer:`; each sprite once at a time.
+
+    `folder` is for archives on their way; `note` writes the audit log before anything is changed, and how it ended.
+    """
+
+    def __init__(self, store: Store, losses: Losses, host: Restorable, folder: Path, note: Note) -> None:
+        self._store = store
+        self._losses = losses
+        self._host = host
+        self._folder = folder
+        self._note = note
+        self._tasks = TaskSet()
+        self._under_way: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        # What a bridge left behind that was killed.
+        for left in self._folder.glob(f"{_PREFIX}*.zip"):
+            left.unlink(missing_ok=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.close()
+
+    async def kept_at(self, sprite: str) -> float | None:
+        """As of when something is kept of the sprite (Unix seconds), None where nothing is."""
+        return await self._losses.kept_at(sprite)
+
+    async def kept_words(self, sprite: str) -> tuple[str, float] | None:
+        """See Losses."""
+        return await self._losses.kept_words(sprite)
+
+    async def go_on(self, sprite: str, actor: str) -> str:
+        """The sprite as it now is goes on, and is kept anew; what was kept stays as what was before. StoreError."""
+        await self._note(actor, "store accept", sprite)
+        await self._store.accept(sprite)
+        return "Your agent goes on as it is. What was kept of before stays for a month, for whoever runs this bridge."
+
+    async def export(
+        self,
+        sprite: str,
+        as_of: float | None,
+        report: Report,
+        on_left_out: Callable[[LeftOut], None] = lambda _: None,
+    ) -> AsyncIterator[bytes]:
+        """What is kept, as an archive; says as of when. StoreError before the first bytes where there is none."""
+        at = await self._kept_at(sprite)
+        report("connecting", f"What is kept of {sprite}'s agent is as of {moment(at if as_of is None else as_of)}.")
+        return archive_of(self._store, sprite, as_of=as_of, on_left_out=on_left_out)
+
+    async def restore(self, sprite: str, asked: Asked, report: Report) -> str:
+        """Restores it; returns in words what was done. StoreError or HostError.
+
+        Cancelled, it ends before the first step that cannot be taken back, or goes on to its end behind our back.
+        """
+        if checked_name(sprite) in self._under_way:
+            raise RestoreRefusedError(f"{sprite}'s agent is being restored already.")
+        self._under_way.add(sprite)
+        begun = asyncio.Event()
+        work = self._tasks.start(self._outcome(sprite, asked, report, begun), f"restore of {sprite}")
+        work.add_done_callback(lambda _: self._under_way.discard(sprite))
+        try:
+            outcome = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if not begun.is_set():
+                work.cancel()
+            raise
+        if not isinstance(outcome, str):
+            raise outcome
+        return outcome
+
+    async def _outcome(
+        self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event
+    ) -> str | StoreError | HostError:
+        """What was done in words, or why not: a refusal is no fault of the task's."""
+        outcome: str | StoreError | HostError
+        try:
+            outcome = await self._restore(sprite, asked, report, begun)
+        except (StoreError, HostError) as error:
+            outcome = error
+        except DatabaseError as error:
+            outcome = StoreError(f"The database could not be used: {error}")
+        if begun.is_set():
+            await self._note_end(sprite, asked, outcome)
+        return outcome
+
+    async def _note_end(self, sprite: str, asked: Asked, outcome: str | Exception) -> None:
+        """How it ended, where the database allows: it is over by then."""
+        try:
+            said = "done" if isinstance(outcome, str) else f"failed: {outcome}"
+            await self._note(asked.actor, "restore", sprite, outcome=said)
+        except DatabaseError as error:
+            log.warning("how a restore ended could not be noted (%s)", error.code, extra={"sprite": sprite})
+
+    async def _restore(self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event) -> str:
+        report("connecting", f"Looking at what is kept of {sprite}'s agent.")
+        # Before all of it is read and written down; and again, since that takes its time.
+        await self._refuse_newer(sprite, asked)
+        left_out = list[LeftOut]()
+        async with self._archive(sprite, asked.as_of, report, left_out.append) as (archive, manifest):
+            await self._refuse_newer(sprite, asked)
+            aside = await self._host.restore(
+                sprite, archive, report, begin=partial(self._begin, sprite, asked, begun), anew=asked.anew
+            )
+        begun.set()
+        await self._losses.end(sprite)
+        log.info("restored", extra={"sprite": sprite})
+        turns = _turns(manifest)
+        kept = f"What was there before is in {aside}." if aside else ""
+        restored = f"{sprite}'s agent is restored, with {turns} turn(s) and {len(manifest.files)} file(s)."
+        return " ".join(filter(None, (restored, *(each.words() for each in left_out), kept)))
+
+    async def _begin(self, sprite: str, asked: Asked, begun: asyncio.Event) -> None:
+        if begun.is_set():
+            return
+        said = {"over": "yes" if asked.over else "", "anew": "yes" if asked.anew else ""}
+        said["as_of"] = "" if asked.as_of is None else moment(asked.as_of)
+        await self._note(asked.actor, "restore", sprite, **{key: value for key, value in said.items() if value})
+        # A restored sprite ships all that it has anew; so does the earlier one, should nothing come of this.
+        await self._store.accept(sprite)
+        begun.set()
+        if not self._host.is_one_step:
+            await self._losses.begin(sprite)
+
+    @asynccontextmanager
+    async def _archive(
+        self, sprite: str, as_of: float | None, report: Report, on_left_out: Callable[[LeftOut], None]
+    ) -> AsyncIterator[tuple[Path, Manifest]]:
+        """What is kept, as a file while the block runs, readable by us alone."""
+        chunks = await self.export(sprite, as_of, report, on_left_out)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".zip", dir=self._folder)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        path = Path(name)
+        try:
+            yield path, await self._write(descriptor, path, chunks)
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _write(self, descriptor: int, path: Path, chunks: AsyncIterator[bytes]) -> Manifest:
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                async for chunk in chunks:
+                    await asyncio.to_thread(stream.write, chunk)
+            with zipfile.ZipFile(path) as archive:
+                return msgspec.json.decode(archive.read(MANIFEST), type=Manifest)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StoreError:
+        return StoreError(f"The archive cannot be written to {self._folder} ({error.strerror}).")
+
+    async def _kept_at(self, sprite: str) -> float:
+        at = await self.kept_at(sprite)
+        if at is None:
+            raise StoreError(f"Nothing is kept of {sprite}'s agent here: there is nothing to export.")
+        return at
+
+    async def _refuse_newer(self, sprite: str, asked: Asked) -> None:
+        """RestoreRefusedError where something is there that was not given up. StoreError where nothing is kept."""
+        await self._kept_at(sprite)
+        if asked.over or await self._losses.is_begun(sprite) or not await self._host.is_there(sprite):
+            return
+        kept = await self._store.count(sprite, _TURNS, asked.as_of)
+        turns = await self._host.turns(sprite)
+        has = "It does not say how many turns it has" if turns is None else f"It has {turns} turn(s)"
+        raise RestoreRefusedError(
+            f"{sprite}'s agent is there. {has}, and what is kept has {kept}: whatever was said or written since then "
+            f"would be gone from it. {asked.advice}"
+        )
+
+
+def _turns(manifest: Manifest) -> int:
+    return next((table.rows for table in manifest.tables if table.path == _TURNS), 0)

@@ -1,0 +1,234 @@
+"""The store of shipped logs: sealed, with the versions of a month. See `store.py` for what it promises.
+
+Owns when something is stored, and how long; `sprite_log.py` has the tables, a shelf is where they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from bridge.store.keys import FixedKeys, KeyFile, key_of_secret
+from bridge.store.shelves import DatabaseShelf, FolderShelf
+from bridge.store.shipment import Named, Shipment, checked, in_pieces
+from bridge.store.sprite_log import START, Cursor, SpriteLog, View
+from bridge.store.store import BadShipmentError, Kept, Position, StoreAheadError, StoredRow, StoreError, StoreFullError
+
+if TYPE_CHECKING:
+    from bridge.config import Settings
+    from bridge.database import Database, Transaction
+    from bridge.store.keys import Keyring
+    from bridge.store.shelves import Shelf
+    from sprite.protocol.shipping import Shipped
+
+_T = TypeVar("_T")
+_DAY = 86400.0
+#: Who notices that something is wrong with an agent notices it within a month; what is longer ago costs disk for ever.
+VERSIONS_SECONDS = 30 * _DAY
+#: A file that is put back, or a card that is drawn again, finds its chunks still there.
+UNUSED_CHUNK_SECONDS = 7 * _DAY
+#: So many rows are forgotten in one transaction: Postgres ends a statement that takes ten seconds.
+_FORGOTTEN_AT_ONCE = 500
+#: What a sprite that has filled its part still keeps of before; its newest chunks wait for their rows for moments.
+_SHORT_OF_ROOM_SECONDS = 3600.0
+
+
+class SealedStore:
+    """A Store. `quota` is what each sprite may fill, in bytes."""
+
+    def __init__(self, shelf: Shelf, keyring: Keyring, quota: int) -> None:
+        self.shelf = shelf
+        self.keyring = keyring
+        self._quota = quota
+
+    async def position(self, sprite: str) -> Position:
+        """See Store."""
+        await self._finish_wipe(sprite)
+        return await self._read(sprite, SpriteLog.position)
+
+    async def newest(self, sprite: str) -> Position:
+        """See Store."""
+        await self._finish_wipe(sprite)
+        return await self._read(sprite, SpriteLog.newest)
+
+    async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
+        """See Store. What a forget deleted is off the disk when this returns."""
+        # Many small rows take a while, in which everybody else is served.
+        shipment = await asyncio.to_thread(checked, shipped)
+        if shipment.forgotten:
+            await self._forget_in_steps(sprite, shipment, after)
+        position, wipe_is_due = await self._write(sprite, lambda log: self._store(log, shipment, after))
+        if wipe_is_due:
+            await self._finish_wipe(sprite)
+        return position
+
+    async def rows(self, sprite: str, as_of: float | None = None) -> AsyncIterator[StoredRow]:
+        """See Store."""
+        view = await self._read(sprite, lambda log: _view(log, sprite, as_of))
+        after: Cursor | None = START
+        while after is not None:
+            rows, after = await self._read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
+            for row in rows:
+                yield row
+
+    async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
+        """See Store."""
+        return await self._read(sprite, lambda log: log.count(_view(log, sprite, as_of), table))
+
+    async def chunk(self, sprite: str, sha256: str) -> bytes:
+        """See Store."""
+        return await self._read(sprite, lambda log: log.chunk(sha256))
+
+    async def sprites(self) -> list[str]:
+        """See Store."""
+        return await self.shelf.sprites()
+
+    async def kept(self, sprite: str) -> Kept:
+        """See Store."""
+        return await self._read(sprite, SpriteLog.kept)
+
+    async def accept(self, sprite: str) -> None:
+        """See Store."""
+        await self._write(sprite, lambda log: log.begin() if log.generation else None)
+
+    async def delete(self, sprite: str) -> None:
+        """See Store."""
+        await self._write(sprite, SpriteLog.delete)
+        await self.shelf.remove(sprite)
+
+    async def tidy(self, sprite: str) -> None:
+        """Drops what has had its time: older versions, and chunks that none names."""
+
+        def drop(log: SpriteLog) -> None:
+            log.drop_older(VERSIONS_SECONDS)
+            log.drop_unused_chunks(UNUSED_CHUNK_SECONDS)
+
+        await self._write(sprite, drop)
+
+    async def _forget_in_steps(self, sprite: str, shipment: Shipment, after: int | None) -> None:
+        """Does of a forget what may be much, in transactions that keep nobody waiting; the message's own ends it.
+
+        Where it is cut off, the sprite, which was told nothing, says it again. StoreError as of `_store`.
+        """
+        through = shipment.forgotten
+        # Nothing is done for a message that makes no sense.
+        named = await self._read(sprite, partial(_named, shipment))
+        generation = await self._write(sprite, lambda log: _begin_forget(log, shipment, after))
+        is_more = generation > 0
+        while is_more:
+            is_more = await self._write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE))
+        if generation:
+            for table, some in in_pieces(named, _FORGOTTEN_AT_ONCE):
+                await self._write(sprite, partial(_doom, generation, through, table, some))
+
+    def _store(self, log: SpriteLog, shipment: Shipment, after: int | None) -> tuple[Position, bool]:
+        position, generation = _following(log, shipment, after), log.generation or log.begin()
+        for sha256, content in shipment.chunks.items():
+            log.add_chunk(sha256, content)
+        # What came before its acknowledgement was lost comes again.
+        new = [row for row in shipment.rows if row.position > position.through]
+        for row in new:
+            log.add_row(generation, row)
+        has_changed = bool(new)
+        if shipment.baseline:
+            has_changed |= log.rebase(generation, shipment.baseline, shipment.through)
+        # Heard once more, there is nothing left to do.
+        if shipment.forgotten > position.through:
+            log.forget(generation, shipment.forgotten)
+        self._keep_to_quota(log, shipment)
+        through = max(shipment.through, position.through)
+        log.move(generation, shipment.log, through, is_whole=shipment.is_whole, has_changed=has_changed)
+        return log.position(), log.wipe_is_due()
+
+    def _keep_to_quota(self, log: SpriteLog, shipment: Shipment) -> None:
+        """What is older makes room for what is new. StoreFullError where that is not enough."""
+        if not (shipment.rows or shipment.chunks) or log.size() <= self._quota:
+            return
+        log.drop_older(_SHORT_OF_ROOM_SECONDS)
+        log.drop_unused_chunks(_SHORT_OF_ROOM_SECONDS)
+        # A forget says how its rows are now; it is not kept waiting for room.
+        if log.size() > self._quota + (self._quota // 10 if shipment.forgotten else 0):
+            raise StoreFullError(
+                f"The sprite has filled the {self._quota >> 20} MiB that it may have in the store (BRIDGE_STORE_MB)."
+            )
+
+    async def _finish_wipe(self, sprite: str) -> None:
+        """What was deleted for a forget leaves the disk, also where the bridge ended in between."""
+        if await self._read(sprite, SpriteLog.wipe_is_due):
+            await self.shelf.wipe(sprite)
+            await self._write(sprite, SpriteLog.wiped)
+
+    async def _read(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
+        return await self.shelf.read(sprite, self.in_log(sprite, work))
+
+    async def _write(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
+        return await self.shelf.write(sprite, self.in_log(sprite, work))
+
+    def in_log(self, sprite: str, work: Callable[[SpriteLog], _T]) -> Callable[[Transaction], _T]:
+        """The work as a shelf takes it."""
+        return lambda tx: work(SpriteLog(tx, sprite, self.keyring))
+
+
+def _following(log: SpriteLog, shipment: Shipment, after: int | None) -> Position:
+    """How far the store is. StoreError where the shipment does not continue that."""
+    position = log.position()
+    if position.log not in {None, shipment.log}:
+        raise StoreAheadError("The sprite's log is another one than the one that is stored.")
+    if after is not None and after > position.through:
+        raise StoreError("What is stored has changed meanwhile; the sprite is asked anew.")
+    return position
+
+
+def _named(shipment: Shipment, log: SpriteLog) -> Named:
+    """The rows that a forget names. BadShipmentError, DamagedError."""
+
+    def nothing(_: str) -> bytes:
+        raise BadShipmentError("The sprite ships a long row without what it is made of.")
+
+    return shipment.doomed(log.chunk if log.generation else nothing)
+
+
+def _begin_forget(log: SpriteLog, shipment: Shipment, after: int | None) -> int:
+    """Begins to forget; in which generation, or 0 where there is nothing to do. StoreError as of `_following`."""
+    position, generation = _following(log, shipment, after), log.generation
+    if not generation or shipment.forgotten <= position.through:
+        return 0
+    log.begin_forget(generation, shipment.forgotten)
+    return generation
+
+
+def _doom(generation: int, through: int, table: str, ids: list[int | str], log: SpriteLog) -> None:
+    log.doom(generation, through, table, ids)
+
+
+def _view(log: SpriteLog, sprite: str, as_of: float | None) -> View:
+    """The newest state, or that of a time. StoreError where there is none."""
+    view = log.view(as_of)
+    if view is None:
+        then = "" if as_of is None else " of that time, or of before"
+        raise StoreError(f"Nothing{then} is stored of {sprite}.")
+    return view
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, database: Database | None) -> AsyncIterator[SealedStore]:
+    """The store in the database that bridges share, or (without one) in the data folder.
+
+    Whether a key file is there shows when it is first needed.
+    """
+    async with AsyncExitStack() as stack:
+        shelf: Shelf
+        if settings.database_url is not None and database is not None:
+            shelf = DatabaseShelf(database)
+        else:
+            shelf = await stack.enter_async_context(FolderShelf(settings.store))
+        fixed = [*(settings.store_keys or ())]
+        if settings.database_url is not None and settings.cluster_secret is not None:
+            # Bridges that know each other seal with one key, also where nobody has named one.
+            fixed.append(key_of_secret(settings.cluster_secret))
+        # A new key file would not open what is there.
+        keys: Keyring = FixedKeys(fixed) if fixed else KeyFile(settings.store_key, makes=not await shelf.sprites())
+        yield SealedStore(shelf, keys, settings.store_bytes)

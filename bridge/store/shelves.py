@@ -1,0 +1,269 @@
+"""Where a store keeps its tables: a file of each sprite's own, or the database that several bridges share.
+
+A file is opened for each piece of work and closed behind it: so one that was replaced, or deleted, by somebody else
+is never written to unseen, ten thousand sleeping sprites cost nothing, and a command may work beside a bridge. Its
+journal is a file that is empty again after each commit, and what is deleted is overwritten: nothing is anywhere but
+in the tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Protocol, Self, TypeVar
+
+from bridge.database import STORE_TABLES, Database, DatabaseError, Transaction
+from bridge.hosts.host import NAME
+from bridge.store.store import DamagedError, StoreError, StoreFullError
+from sprite.protocol.whole_file import sync
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+#: "Spst": a foreign SQLite file is never taken for ours.
+_APPLICATION_ID = 0x53707374
+#: How the tables of a file look. A file of a higher number is a newer bridge's.
+_VERSION = 1
+_PRAGMAS = ("journal_mode=TRUNCATE", "synchronous=FULL", "secure_delete=ON")
+_BUSY_SECONDS = 30.0
+#: So many sprites at a time, of fewer than the database has connections; work on one waits for the one before it, in
+#: SQLite.
+_THREADS = 4
+_FILE = "log.db"
+#: In turn for each sprite.
+_TURNS = "store of "
+#: What Postgres says of a statement that it has ended for its time.
+_TOOK_TOO_LONG = "57014"
+_SEALED_TABLES = ("stored_rows", "stored_chunks", "stored_references")
+#: The inode of a file that is not there.
+_NONE = -1
+
+
+class Shelf(Protocol):
+    """The tables of `STORE_TABLES`; work on one sprite touches only its rows. StoreError or DatabaseError."""
+
+    async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
+        """Runs a function in one transaction: all of it, durably, or nothing. It may run more than once."""
+        ...
+
+    async def read(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
+        """Runs a function that only reads."""
+        ...
+
+    async def sprites(self) -> list[str]:
+        """Of whom there is something, by name."""
+        ...
+
+    async def wipe(self, sprite: str) -> None:
+        """Sees to it that what was deleted is not read from the disk any more."""
+        ...
+
+    async def remove(self, sprite: str) -> None:
+        """Nothing is left of a sprite of whom all rows were deleted."""
+        ...
+
+
+class FolderShelf:
+    """`FOLDER/SPRITE/log.db`, readable by their owner only; `async with`, for its threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._threads = ThreadPoolExecutor(_THREADS, "store")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        # What runs, ends: it is short.
+        await asyncio.to_thread(self._threads.shutdown)
+
+    async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
+        """See Shelf."""
+        return await self._run(self._write, sprite, work)
+
+    async def read(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
+        """See Shelf."""
+        return await self._run(self._read, sprite, work)
+
+    async def sprites(self) -> list[str]:
+        """See Shelf."""
+        return await asyncio.to_thread(self._found)
+
+    async def wipe(self, sprite: str) -> None:
+        """See Shelf: `secure_delete` did it."""
+
+    async def remove(self, sprite: str) -> None:
+        """See Shelf."""
+        await self._run(self._remove, sprite)
+
+    async def _run(self, function: Callable[..., _T], *arguments: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def _path(self, sprite: str) -> Path:
+        if NAME.fullmatch(sprite) is None:
+            raise StoreError(f"{sprite!r} is no name of a sprite.")
+        return self._folder / sprite / _FILE
+
+    def _found(self) -> list[str]:
+        return sorted(path.parent.name for path in self._folder.glob(f"*/{_FILE}") if NAME.fullmatch(path.parent.name))
+
+    def _write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
+        path = self._path(sprite)
+        with _explained(path):
+            while True:
+                with _opened(path) as (connection, inode), _transaction(connection):
+                    # Where it was removed between opening and locking it, what is written would be lost.
+                    if _inode(path) == inode:
+                        return work(connection)
+
+    def _read(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
+        path = self._path(sprite)
+        with _explained(path), _opened(path) if path.exists() else _empty() as (connection, _):
+            connection.execute("BEGIN")
+            return work(connection)
+
+    def _remove(self, sprite: str) -> None:
+        path = self._path(sprite)
+        if not path.exists():
+            return
+        # Who waits for the lock finds the file gone, and makes a new one.
+        with _explained(path), _opened(path) as (connection, inode), _transaction(connection):
+            is_empty = connection.execute("SELECT 1 FROM stored_sprites").fetchone() is None
+            if is_empty and _inode(path) == inode:
+                shutil.rmtree(path.parent)
+
+
+class DatabaseShelf:
+    """The tables of a database that has those of everybody."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # Leases and logins find the database's other connections free, however much is shipped.
+        self._room = asyncio.Semaphore(_THREADS)
+
+    async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
+        """See Shelf."""
+        async with self._room:
+            return await self._database.write_in_turn(f"{_TURNS}{sprite}", work)
+
+    async def read(self, _sprite: str, work: Callable[[Transaction], _T]) -> _T:
+        """See Shelf."""
+        async with self._room:
+            return await self._database.read(work)
+
+    async def sprites(self) -> list[str]:
+        """See Shelf."""
+        return await self._database.read(
+            lambda tx: [row["sprite"] for row in tx.execute("SELECT sprite FROM stored_sprites ORDER BY sprite")]
+        )
+
+    async def wipe(self, _sprite: str) -> None:
+        """See Shelf. The server may write over the bytes from here on; when it does is up to it.
+
+        Of large tables the server's own upkeep does it: what takes longer than a statement may is not waited for.
+        """
+        for table in _SEALED_TABLES:
+            try:
+                await self._database.statement(f"VACUUM (INDEX_CLEANUP OFF, TRUNCATE OFF) {table}")
+            except DatabaseError as error:
+                if error.code != _TOOK_TOO_LONG:
+                    raise
+                log.warning("%s is large: autovacuum frees what was deleted of it", table)
+
+    async def remove(self, sprite: str) -> None:
+        """See Shelf."""
+        await self.wipe(sprite)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
+    """The file, made if need be, and its inode.
+
+    It is never opened but by SQLite: whoever closes a file loses the locks that others of this process have on it.
+    """
+    if is_new := not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    before = _inode(path)
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=_BUSY_SECONDS)) as connection:
+        # Its journal takes the mode of the file.
+        path.chmod(0o600)
+        inode = _inode(path)
+        _prepare(connection, path)
+        if is_new:
+            sync(path.parent)
+            sync(path.parent.parent)
+        yield connection, inode if before in {inode, _NONE} else _NONE
+
+
+@contextmanager
+def _empty() -> Iterator[tuple[sqlite3.Connection, int]]:
+    """As a file that is not there would be: reading does not make it."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _prepare(connection, Path(":memory:"))
+        yield connection, _NONE
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.row_factory = sqlite3.Row
+    connection.create_function("db_now", 0, time.time)
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+    if _pragma(connection, "user_version") == _VERSION:
+        return
+    with _transaction(connection):
+        version = _pragma(connection, "user_version")
+        if version > _VERSION:
+            raise StoreError(f"{path} was written by a newer bridge. Update Sprite; the file was left untouched.")
+        if version == _VERSION:
+            return
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise StoreError(f"{path} is a SQLite database, but not the store's. It was left untouched: move it away.")
+        for statement in STORE_TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={_VERSION}")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    # Commits, or rolls back.
+    with connection:
+        yield
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return _NONE
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What SQLite or the disk says, as words for an operator."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{path} cannot be used ({error.strerror}).") from error
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+            raise DamagedError(
+                f"{path} is damaged ({error}). Keep a copy of it and move it away: the sprite ships all that it has "
+                "into a new one."
+            ) from error
+        if code == sqlite3.SQLITE_FULL:
+            raise StoreFullError(f"The disk of {path} is full. Make room; what was sent is sent again.") from error
+        raise StoreError(f"{path} cannot be used ({error}).") from error

@@ -1,0 +1,470 @@
+"""One sprite's log in the tables of a store, inside one transaction: versions of rows, chunks, moments.
+
+A version is valid from its position (`since`) until that of the next one (`replaced_by`): so the state at any position
+can be read. A *moment* is a position at which the store had all that the sprite had, and its time.
+
+Whoever reads the tables without the key learns how much there is, when it came, and how long each piece is. Rows and
+chunks are found by names that only the sprite's own secret leads to, which is stored sealed; each piece is sealed for
+its place, so that none can be put in the place of another. That pieces are missing, or that a whole table was put back
+to what it was, is not seen by the seals.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bridge.store.keys import BrokenSealError
+from bridge.store.shipment import Row
+from bridge.store.store import DamagedError, Kept, MissingChunkError, Position, StoredRow
+
+if TYPE_CHECKING:
+    from bridge.database import Transaction
+    from bridge.store.keys import Keyring
+
+_SECRET_BYTES = 32
+#: What a row or a chunk costs the disk beside what is sealed of it: its names, and the indexes by which it is found.
+PIECE_BYTES = 300
+_PAGE_ROWS = 200
+_UNNAMED = (
+    "NOT EXISTS (SELECT 1 FROM stored_references AS r WHERE r.sprite = stored_chunks.sprite "
+    "AND r.chunk = stored_chunks.name)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is read: the state of a generation at a position."""
+
+    generation: int
+    through: int
+
+
+#: Where a page of rows begins: behind this table, number and name.
+Cursor = tuple[str, int, bytes]
+START: Cursor = ("", -(2**63), b"")
+
+
+class SpriteLog:
+    """Made for each transaction."""
+
+    def __init__(self, tx: Transaction, sprite: str, keyring: Keyring) -> None:
+        self._tx = tx
+        self._sprite = sprite
+        self._keyring = keyring
+        self._secret: bytes | None = None
+        self._grown = 0
+
+    # --- how far it is ---
+
+    @property
+    def generation(self) -> int:
+        """The newest generation; 0 where nothing is stored."""
+        row = self._one("SELECT max(generation) AS newest FROM stored_positions WHERE sprite = ?")
+        return int(row["newest"] or 0)
+
+    def position(self) -> Position:
+        """Of the newest generation."""
+        row = self._one("SELECT * FROM stored_positions WHERE sprite = ? ORDER BY generation DESC LIMIT 1")
+        return _position(row)
+
+    def newest(self) -> Position:
+        """Of the generation that is read: while a newer one is not whole yet, the one before it."""
+        return _position(self._read())
+
+    def begin(self) -> int:
+        """Begins a generation; what is stored of those before stays."""
+        self._names()
+        generation = self.generation + 1
+        self._tx.execute(
+            "INSERT INTO stored_positions(sprite, generation, log, through, at, whole_through, whole_at) "
+            "VALUES (?, ?, NULL, 0, db_now(), 0, NULL)",
+            (self._sprite, generation),
+        )
+        return generation
+
+    def move(self, generation: int, log: str, through: int, *, is_whole: bool, has_changed: bool) -> None:
+        """What was added is all that there is up to this position; `has_changed`: a row came or went."""
+        self._grow(self._grown)
+        self._grown = 0
+        self._tx.execute(
+            "UPDATE stored_positions SET log = ?, through = ?, at = db_now() WHERE sprite = ? AND generation = ?",
+            (log, through, self._sprite, generation),
+        )
+        if has_changed:
+            self._tx.execute(
+                "UPDATE stored_positions SET changed_through = through WHERE sprite = ? AND generation = ?",
+                (self._sprite, generation),
+            )
+        if not is_whole:
+            return
+        self._tx.execute(
+            "UPDATE stored_positions SET whole_through = through, whole_at = db_now() "
+            "WHERE sprite = ? AND generation = ?",
+            (self._sprite, generation),
+        )
+        # Where nothing was new, the state of then is the state of now: what costs a sprite nothing is noted once.
+        if self._has_moment(generation):
+            return
+        self._tx.execute(
+            "INSERT INTO stored_moments(sprite, generation, through, at) VALUES (?, ?, ?, db_now()) "
+            "ON CONFLICT (sprite, generation, through) DO NOTHING",
+            (self._sprite, generation, through),
+        )
+
+    def _has_moment(self, generation: int) -> bool:
+        found = self._tx.execute(
+            "SELECT 1 AS found FROM stored_moments AS m JOIN stored_positions AS p "
+            "ON p.sprite = m.sprite AND p.generation = m.generation AND m.through >= p.changed_through "
+            "WHERE m.sprite = ? AND m.generation = ? LIMIT 1",
+            (self._sprite, generation),
+        )
+        return found.fetchone() is not None
+
+    def view(self, as_of: float | None) -> View | None:
+        """The newest state, or that of a time; None where there is none.
+
+        A generation that was begun anew takes the place of the one before once it is whole.
+        """
+        if as_of is None:
+            found = self._read()
+        else:
+            found = self._one(
+                "SELECT generation, through FROM stored_moments WHERE sprite = ? AND at <= ? "
+                "ORDER BY generation DESC, through DESC LIMIT 1",
+                as_of,
+            )
+        return None if found is None else View(found["generation"], found["through"])
+
+    def _read(self) -> Any:
+        """The generation that is read, None where there is none."""
+        return self._one(
+            "SELECT * FROM stored_positions WHERE sprite = ? AND log IS NOT NULL "
+            "ORDER BY CASE WHEN whole_at IS NULL THEN 1 ELSE 0 END, generation DESC LIMIT 1"
+        )
+
+    # --- writing ---
+
+    def add_chunk(self, sha256: str, content: bytes) -> None:
+        """Stores a chunk, unless it is there."""
+        name = self.chunk_name(sha256)
+        if self._one("SELECT 1 AS found FROM stored_chunks WHERE sprite = ? AND name = ?", name) is not None:
+            return
+        key = self._keyring.current()
+        sealed = key.seal(self._sprite, chunk_place(name), content)
+        self._tx.execute(
+            "INSERT INTO stored_chunks(sprite, name, unused_since, key_id, sealed) VALUES (?, ?, db_now(), ?, ?)",
+            (self._sprite, name, key.id, sealed),
+        )
+        self._grown += len(sealed) + PIECE_BYTES
+
+    def add_row(self, generation: int, row: Row) -> None:
+        """Stores a version of a row as the newest.
+
+        MissingChunkError where it names a chunk that is not there.
+        """
+        name = self.row_name(row.table, row.id)
+        key = self._keyring.current()
+        place = row_place(generation, row.table, name, row.position)
+        sealed = key.seal(self._sprite, place, row.content)
+        spot = (self._sprite, generation, row.table, name)
+        replaced = self._tx.execute(
+            "UPDATE stored_rows SET replaced_by = ? WHERE sprite = ? AND generation = ? AND part = ? AND name = ? "
+            "AND replaced_by IS NULL AND position < ?",
+            (row.position, *spot, row.position),
+        )
+        since = self._drop_doomed(spot, row.position) if replaced.rowcount else row.position
+        number = row.id if isinstance(row.id, int) else 0
+        added = self._tx.execute(
+            "INSERT INTO stored_rows(sprite, generation, part, name, position, since, replaced_by, number, is_gone, "
+            "key_id, sealed) VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?, ?, ?) "
+            "ON CONFLICT (sprite, generation, part, name, position) DO NOTHING",
+            (*spot, row.position, since, number, int(row.is_gone), key.id, sealed),
+        )
+        if not added.rowcount:
+            return
+        self._grown += len(sealed) + PIECE_BYTES
+        for sha256 in row.chunks:
+            self._refer((generation, row.table, name, row.position), sha256)
+
+    def _drop_doomed(self, spot: tuple[str, int, str, bytes], position: int) -> int:
+        """Deletes what was forgotten in a row; since when its newest version is to be valid in its place."""
+        doomed = "generation = ? AND part = ? AND name = ? AND is_doomed = 1"
+        sql = f"SELECT min(since) AS since FROM stored_rows WHERE sprite = ? AND {doomed}"  # noqa: S608 - our own words
+        since = self._tx.execute(sql, spot).fetchone()["since"]
+        if since is None:
+            return position
+        self.delete_rows(doomed, *spot[1:])
+        self._wipe()
+        return int(since)
+
+    def _refer(self, place: tuple[int, str, bytes, int], sha256: str) -> None:
+        chunk = self.chunk_name(sha256)
+        found = self._tx.execute(
+            "UPDATE stored_chunks SET unused_since = NULL WHERE sprite = ? AND name = ?", (self._sprite, chunk)
+        )
+        if not found.rowcount:
+            raise MissingChunkError
+        self._tx.execute(
+            "INSERT INTO stored_references(sprite, chunk, generation, part, name, position) "
+            "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (sprite, chunk, generation, part, name, position) DO NOTHING",
+            (self._sprite, chunk, *place),
+        )
+
+    def rebase(self, generation: int, baseline: int, through: int) -> bool:
+        """What has an earlier position than the baseline is gone from `through` on; whether anything was there."""
+        gone = self._tx.execute(
+            "UPDATE stored_rows SET replaced_by = ? WHERE sprite = ? AND generation = ? AND replaced_by IS NULL "
+            "AND position < ?",
+            (through, self._sprite, generation, baseline),
+        )
+        self.delete_rows("generation = ? AND replaced_by IS NOT NULL AND is_doomed = 1", generation)
+        return gone.rowcount > 0
+
+    def begin_forget(self, generation: int, through: int) -> None:
+        """Nothing can be read as of a time before this position from here on, and not everything is here.
+
+        Of what was before it only what still is will remain: in any older version may be what was forgotten. The rest
+        of it is done in steps that may end anywhere and are done once more then: `forget_some` until it finds nothing,
+        `doom`, and `forget`.
+        """
+        for table in ("stored_moments", "stored_positions"):
+            sql = f"DELETE FROM {table} WHERE sprite = ? AND generation < ?"  # noqa: S608 - our own words
+            self._tx.execute(sql, (self._sprite, generation))
+        self._tx.execute("DELETE FROM stored_moments WHERE sprite = ? AND through < ?", (self._sprite, through))
+        self._tx.execute(
+            "UPDATE stored_positions SET whole_through = 0, whole_at = NULL WHERE sprite = ?", (self._sprite,)
+        )
+        self._wipe()
+
+    def forget_some(self, generation: int, through: int, most: int) -> bool:
+        """Deletes some versions of rows that go, so many at most; whether there may be more."""
+        found = self._tx.execute(
+            "SELECT generation, part, name, position, length(sealed) AS size FROM stored_rows WHERE sprite = ? AND "
+            "(generation < ? OR (position < ? AND (replaced_by IS NOT NULL OR is_gone = 1))) LIMIT ?",
+            (self._sprite, generation, through, most),
+        ).fetchall()
+        spots = [(self._sprite, row["generation"], row["part"], bytes(row["name"]), row["position"]) for row in found]
+        for table in ("stored_references", "stored_rows"):
+            where = "sprite = ? AND generation = ? AND part = ? AND name = ? AND position = ?"
+            self._tx.executemany(f"DELETE FROM {table} WHERE {where}", spots)  # noqa: S608 - our own words
+        self._grow(-sum(row["size"] + PIECE_BYTES for row in found))
+        return len(found) == most
+
+    def doom(self, generation: int, through: int, table: str, ids: Iterable[int | str]) -> None:
+        """Of rows that a forget names and that may not be overwritten yet, what is there goes with the next one."""
+        self._tx.executemany(
+            "UPDATE stored_rows SET is_doomed = 1 WHERE sprite = ? AND generation = ? AND part = ? AND name = ? "
+            "AND position < ?",
+            [(self._sprite, generation, table, self.row_name(table, id_), through) for id_ in ids],
+        )
+
+    def forget(self, generation: int, through: int) -> None:
+        """Ends a forget, together with what its message ships: what its rows have replaced goes as well."""
+        self.begin_forget(generation, through)
+        self._delete_generations("< ?", generation)
+        self.delete_rows("replaced_by IS NOT NULL AND position < ?", through)
+        self.delete_rows("is_gone = 1 AND position < ?", through)
+        self._delete_chunks(_UNNAMED)
+
+    def _wipe(self) -> None:
+        self._tx.execute("UPDATE stored_sprites SET wipe_due = 1 WHERE sprite = ?", (self._sprite,))
+
+    def _delete_generations(self, condition: str, generation: int) -> None:
+        self.delete_rows(f"generation {condition}", generation)
+        for table in ("stored_moments", "stored_positions"):
+            sql = f"DELETE FROM {table} WHERE sprite = ? AND generation {condition}"  # noqa: S608 - our own words
+            self._tx.execute(sql, (self._sprite, generation))
+
+    def delete_rows(self, condition: str, *parameters: Any) -> None:
+        """Deletes versions of rows and their references; `condition` is SQL of this module's and its neighbours'."""
+        where = f"WHERE sprite = ? AND {condition}"
+        self._shrink("stored_rows", where, parameters)
+        self._tx.execute(
+            "DELETE FROM stored_references WHERE sprite = ? AND (generation, part, name, position) IN "  # noqa: S608
+            f"(SELECT generation, part, name, position FROM stored_rows {where})",
+            (self._sprite, self._sprite, *parameters),
+        )
+        self._tx.execute(f"DELETE FROM stored_rows {where}", (self._sprite, *parameters))  # noqa: S608
+
+    def _delete_chunks(self, condition: str, *parameters: Any) -> None:
+        where = f"WHERE sprite = ? AND {condition}"
+        self._shrink("stored_chunks", where, parameters)
+        self._tx.execute(f"DELETE FROM stored_chunks {where}", (self._sprite, *parameters))  # noqa: S608
+
+    def _shrink(self, table: str, where: str, parameters: tuple[Any, ...]) -> None:
+        sql = f"SELECT coalesce(sum(length(sealed) + {PIECE_BYTES}), 0) AS size FROM {table} {where}"  # noqa: S608
+        self._grow(-int(self._tx.execute(sql, (self._sprite, *parameters)).fetchone()["size"]))
+
+    # --- what has had its time ---
+
+    def drop_older(self, seconds: float) -> None:
+        """Deletes versions that no moment of the last so many seconds shows."""
+        moments = self._tx.execute(
+            "SELECT generation, max(through) AS through FROM stored_moments WHERE sprite = ? AND at <= db_now() - ? "
+            "GROUP BY generation",
+            (self._sprite, seconds),
+        ).fetchall()
+        newest = max((row["generation"] for row in moments), default=0)
+        for row in moments:
+            generation, through = row["generation"], row["through"]
+            self.delete_rows("generation = ? AND replaced_by <= ?", generation, through)
+            self.delete_rows(
+                "generation = ? AND is_gone = 1 AND replaced_by IS NULL AND position <= ?", generation, through
+            )
+            self._tx.execute(
+                "DELETE FROM stored_moments WHERE sprite = ? AND generation = ? AND through < ?",
+                (self._sprite, generation, through),
+            )
+        # A generation of before goes once the one after it has been whole for so long.
+        self._delete_generations("< ?", newest)
+
+    def drop_unused_chunks(self, seconds: float) -> None:
+        """Deletes chunks that no version of a row has named for so many seconds."""
+        unnamed = f"WHERE sprite = ? AND unused_since IS NULL AND {_UNNAMED}"
+        self._tx.execute(f"UPDATE stored_chunks SET unused_since = db_now() {unnamed}", (self._sprite,))  # noqa: S608
+        self._delete_chunks(f"unused_since <= db_now() - ? AND {_UNNAMED}", seconds)
+
+    def delete(self) -> None:
+        """Deletes all that is stored of the sprite."""
+        for table in ("references", "rows", "chunks", "moments", "positions", "sprites"):
+            self._tx.execute(f"DELETE FROM stored_{table} WHERE sprite = ?", (self._sprite,))  # noqa: S608
+
+    # --- reading ---
+
+    def page(self, view: View, after: Cursor) -> tuple[list[StoredRow], Cursor | None]:
+        """The next rows of a state, and where the page after them begins; None at the end."""
+        part, number, name = after
+        found = self._tx.execute(
+            "SELECT generation, part, name, position, number, is_gone, key_id, sealed FROM stored_rows "
+            "WHERE sprite = ? AND generation = ? AND since <= ? AND (replaced_by IS NULL OR replaced_by > ?) "
+            "AND (part, number, name) > (?, ?, ?) ORDER BY part, number, name LIMIT ?",
+            (self._sprite, view.generation, view.through, view.through, part, number, name, _PAGE_ROWS),
+        ).fetchall()
+        # What is gone is unsealed, too: that it is stands beside the seal as well as under it.
+        rows = [row for row, is_gone in [(self.row(each), each["is_gone"]) for each in found] if not is_gone]
+        end = found[-1] if len(found) == _PAGE_ROWS else None
+        return rows, None if end is None else (end["part"], end["number"], bytes(end["name"]))
+
+    def count(self, view: View, table: str) -> int:
+        """How many rows of a table a state has."""
+        found = self._one(
+            "SELECT count(*) AS rows FROM stored_rows WHERE sprite = ? AND generation = ? AND part = ? "
+            "AND is_gone = 0 AND since <= ? AND (replaced_by IS NULL OR replaced_by > ?)",
+            *(view.generation, table, view.through, view.through),
+        )
+        return int(found["rows"])
+
+    def row(self, found: Any) -> StoredRow:
+        """A row of `stored_rows` unsealed; one that is gone has no columns. DamagedError."""
+        part, name, position = found["part"], bytes(found["name"]), found["position"]
+        what = f"row {position} of {part}"
+        content = self.unsealed(found, row_place(found["generation"], part, name, position), what)
+        id_, columns = msgspec.json.decode(content)
+        if self.row_name(part, id_) != name or (columns is None) != bool(found["is_gone"]):
+            raise self.damaged(what)
+        return StoredRow(part, id_, columns or {})
+
+    def chunk(self, sha256: str) -> bytes:
+        """The bytes of this SHA-256. DamagedError."""
+        name = self.chunk_name(sha256)
+        found = self._one("SELECT name, key_id, sealed FROM stored_chunks WHERE sprite = ? AND name = ?", name)
+        if found is None:
+            raise DamagedError(f"The store of {self._sprite} lacks a chunk that a row names (sha256 {sha256}).")
+        return self.unsealed(found, chunk_place(name), f"chunk {name.hex()[:16]}")
+
+    def unsealed(self, found: Any, place: bytes, what: str) -> bytes:
+        """The content of a row of any of the tables. WrongKeyError, DamagedError."""
+        try:
+            return self._keyring.of(found["key_id"]).unseal(self._sprite, place, bytes(found["sealed"]))
+        except BrokenSealError as error:
+            raise self.damaged(what) from error
+
+    def damaged(self, what: str) -> DamagedError:
+        """The words for a piece that is not what was stored."""
+        return DamagedError(f"The store of {self._sprite} is damaged: {what} is not what was stored.")
+
+    def kept(self) -> Kept:
+        """How much there is."""
+        read = self._read()
+        counted = self._one(
+            "SELECT count(*) FILTER (WHERE replaced_by IS NULL AND is_gone = 0 AND generation = ?) AS now, "
+            "count(*) AS versions FROM stored_rows WHERE sprite = ?",
+            before=(0 if read is None else read["generation"],),
+        )
+        chunks = self._one("SELECT count(*) AS chunks FROM stored_chunks WHERE sprite = ?")["chunks"]
+        now, versions = counted["now"], counted["versions"]
+        return Kept(self._sprite, _position(read), now, versions - now, chunks, self.size())
+
+    def size(self) -> int:
+        """What rows and chunks take of the disk, in bytes, with those that were just added."""
+        row = self._one("SELECT size FROM stored_sprites WHERE sprite = ?")
+        return self._grown + (0 if row is None else int(row["size"]))
+
+    def wipe_is_due(self) -> bool:
+        """Whether something was deleted for a forget whose bytes may still be on the disk."""
+        row = self._one("SELECT wipe_due FROM stored_sprites WHERE sprite = ?")
+        return row is not None and bool(row["wipe_due"])
+
+    def wiped(self) -> None:
+        """They are not any more."""
+        self._tx.execute("UPDATE stored_sprites SET wipe_due = 0 WHERE sprite = ?", (self._sprite,))
+
+    # --- names ---
+
+    def row_name(self, table: str, id_: int | str) -> bytes:
+        """What a row is found by: an id can be a path, which is content."""
+        return self._name(b"row", msgspec.json.encode([table, id_]))
+
+    def chunk_name(self, sha256: str) -> bytes:
+        """What a chunk is found by: whoever has a file could look for its SHA-256."""
+        return self._name(b"chunk", sha256.encode())
+
+    def _name(self, kind: bytes, what: bytes) -> bytes:
+        return hmac.digest(self._names(), kind + b"\0" + what, "sha256")
+
+    def _names(self) -> bytes:
+        """The sprite's secret that names are made with; made where there is none."""
+        if self._secret is None:
+            found = self._one("SELECT key_id, sealed FROM stored_sprites WHERE sprite = ?")
+            self._secret = self._new_secret() if found is None else self.unsealed(found, SECRET_PLACE, "its secret")
+        return self._secret
+
+    def _new_secret(self) -> bytes:
+        secret, key = secrets.token_bytes(_SECRET_BYTES), self._keyring.current()
+        self._tx.execute(
+            "INSERT INTO stored_sprites(sprite, size, wipe_due, key_id, sealed) VALUES (?, 0, 0, ?, ?)",
+            (self._sprite, key.id, key.seal(self._sprite, SECRET_PLACE, secret)),
+        )
+        return secret
+
+    def _grow(self, size: int) -> None:
+        self._tx.execute("UPDATE stored_sprites SET size = size + ? WHERE sprite = ?", (size, self._sprite))
+
+    def _one(self, sql: str, *parameters: Any, before: tuple[Any, ...] = ()) -> Any:
+        return self._tx.execute(sql, (*before, self._sprite, *parameters)).fetchone()
+
+
+#: The places that pieces are sealed for.
+SECRET_PLACE = b'["secret"]'
+
+
+def row_place(generation: int, part: str, name: bytes, position: int) -> bytes:
+    """The place of a version of a row."""
+    return msgspec.json.encode(["row", generation, part, name.hex(), position])
+
+
+def chunk_place(name: bytes) -> bytes:
+    """The place of a chunk."""
+    return msgspec.json.encode(["chunk", name.hex()])
+
+
+def _position(row: Any) -> Position:
+    if row is None:
+        return Position()
+    return Position(row["log"], row["through"], row["at"], row["whole_through"], row["whole_at"])

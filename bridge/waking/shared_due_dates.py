@@ -1,0 +1,113 @@
+"""Due dates where several bridges share the database: each knows those of its own sprites, and what nobody looks after.
+
+A bridge is told by the sprites that it owns, and writes that down for whoever owns them next. What is due of all the
+others it asks every few seconds, in one statement: a sprite that has an owner is its owner's business, also where that
+owner has just been killed, until its lease has ended. Whoever then takes the lease first wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from bridge.database import DatabaseError
+from bridge.tasks import owned_task
+from bridge.waking.due_dates import DueDate, DueDates, due_dates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from bridge.cluster.ownership import Ownership
+    from bridge.database import Database
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 3.0
+#: What is due so soon is known before it is.
+_AHEAD_SECONDS = 10.0
+#: What was left open is looked at though nothing is due. The limit is for a day on which everything is.
+_POLL = """
+SELECT * FROM waking WHERE (next_due <= db_now() + ? OR is_open = 1)
+    AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.sprite = waking.sprite AND leases.expires_at > db_now())
+ORDER BY next_due LIMIT 1000
+"""
+# An owner that has not heard its sprite yet knows no date: the one that is there stays.
+_KEEP = """
+INSERT INTO waking (sprite, next_due, action_id, seen_at, is_open) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (sprite) DO UPDATE SET
+    next_due = CASE WHEN excluded.seen_at > 0 THEN excluded.next_due ELSE waking.next_due END,
+    action_id = CASE WHEN excluded.seen_at > 0 THEN excluded.action_id ELSE waking.action_id END,
+    seen_at = CASE WHEN excluded.seen_at > 0 THEN excluded.seen_at ELSE waking.seen_at END,
+    is_open = excluded.is_open
+"""
+
+
+class SharedDueDates(DueDates):
+    """See DueDates; `is_open` of a sprite that has no owner: its owner was killed, or stopped while it was at work."""
+
+    def __init__(self, database: Database, ownership: Ownership, on_death: Callable[[], None]) -> None:
+        super().__init__(database, on_death, keep=_KEEP)
+        self._ownership = ownership
+        self._on_death = on_death
+        self._stack = AsyncExitStack()
+        #: Sprites whose rooms are open here, owned yet or not.
+        self._opened: set[str] = set()
+        ownership.add_listener(self._owner_changed)
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._rows)
+        await self._stack.enter_async_context(owned_task(self._poll_on(), name="due dates", on_death=self._on_death))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def opened(self, sprite: str) -> None:
+        """See Observer."""
+        self._opened.add(sprite)
+        super().opened(sprite)
+
+    def closed(self, sprite: str, *, at_rest: bool) -> None:
+        """See Observer. Written in any case: what an owner before this one wrote too late goes."""
+        self._opened.discard(sprite)
+        super().closed(sprite, at_rest=at_rest)
+        if (date := self._dates.get(sprite)) is not None and self._ownership.holds(sprite):
+            self._note(sprite, date)
+
+    def _date(self, sprite: str) -> DueDate:
+        return self._dates.get(sprite) or DueDate(None, None, 0.0, is_open=False)
+
+    def _keep(self, sprite: str, date: DueDate) -> None:
+        # Before it is owned nothing is known of it that the next owner should believe.
+        if self._ownership.holds(sprite):
+            super()._keep(sprite, date)
+
+    def _owner_changed(self, sprite: str) -> None:
+        if not self._ownership.holds(sprite):
+            self._dates.pop(sprite, None)
+            self._rows.forget(sprite)
+        elif sprite in self._opened:
+            super().opened(sprite)
+
+    async def _poll_on(self) -> None:
+        while True:
+            try:
+                await self._poll()
+            except DatabaseError as error:
+                log.debug("what is due cannot be read (%s)", error.code)
+            # Spread, so that not all bridges find the same at once.
+            await asyncio.sleep(_POLL_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - keeps no secret
+
+    async def _poll(self) -> None:
+        found = due_dates(await self._database.statement(_POLL, (_AHEAD_SECONDS,)))
+        mine = {sprite: date for sprite, date in self._dates.items() if self._ownership.holds(sprite)}
+        self.left_open = frozenset(sprite for sprite, date in found.items() if date.is_open and sprite not in mine)
+        self._dates = {sprite: replace(date, is_open=False) for sprite, date in found.items()} | mine
+        self.changed.set()

@@ -1,0 +1,104 @@
+// The button by which a person has their agent made again of what the bridge keeps of it, or says which of two goes on.
+
+import { h } from '../dom.js';
+import { moment } from '../format.js';
+import { wordsOf } from '../problem.js';
+
+/** @import { Link, Page } from '../types/page.js' */
+
+/** @typedef {'restore' | 'replace' | 'over' | 'keep'} Way */
+
+/** @type {Record<NonNullable<Link['offer']>, string>} */
+const LABELS = { restore: 'Restore', replace: 'Restore onto a new machine', choose: 'Choose' };
+const EVERYTHING = 'everything that was said, remembered, drawn and filed';
+const STEPS = 'It takes a few minutes.';
+
+/**
+ * Shows the button where the link offers something.
+ * @param {HTMLButtonElement} button
+ * @param {Link} link
+ */
+export function showOffer(button, { state, offer }) {
+  const isOffered = Boolean(offer) && (state === 'unavailable' || state === 'ready');
+  button.hidden = !isOffered;
+  if (isOffered && offer) button.textContent = LABELS[offer];
+}
+
+/**
+ * Asks what is to be done; null for nothing.
+ * @param {Page} page
+ * @returns {Promise<Way | null>}
+ */
+async function chosen(page) {
+  const { offer, keptAt } = page.store.state.link;
+  const until = keptAt ? ` until ${moment(keptAt)}` : '';
+  /** @type {import('../types/page.js').DialogAction<Way | null>} */
+  const cancel = { label: 'Cancel', value: null };
+  switch (offer) {
+    case 'replace':
+      return page.dialog({
+        title: 'Restore onto a new machine?',
+        body:
+          'The machine that does not answer is given up, with whatever is on it alone. Your agent is made anew of ' +
+          `what is kept: ${EVERYTHING}${until}. What came after that is lost, and nobody can look whether ` +
+          `anything did. If it can wait, wait: it is tried on. ${STEPS}`,
+        actions: [cancel, { label: 'Give it up and restore', value: 'replace', danger: true }],
+      });
+    case 'choose':
+      return page.dialog({
+        title: 'Which of the two goes on?',
+        body:
+          `Take what is kept: ${EVERYTHING}${until}. What the agent has now is put aside, where whoever runs this ` +
+          'bridge finds it. Or go on with it as it is now: what is kept stays for a month, as a state of before.',
+        actions: [
+          cancel,
+          { label: 'Go on as it is now', value: 'keep' },
+          { label: 'Take what is kept', value: 'over', danger: true },
+        ],
+      });
+    default: {
+      const sure = await page.confirm({
+        title: 'Restore your agent?',
+        body: `A new machine is made of what is kept: ${EVERYTHING}${until}. What came after that is lost. ${STEPS}`,
+        confirm: 'Restore',
+      });
+      return sure ? 'restore' : null;
+    }
+  }
+}
+
+/**
+ * Shown by its owner where the link offers it.
+ * @param {Page} page
+ */
+export function restoreButton(page) {
+  const button = h(
+    'button',
+    { class: 'button small primary', type: 'button', hidden: true, onclick: () => void restore() },
+    LABELS.restore,
+  );
+
+  async function restore() {
+    const way = await chosen(page);
+    if (!way) return;
+    button.disabled = true;
+    page.announce(way === 'keep' ? 'Your agent goes on as it is.' : 'Your agent is being restored.');
+    try {
+      const response = await fetch(`/restore?how=${way}`, {
+        method: 'POST',
+        headers: { Accept: 'application/json' },
+        cache: 'no-store',
+      });
+      const answer = await response.json();
+      if (!response.ok) page.toast({ kind: 'error', text: answer.error.message });
+      else page.toast({ text: way === 'keep' ? 'Your agent goes on as it is.' : 'Your agent is restored.' });
+    } catch (problem) {
+      // It goes on at the bridge, and the state line says how far it is.
+      page.toast({ kind: 'error', text: `It is not known how the restore ended: ${wordsOf(problem)}` });
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  return button;
+}

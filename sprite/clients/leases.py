@@ -1,0 +1,98 @@
+"""Which bridge may speak: the newest lease that this sprite has seen, and the connections of it.
+
+Where several bridges share the sprites, each new owner of one has a larger epoch. A bridge that was paused, and does
+not know yet that another one took over, is refused here, whatever it believes. Who comes without a lease (a bridge that
+is alone, a terminal) is none of this module's business.
+
+Bridges count epochs from 1, or go on from the time in seconds where their database was set back. What is far beyond
+the time is no bridge's, and is refused: kept as the newest, it would leave no bridge a larger one for good. So there
+always is one, a second later, and a refused bridge is told by how much it has to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from sprite.database.workspace import WorkspaceDB
+from sprite.errors import FatalPeerError, StaleOwnerError
+from sprite.protocol.shipping import EPOCHS_AHEAD, Lease
+
+log = logging.getLogger(__name__)
+
+#: 2026 began, in Unix seconds: a machine whose clock is not set yet takes bridges by their own.
+_EARLIEST_NOW: Final = 1_767_225_600.0
+#: Bridges name themselves; a name is kept as long as it is the newest.
+_LONGEST_OWNER = 200
+_REPLACED = "Another bridge has this sprite now; this connection is of an older lease (epoch {}, now {})."
+_STALE = "Another bridge has this sprite: the lease has epoch {}, and one with epoch {} was here."
+_TWO_OWNERS = "Another bridge has this sprite by a lease with the same epoch, {}."
+
+#: Ends a connection with an error, and begins nothing of what it has still to say.
+End = Callable[[FatalPeerError], None]
+
+
+class Leases:
+    """The newest lease, durably, and who is connected by it."""
+
+    def __init__(self, workspace: WorkspaceDB, newest: Lease | None, clock: Callable[[], float] = time.time) -> None:
+        self._workspace = workspace
+        self._clock = clock
+        if newest is not None and newest.epoch > self._largest():
+            # Somebody who had the token said so, before such were refused.
+            log.warning("a lease was kept that is no bridge's: the next one is taken", extra={"epoch": newest.epoch})
+            newest = None
+        self._newest = newest
+        self._connected: set[End] = set()
+        self._lock = asyncio.Lock()
+
+    async def enter(self, lease: Lease, end: End) -> None:
+        """Lets a connection in by its lease; `end` is called once a newer one came.
+
+        FatalPeerError for a lease that is no lease, or is not the newest. A newer one is on disk when this returns, and
+        nothing of older connections begins any more.
+        """
+        self._check(lease)
+        async with self._lock:
+            newest = self._newest
+            if newest is not None and lease.epoch < newest.epoch:
+                raise StaleOwnerError(_STALE.format(lease.epoch, newest.epoch), newest.epoch)
+            if newest is not None and lease.epoch == newest.epoch and lease.owner != newest.owner:
+                raise StaleOwnerError(_TWO_OWNERS.format(lease.epoch), newest.epoch)
+            if newest is None or lease.epoch > newest.epoch:
+                await self._workspace.keep_lease(lease)
+                self._newest = lease
+                self._end_older(newest, lease)
+            self._connected.add(end)
+
+    def leave(self, end: End) -> None:
+        """Forgets a connection."""
+        self._connected.discard(end)
+
+    def _end_older(self, older: Lease | None, newest: Lease) -> None:
+        if older is None:
+            return
+        ended, self._connected = self._connected, set()
+        if ended:
+            log.info("another bridge has this sprite now", extra={"epoch": newest.epoch, "count": len(ended)})
+        for end in ended:
+            end(StaleOwnerError(_REPLACED.format(older.epoch, newest.epoch), newest.epoch))
+
+    def _largest(self) -> int:
+        """The largest epoch that a bridge can have come to by now."""
+        return int(max(self._clock(), _EARLIEST_NOW)) + EPOCHS_AHEAD
+
+    def _check(self, lease: Lease) -> None:
+        if not 0 < lease.epoch <= self._largest():
+            words = "A lease's epoch is counted from 1, or from the time in seconds: no bridge has this one."
+            raise FatalPeerError(words, code="bad_payload")
+        _check_owner(lease)
+
+
+def _check_owner(lease: Lease) -> None:
+    if not 0 < len(lease.owner) <= _LONGEST_OWNER or not lease.owner.isprintable():
+        words = f"A lease names its bridge by 1 to {_LONGEST_OWNER} printable characters."
+        raise FatalPeerError(words, code="bad_payload")

@@ -1,0 +1,157 @@
+"""The log on its way into a store elsewhere (pure): rows, and the person's files in chunks. Times are Unix seconds.
+
+Rows are of these tables; `id` names a row for good, also once it is gone:
+
+- the tables of an archive, by their path there (`log/observations.jsonl`): `id` is a number, by which the rows of a
+  table have the order of the archive; `row` has the columns as an archive has them.
+- `memory/written.jsonl`: as in the archive, but `id` is the file's name.
+- `memory`: the files of the memory folder by their name on disk: `{content: {base64}, mode, modified_ns}`.
+- `files`, `folders`: the person's. `id` is the SHA-256 (hex) of the path, so that a name that is forgotten stands
+  nowhere in clear: `{path, size, mode, modified_ns, chunks: [sha256, ...]}`, `{path, mode, modified_ns}`.
+- `manifest`: `schemas` (how many migrations each database has), `files_left_out` (`{over_limit, bytes}`), and
+  `baseline` (`{position}`): everything was shipped once more, and rows of an earlier position are gone.
+- `tombstones`: something was forgotten; `id` is the forget's number among the curations, `row` is `{rows: {table:
+  [id, ...]}}`, the rows it changed or deleted, as far as the store was not told of them yet. What was forgotten may
+  also stand in versions of rows from before, of any table, and in chunks: a store that keeps such overwrites all that
+  is older than the tombstone and no longer what the sprite has, before it acknowledges.
+
+A row that is too long for a frame has the one column `{"chunks": [sha256, ...]}`: the chunks, one after another, are
+the row as JSON. So is `whole_row`.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from sprite.protocol.shapes import Payload
+
+#: No message holds more rows than this, as JSON: what a frame holds, and the rows' positions.
+MOST_ROW_BYTES = 2 * 1024 * 1024
+#: No row that is put together of chunks is longer, as JSON. A few names of the same chunk could make gigabytes.
+MOST_LONG_ROW_BYTES = 128 * 1024 * 1024
+#: No epoch is larger than the time in seconds and a hundred years more.
+EPOCHS_AHEAD = 100 * 366 * 86_400
+
+
+class Lease(Struct):
+    """Which bridge has a sprite: its name, and the number of its ownership, which each new owner makes larger."""
+
+    owner: str
+    epoch: int
+
+
+class Ship(Payload):
+    """From the owner: ship what was written after position `after`, and go on with each change.
+
+    `log` is the identity of the log that the store has, null where it has none yet. A sprite whose log is another one
+    ships from its beginning. A store that has more of this very log than the sprite gets an error, `store_ahead`.
+    `packed`: the store can read rows that are `packed`.
+    """
+
+    after: int
+    log: str | None = None
+    packed: bool = False
+
+
+class ShipAck(Payload):
+    """From the owner: everything up to this position is in the store, durably."""
+
+    through: int
+
+
+class ShippedRow(Struct, array_like=True):
+    """A row as it is now: its table, its key there, its columns; null for one that is gone.
+
+    A value that is no text stands as `{"base64": ...}`. `position` is the row's own.
+    """
+
+    table: str
+    id: int | str
+    row: dict[str, Any] | None
+    position: int = 0
+
+
+class ShippedChunk(Struct):
+    """A piece of a file, or of a row too long for a frame, named by the SHA-256 (hex) of its bytes."""
+
+    sha256: str
+    data: str  # base64
+
+
+class Shipped(Payload, omit_defaults=False):
+    """To the owner: rows in commit order. `through` is the position once all of them are stored.
+
+    `log` is the identity of the log they are of, and of its positions: the log's own, a dot, and the numbering's, which
+    a restored workspace has another of. Positions grow, with gaps; each is when the row was picked up, in microseconds
+    since 1970. `chunks` come before the rows that refer to them. `whole`: with this message the store has all that
+    there is at the moment; it is said again, without rows, after each look at the person's files. `packed` holds rows
+    in place of `rows`: their JSON in base64, compressed as one stream over all messages of the connection (zlib,
+    flushed after each): see `Unpacker`.
+    """
+
+    log: str
+    through: int
+    rows: list[ShippedRow]
+    chunks: list[ShippedChunk] = field(default_factory=list)
+    whole: bool = False
+    packed: str | None = None
+
+
+_ROWS = msgspec.json.Decoder(list[ShippedRow])
+
+
+class Packer:
+    """Packs the rows of one connection's messages: what came before helps, a turn repeats what its journal had."""
+
+    def __init__(self) -> None:
+        self._zip = zlib.compressobj(6)
+
+    def pack(self, shipped: Shipped) -> Shipped:
+        """The same message with its rows packed."""
+        if not shipped.rows:
+            return shipped
+        data = self._zip.compress(msgspec.json.encode(shipped.rows)) + self._zip.flush(zlib.Z_SYNC_FLUSH)
+        return msgspec.structs.replace(shipped, rows=[], packed=base64.b64encode(data).decode())
+
+
+class Unpacker:
+    """Reads what a `Packer` made, every message of a connection in order."""
+
+    def __init__(self) -> None:
+        self._unzip = zlib.decompressobj()
+
+    def unpack(self, shipped: Shipped) -> Shipped:
+        """The same message with its rows as rows. ValueError where they cannot be read, or are far too many."""
+        if shipped.packed is None:
+            return shipped
+        try:
+            plain = self._unzip.decompress(base64.b64decode(shipped.packed, validate=True), MOST_ROW_BYTES)
+            if self._unzip.unconsumed_tail:
+                raise ValueError("the rows of a message are more than a message holds")
+            return msgspec.structs.replace(shipped, rows=_ROWS.decode(plain), packed=None)
+        except (zlib.error, msgspec.MsgspecError, RecursionError) as error:
+            raise ValueError(f"the rows of a message cannot be read: {error}") from error
+
+
+def whole_row(row: dict[str, Any], chunk: Callable[[str], bytes], most: int = MOST_LONG_ROW_BYTES) -> dict[str, Any]:
+    """A row with its columns, put together of its chunks where it was too long.
+
+    ValueError where it cannot be read, or has more than `most` bytes as JSON.
+    """
+    if row.keys() != {"chunks"}:
+        return row
+    whole = bytearray()
+    try:
+        for name in msgspec.convert(row["chunks"], list[str]):
+            whole += chunk(name)
+            if len(whole) > most:
+                raise ValueError("a long row is longer than any row")
+        return msgspec.json.decode(whole, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"a long row cannot be read: {error}") from error

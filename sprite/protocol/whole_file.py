@@ -1,0 +1,55 @@
+"""A file that is there as a whole or not at all: written aside, and put in its place in one step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def whole_file(path: Path, *, force: bool, error: Callable[[str], Exception]) -> Iterator[BinaryIO]:
+    """A new file that its owner alone may read, there as a whole once the block has ended well, or not at all.
+
+    `error` is raised, with words for a person, where there is one already and `force` does not say to replace it, or
+    where it cannot be written. What was written can be read in the block.
+    """
+    _refuse_existing(path, force=force, error=error)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+    except OSError as fault:
+        raise error(f"{path} cannot be written: {fault.strerror}.") from fault
+    unfinished = Path(name)
+    try:
+        with os.fdopen(descriptor, "w+b") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(descriptor)
+        _refuse_existing(path, force=force, error=error)
+        unfinished.replace(path)
+        with contextlib.suppress(OSError):
+            sync(path.parent)
+    except OSError as fault:
+        raise error(f"{path} could not be written ({fault.strerror}). Nothing was left behind.") from fault
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _refuse_existing(path: Path, *, force: bool, error: Callable[[str], Exception]) -> None:
+    if path.is_dir():
+        raise error(f"{path} is a folder: say which file to write, such as {path / 'sprite.zip'}.")
+    if os.path.lexists(path) and not force:
+        raise error(f"{path} is there already. Choose another name, or replace it with --force.")
+
+
+def sync(path: Path) -> None:
+    """A file's bytes, or a folder's names, are on disk once this returns. OSError where they cannot be."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,51 @@
+"""How a store elsewhere stands to this sprite: how much waits, what it has not forgotten, what it lacks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sprite.database.transcript import TranscriptDB
+from sprite.database.workspace import WorkspaceDB
+from sprite.shipping.files import Omitted
+from sprite.shipping.looks import MANIFEST, omitted_in
+from sprite.userfiles.changes import size_in_words
+
+#: What is said of a forget that a store was told, and did not carry out yet.
+NOT_RID_OF_IT = "Forgotten here; the copy at the bridge is not yet rid of it"
+
+
+class ShippingReport(msgspec.Struct, frozen=True):
+    """`followed`: a store has something of this sprite; `acked_at` is when it last said so, in Unix seconds.
+
+    `waiting` counts the rows that it does not have, `unshipped_forgets` what it has not forgotten.
+    """
+
+    followed: bool
+    acked_at: float | None
+    waiting: int
+    unshipped_forgets: int
+    files_left_out: Omitted
+
+    def words(self) -> list[str]:
+        """What is not as it should be, a line each."""
+        left_out = self.files_left_out
+        lines = [f"{NOT_RID_OF_IT} ({self.unshipped_forgets} forget(s))"] if self.unshipped_forgets else []
+        if left_out.over_limit:
+            lines.append(
+                f"{left_out.over_limit} file(s), {size_in_words(left_out.bytes)}, are not in the copy at the bridge: "
+                "they do not fit into SPRITE_SHIP_FILES_MB"
+            )
+        return lines
+
+
+async def shipping_report(transcript: TranscriptDB, workspace: WorkspaceDB) -> ShippingReport:
+    """How it stands."""
+    state = workspace.ship_state
+    followed = await state.followed()
+    return ShippingReport(
+        followed=followed.acked_at is not None,
+        acked_at=followed.acked_at,
+        waiting=await transcript.changes.count() + await workspace.changes.count(),
+        unshipped_forgets=await state.tombstones(),
+        files_left_out=omitted_in(await state.rows(MANIFEST)),
+    )

@@ -1,0 +1,234 @@
+"""One store being shipped to: what changed since it acknowledged last, then each change, until its connection ends.
+
+Rows go before files, and whatever is sent is bounded by what the store has acknowledged: a slow store slows itself.
+Everything is read on connections of its own. What is not acknowledged is sent again by the next session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from sprite.archive.snapshot import memory_files
+from sprite.config import Settings
+from sprite.database.ship_changes import ChangedRow, ShipChanges
+from sprite.database.ship_state import ROWS, ShipState
+from sprite.errors import PeerError
+from sprite.protocol.shipping import Packer, Shipped, ShippedChunk
+from sprite.shipping.files import Contents, FileFacts
+from sprite.shipping.looks import MANIFEST, Looks
+from sprite.shipping.messages import PATHS, Item, chunk_of, in_messages, item, size_of
+
+log = logging.getLogger(__name__)
+
+#: What a store may leave unacknowledged.
+MOST_UNACKED_BYTES: Final = 4 * 1024 * 1024
+MOST_UNACKED: Final = 32
+#: How often it is looked whether something changed.
+POLL_SECONDS: Final = 0.5
+#: So much of the log is read at once.
+_READ_BYTES: Final = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Source:
+    """A database: read on a connection of our own, written to by its owner; `sent` is the newest entry sent."""
+
+    reader: ShipChanges
+    owner: ShipChanges
+    sent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A message that is not acknowledged, and what is done once it is."""
+
+    through: int
+    size: int
+    source: Source | None = None
+    change: int = 0
+    rows: Sequence[int] = ()
+    files: dict[str, FileFacts] = field(default_factory=dict)
+    forgets: int = 0
+
+
+class Session:
+    """What one connection is shipped. `send` queues a message; `forgets` counts the forgets of this process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: ShipState,
+        looks: Looks,
+        sources: tuple[Source, Source],
+        identity: str,
+        position: int,
+        send: Callable[[Shipped], None],
+        forgets: Callable[[], int],
+        *,
+        packs: bool,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._looks = looks
+        self._transcript, self._workspace = sources
+        self._identity = identity
+        self._through = position
+        self._send = send
+        self._forgets = forgets
+        self._packer = Packer() if packs else None
+        self._unacked: deque[_Sent] = deque()
+        self._acked = asyncio.Event()
+        self._acking = asyncio.Lock()
+        self._active_at = 0.0
+        self._is_whole = False
+        #: The count of forgets at the last look: what the store had of chunks then, a forget may have taken.
+        self._looked_after = 0
+
+    async def run(self) -> None:
+        """Ships for ever."""
+        await self._looks.begin()
+        await self._look_at_files()
+        while True:
+            await self._looks.look_at_memory()
+            if await self._ship_rows() or await self._ship_files() or await self._rebase():
+                continue
+            if self._looks.is_due(self._active_at) and not self._unacked:
+                await self._look_at_files()
+                continue
+            if not self._is_whole and not self._unacked and self._looks.is_fresh(self._active_at):
+                self._send(Shipped(self._identity, self._through, [], whole=True))
+                self._is_whole = True
+            self._acked.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._acked.wait()
+
+    async def acknowledge(self, through: int) -> None:
+        """The store has everything up to there. PeerError for what was not sent."""
+        if not 0 <= through <= self._through:
+            raise PeerError("Nothing was shipped up to that position.", code="not_shipped")
+        async with self._acking:
+            done = list[_Sent]()
+            while self._unacked and self._unacked[0].through <= through:
+                done.append(self._unacked.popleft())
+            for sent in done:
+                if sent.files and sent.forgets == self._forgets():
+                    await self._looks.note_files(sent.files)
+            for source in (self._transcript, self._workspace):
+                if (newest := max((sent.change for sent in done if sent.source is source), default=0)) > 0:
+                    await source.owner.drop(newest)
+            await self._state.let_go([row for sent in done for row in sent.rows])
+            if done:
+                await self._state.acknowledge(done[-1].through)
+        self._acked.set()
+
+    # --- rows ---
+
+    async def _ship_rows(self) -> bool:
+        """Ships what changed; False where nothing did."""
+        # In this order: what follows from a row of the log is never shipped before it.
+        ends = {id(source): await source.reader.newest() for source in (self._workspace, self._transcript)}
+        before = self._through
+        for source in (self._transcript, self._workspace):
+            end = ends[id(source)]
+            while source.sent < end:
+                rows = await source.reader.after(source.sent, end, size=_READ_BYTES)
+                if not rows:
+                    # What was there changed again, and comes later.
+                    source.sent = end
+                    break
+                await self._ship(source, rows)
+                source.sent = rows[-1].change
+        return self._through > before
+
+    async def _ship(self, source: Source, rows: Sequence[ChangedRow]) -> None:
+        if any(row.table != ROWS for row in rows):
+            # What a look found is no reason for the next one, or a file that never rests would keep us looking.
+            self._active_at = time.monotonic()
+        items = await asyncio.to_thread(self._items, rows)
+        numbers = {row.change: row.id for row in rows if row.table == ROWS}
+        for held, chunks in in_messages(items):
+            if chunks:
+                await self._send_chunks([chunk_of(chunk) for chunk in chunks])
+            else:
+                await self._send_rows(source, held, [numbers[each.change] for each in held if each.change in numbers])
+
+    def _items(self, rows: Sequence[ChangedRow]) -> list[Item]:
+        items = []
+        memory = memory_files(self._settings) if any(row.table == ROWS for row in rows) else {}
+        for changed in rows:
+            if changed.table != ROWS:
+                items.append(item(changed.change, PATHS[changed.table], changed.id, changed.row))
+            elif changed.row is not None:
+                part, name, facts = str(changed.row["part"]), str(changed.row["name"]), changed.row["facts"]
+                row = self._looks.row(part, name, None if facts is None else str(facts), memory)
+                items.append(item(changed.change, part, name, row))
+        return items
+
+    async def _send_rows(self, source: Source, items: Sequence[Item], numbers: Sequence[int]) -> None:
+        size = sum(each.size for each in items)
+        await self._room(size)
+        first = await self._state.issue(len(items))
+        for at, each in enumerate(items):
+            each.row.position = first + at
+        through = first + len(items) - 1
+        self._unacked.append(_Sent(through, size, source, items[-1].change, numbers))
+        self._put(Shipped(self._identity, through, [each.row for each in items]))
+
+    async def _send_chunks(self, chunks: list[ShippedChunk], files: dict[str, FileFacts] | None = None) -> None:
+        size = sum(map(size_of, chunks))
+        await self._room(size)
+        # A position of their own, by which it is known that the store has them.
+        through = await self._state.issue(1)
+        self._unacked.append(_Sent(through, size, files=files or {}, forgets=self._looked_after))
+        self._put(Shipped(self._identity, through, [], chunks))
+
+    def _put(self, shipped: Shipped) -> None:
+        self._through = shipped.through
+        self._is_whole = False
+        self._send(shipped if self._packer is None else self._packer.pack(shipped))
+
+    async def _room(self, size: int) -> None:
+        while self._unacked and (
+            len(self._unacked) >= MOST_UNACKED or sum(sent.size for sent in self._unacked) + size > MOST_UNACKED_BYTES
+        ):
+            self._acked.clear()
+            await self._acked.wait()
+
+    async def _rebase(self) -> bool:
+        """Once all was shipped anew, says from which position on that is; False where there is nothing to say."""
+        baseline = (await self._state.followed()).baseline
+        if baseline is None:
+            return False
+        await self._state.put(MANIFEST, {"baseline": f'{{"position":{baseline}}}'})
+        await self._state.rebased()
+        return True
+
+    # --- files ---
+
+    async def _look_at_files(self) -> None:
+        self._looked_after = self._forgets()
+        await self._looks.look_at_files()
+        # The store is told also where nothing was found: until then it knows of files as they were at the last look.
+        self._is_whole = False
+
+    async def _ship_files(self) -> bool:
+        """Ships the content of the files that changed; False where none did. Rows follow once the store has it."""
+        changed, self._looks.changed = self._looks.changed, []
+        files = [(name, seen.path) for name, seen in changed]
+        contents = Contents(self._settings.workspace, files, self._looks.known)
+        try:
+            while (read := await asyncio.to_thread(contents.next)) is not None:
+                if any(read):
+                    await self._send_chunks(*read)
+                await self._ship_rows()
+        finally:
+            contents.close()
+        return bool(changed)

@@ -1,0 +1,139 @@
+"""Who ships: begins where a store left off, or from the beginning, and tells it of what was forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from sprite.config import Settings
+from sprite.database.memory import MemoryDB
+from sprite.database.ship_state import ROWS, TOMBSTONES, Followed, is_position
+from sprite.database.transcript import TranscriptDB, read_transcript
+from sprite.database.workspace import WorkspaceDB, read_workspace
+from sprite.errors import PeerError
+from sprite.protocol.shipping import Ship, Shipped
+from sprite.shipping.looks import Looks
+from sprite.shipping.messages import PATHS
+from sprite.shipping.session import Session, Source
+
+log = logging.getLogger(__name__)
+
+
+class Shipping:
+    """Ships to one store at a time: whoever asks last."""
+
+    def __init__(self, settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB, memory: MemoryDB) -> None:
+        self._settings = settings
+        self._transcript = transcript
+        self._workspace = workspace
+        self._memory = memory
+        self._state = workspace.ship_state
+        self._forgets = 0
+        self._session: Session | None = None
+        self._peer: object = None
+        self._scope: asyncio.Timeout | None = None
+        self._beginning = asyncio.Lock()
+
+    async def ship(self, peer: object, asked: Ship, send: Callable[[Shipped], None]) -> None:
+        """Ships to a peer until its task is cancelled. PeerError where it cannot, or another peer asked after it."""
+        await self._refuse(asked)
+        if self._scope is not None:
+            self._scope.reschedule(0)
+        scope = asyncio.timeout(None)
+        try:
+            async with scope, self._beginning:
+                self._scope = scope
+                await self._ship(peer, asked, send)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise PeerError("Another connection is being shipped to now.", code="ship_replaced") from None
+        finally:
+            if self._scope is scope:
+                self._scope = None
+
+    async def _ship(self, peer: object, asked: Ship, send: Callable[[Shipped], None]) -> None:
+        identity, position = await self._begin(asked)
+        async with (
+            read_transcript(self._settings.transcript_db) as transcript,
+            read_workspace(self._settings.workspace_db) as workspace,
+        ):
+            sources = (
+                Source(transcript.changes, self._transcript.changes),
+                Source(workspace.changes, self._workspace.changes),
+            )
+            looks = Looks(self._settings, self._state, self._memory)
+            session = Session(
+                *(self._settings, self._state, looks, sources, identity, position, send, lambda: self._forgets),
+                packs=asked.packed,
+            )
+            self._peer, self._session = peer, session
+            try:
+                await session.run()
+            finally:
+                self._peer = self._session = None
+
+    async def acknowledge(self, peer: object, through: int) -> None:
+        """The peer's store has everything up to a position. PeerError for one that is not being shipped to."""
+        if self._session is None or peer is not self._peer:
+            raise PeerError("Nothing is being shipped to this connection.", code="not_shipped")
+        await self._session.acknowledge(through)
+
+    async def _refuse(self, asked: Ship) -> None:
+        """PeerError for a position that there is not, or that this disk does not know any more."""
+        if not is_position(asked.after):
+            raise PeerError("There is no such position.", code="bad_payload")
+        followed = await self._state.followed()
+        if asked.log != await self._identity(followed) or followed.is_anew or asked.after <= followed.acked:
+            return
+        if not await self._state.has_issued(asked.after):
+            raise PeerError(
+                f"The store has this log up to position {asked.after}, and this disk knows it up to {followed.acked}: "
+                "an older disk came back. Restore the sprite from the store, or have the store follow it anew, from "
+                "its beginning.",
+                code="store_ahead",
+            )
+
+    async def _identity(self, followed: Followed) -> str:
+        return f"{(await self._transcript.mark()).log_id}.{followed.numbering}"
+
+    async def _begin(self, asked: Ship) -> tuple[str, int]:
+        """Where to begin: the identity of the log with its positions, and the one that the store has."""
+        followed = await self._state.followed()
+        identity = await self._identity(followed)
+        if asked.log == identity and not followed.is_anew and asked.after >= followed.acked:
+            if asked.after > followed.acked:
+                await self._state.acknowledge(asked.after)
+            return identity, asked.after
+        if followed.acked or followed.is_anew:
+            log.info("a store asks for everything")
+            await self._state.begin_anew()
+            await self._transcript.changes.note_all()
+            await self._workspace.changes.note_all()
+            if asked.log == identity and (newest := await self._transcript.curations.newest_forget()) is not None:
+                # It lost what it had acknowledged, and perhaps that it forgot.
+                await self._state.put(TOMBSTONES, {str(newest): '{"rows":{}}'})
+            await self._state.begun_anew(await self._state.issue(1))
+        return identity, 0
+
+    # --- forgetting ---
+
+    async def forgotten(self) -> None:
+        """Something was forgotten here: a store that follows this sprite is told, until it has forgotten it, too."""
+        followed = await self._state.followed()
+        newest = await self._transcript.curations.newest_forget()
+        if newest is None or not (followed.acked or await self._state.has_issued_any()):
+            return
+        self._forgets += 1
+        # What memory's files say now goes first: what they said before is then older than the tombstone.
+        await Looks(self._settings, self._state, self._memory).look_at_memory()
+        rows = {
+            PATHS[table]: numbers
+            for changes in (self._transcript.changes, self._workspace.changes)
+            for table, numbers in (await changes.waiting()).items()
+            if table != ROWS
+        }
+        await self._state.put(TOMBSTONES, {str(newest): msgspec.json.encode({"rows": rows}).decode()})

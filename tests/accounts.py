@@ -1,0 +1,62 @@
+"""What model calls are paid from, of a bridge alone and of bridges that share a Postgres whose clock a test sets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bridge.database import Database, open_database
+from bridge.llm.accounts import Accounts, Bounds, LocalAccounts
+from bridge.llm.budgets import Budgets, Limits
+from bridge.llm.calls import ModelCall
+from bridge.llm.ledger import Ledger
+from bridge.llm.shared_accounts import SharedAccounts
+from bridge.llm.spending import Spending
+
+NOON = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
+HOUR = 3600.0
+
+
+@asynccontextmanager
+async def accounts(where: Path | str, limits: Limits) -> AsyncIterator[Accounts]:
+    """Of a bridge that has just been started, as it would keep them there."""
+    async with open_database(where) as database:
+        if isinstance(where, str):
+            async with SharedAccounts(database, Spending(database, limits)) as shared:
+                yield shared
+            return
+        async with Ledger(database) as ledger:
+            budgets = Budgets(limits)
+            budgets.load(await ledger.spent())
+            yield LocalAccounts(budgets, ledger)
+
+
+def settled(call: ModelCall, usd: float | None) -> ModelCall:
+    """The call as it is once the upstream has said what it cost."""
+    call.spent_usd, call.outcome, call.status, call.is_estimate = usd, "complete", 200, False
+    return call
+
+
+async def let_in(accounts: Accounts, most: float, least: float | None = None, sprite: str = "ada") -> ModelCall:
+    """A call that is not waited for."""
+    return await accounts.open(sprite, "m", Bounds(most if least is None else least, most), 0.0)
+
+
+async def set_clock(database: Database, now: float) -> None:
+    """Has the database's clock stand still, at a time that the next statements all see."""
+    await database.statement("CREATE TABLE IF NOT EXISTS test_clock (now DOUBLE PRECISION)")
+    await database.statement("DELETE FROM test_clock")
+    await database.statement("INSERT INTO test_clock VALUES (?)", (now,))
+    await database.statement(
+        "CREATE OR REPLACE FUNCTION db_now() RETURNS DOUBLE PRECISION LANGUAGE sql STABLE "
+        "AS $$ SELECT now FROM test_clock $$"
+    )
+
+
+async def sums(database: Database) -> dict[str, Any]:
+    """The one row of `spending`."""
+    (row,) = await database.statement("SELECT * FROM spending")
+    return dict(row)

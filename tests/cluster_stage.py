@@ -1,0 +1,296 @@
+"""Three real bridges over a Postgres, sprites on machines of their own, and what may happen to each of them.
+
+Sprites are processes that no bridge started, as on VMs: a bridge's end is not theirs. Their model calls go to whichever
+bridge is up, through a balancer; what bridges say to each other goes over wires that can be cut (`ChaosProxy`), and
+what they say to a sprite is listened to (`Wiretap`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from bridge.cluster.homes import this_machine
+from bridge.database import open_database
+from bridge.door.people import People
+from bridge.hosts.workspace import ADDRESS, SYSTEM
+from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.offline.model import OfflineModel
+from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.chaos_proxy import ChaosProxy
+from tests.connections import connections, until_one_ends
+from tests.faithful_page import FaithfulPage
+from tests.harness import Message, SpriteProcess, running_sprite
+from tests.inspection import eventually
+from tests.postgres import Server
+from tests.wiretap import Wiretap
+
+BRIDGES = ("a", "b", "c")
+#: By which they seal what they store.
+STORE_KEY = base64.b64encode(bytes(range(32))).decode()
+#: Of model calls, beside what the sprites spend: the tokens of these names have no sprites.
+SPENDERS = tuple(f"spender-{number}" for number in range(5))
+#: So many sprites start side by side.
+AT_ONCE = os.cpu_count() or 1
+#: Every lease that was ever given, as the database itself saw it.
+_HISTORY = """
+CREATE TABLE lease_history (
+    number BIGSERIAL, sprite TEXT, owner TEXT, epoch BIGINT, at DOUBLE PRECISION, expires_at DOUBLE PRECISION
+);
+CREATE FUNCTION note_lease() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO lease_history (sprite, owner, epoch, at, expires_at)
+    VALUES (NEW.sprite, NEW.owner, NEW.epoch, extract(epoch FROM clock_timestamp()), NEW.expires_at);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_lease AFTER INSERT OR UPDATE ON leases FOR EACH ROW EXECUTE FUNCTION note_lease();
+"""
+
+
+@dataclass
+class Slot:
+    """A bridge's place: what runs there ends and begins again, its address and its data stay."""
+
+    name: str
+    port: int
+    bridge: BridgeProcess
+    stack: AsyncExitStack
+    is_up: bool = True
+
+
+@dataclass
+class Cluster:
+    """Everything of one test."""
+
+    folder: Path
+    server: Server
+    url: str
+    model: OfflineModel
+    flags: tuple[str, ...] = ()
+    slots: dict[str, Slot] = field(default_factory=dict)
+    wires: dict[str, ChaosProxy] = field(default_factory=dict)
+    sprites: dict[str, SpriteProcess] = field(default_factory=dict)
+    #: The person's own token of each sprite.
+    tokens: dict[str, str] = field(default_factory=dict)
+    spender_tokens: dict[str, str] = field(default_factory=dict)
+    #: What each sprite hears from bridges.
+    taps: dict[str, Wiretap] = field(default_factory=dict)
+    balancer: Balancer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.balancer = Balancer(self)
+
+    def workspace(self, sprite: str) -> Path:
+        """On the sprite's own machine."""
+        return self.folder / f"machines/{sprite}/workspace"
+
+    def up(self) -> list[Slot]:
+        """The bridges that run, and answer."""
+        return [slot for slot in self.slots.values() if slot.is_up]
+
+    def page(self, sprite: str, preferred: str) -> FaithfulPage:
+        """A page that comes to this bridge, or to another one while that one does not run."""
+
+        def connect(resume: Message) -> Any:
+            slot = self.slots[preferred]
+            # One that is stopped still takes connections: who has not connected before waits there.
+            runs = slot.bridge.process.returncode is None
+            at = slot if runs or not self.up() else random.choice(self.up())  # noqa: S311 - no secret
+            return at.bridge.page(token=self.tokens[sprite], resume=resume)
+
+        return FaithfulPage(connect)
+
+    def ask(self, sql: str, *parameters: Any) -> list[dict[str, Any]]:
+        """Rows of the database that the bridges share."""
+        with psycopg.connect(self.url, autocommit=True, row_factory=dict_row) as connection:
+            return connection.execute(sql.encode(), parameters).fetchall()
+
+    def owners(self) -> dict[str, str]:
+        """Which bridge has which sprite now, by the bridge's address."""
+        found = self.ask("SELECT sprite, address FROM leases WHERE expires_at > db_now()")
+        return {row["sprite"]: row["address"] for row in found}
+
+    def busiest(self) -> str:
+        """The bridge that has most of the sprites."""
+        return max((slot.name for slot in self.up()), key=lambda name: len(self._owned_by(name)))
+
+    def address(self, name: str) -> str:
+        """Where other bridges reach this one."""
+        return f"http://127.0.0.1:{self.wires[name].port}"
+
+    async def start(self, name: str, port: int) -> None:
+        """Starts a bridge in its place."""
+        stack = AsyncExitStack()
+        bridge = await stack.enter_async_context(
+            running_bridge(
+                self.folder / f"bridge-{name}/data",
+                *self.flags,
+                port=port,
+                BRIDGE_DATABASE_URL=self.url,
+                BRIDGE_CLUSTER_SECRET="what these three bridges share",
+                BRIDGE_STORE_KEY=STORE_KEY,
+                BRIDGE_ADDRESS=self.address(name),
+                ANTHROPIC_BASE_URL=self.model.url,
+                ANTHROPIC_API_KEY="offline",
+            )
+        )
+        self.slots[name] = Slot(name, port, bridge, stack)
+
+    # --- what may happen ---
+
+    async def kill(self, name: str) -> None:
+        """`kill -9`; returns when others have all that it had. It is not started again."""
+        slot = self.slots[name]
+        had = self._owned_by(name)
+        slot.is_up = False
+        await slot.bridge.kill()
+        await eventually(lambda: not had & self._owned_by(name), f"nobody takes the sprites of {name}")
+
+    async def start_again(self, name: str) -> None:
+        """A bridge that was killed is back at its place."""
+        slot = self.slots[name]
+        with suppress(AssertionError):
+            await slot.stack.aclose()
+        await self.start(name, slot.port)
+
+    async def pause(self, name: str, seconds: float = 0) -> None:
+        """SIGSTOP for so long, and until its leases have ended and are others', then SIGCONT."""
+        slot = self.slots[name]
+        had = self._owned_by(name)
+        slot.is_up = False
+        slot.bridge.process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+            await eventually(lambda: not had & self._owned_by(name), f"nobody takes the sprites of {name}")
+        finally:
+            slot.bridge.process.send_signal(signal.SIGCONT)
+            slot.is_up = True
+
+    async def cut_off(self, name: str, seconds: float) -> None:
+        """The network between this bridge and the others is gone for so long; people and the database reach it."""
+        with self.wires[name].silent():
+            await asyncio.sleep(seconds)
+
+    def restart_postgres(self) -> None:
+        """Every connection is cut, and for a moment nobody answers."""
+        self.server.stop()
+        self.server.start()
+
+    def _owned_by(self, name: str) -> set[str]:
+        address = self.address(name)
+        return {sprite for sprite, at in self.owners().items() if at == address}
+
+
+class Balancer:
+    """What stands before the bridges for the sprites' model calls: each connection goes to a bridge that is up."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._turn = 0
+        self.url = ""
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Listens while the block runs."""
+        async with connections(self._arrive) as port:
+            self.url = f"http://127.0.0.1:{port}"
+            yield
+
+    async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._turn += 1
+        up = self._cluster.up()
+        try:
+            with suppress(OSError, IndexError, ZeroDivisionError):
+                port = up[self._turn % len(up)].port
+                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    await until_one_ends(_pass(reader, far_writer), _pass(far_reader, writer))
+                finally:
+                    far_writer.transport.abort()
+        finally:
+            writer.transport.abort()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path,
+    server: Server,
+    model: OfflineModel,
+    sprites: int,
+    *flags: str,
+    bridges: Sequence[str] = BRIDGES,
+    cuts: int = 0,
+    seed: int = 0,
+) -> AsyncIterator[Cluster]:
+    """Bridges that listen, and sprites that run and that nobody has come to yet.
+
+    The first `cuts` connections to each bridge from the others are cut somewhere.
+    """
+    made = Cluster(folder, server, server.create(), model, flags=flags)
+    async with AsyncExitStack() as stack:
+        ports = {name: free_port() for name in bridges}
+        for number, (name, port) in enumerate(ports.items()):
+            made.wires[name] = await stack.enter_async_context(ChaosProxy(port, cuts, seed + number))
+        await stack.enter_async_context(made.balancer.serving())
+        try:
+            await asyncio.gather(*(made.start(name, port) for name, port in ports.items()))
+            server.run(_HISTORY, made.url.rpartition("/")[2])
+            await _people(made, [f"s{number}" for number in range(sprites)], stack)
+            yield made
+        finally:
+            await asyncio.gather(*(slot.stack.aclose() for slot in made.slots.values()), return_exceptions=True)
+
+
+async def _people(made: Cluster, names: list[str], stack: AsyncExitStack) -> None:
+    """A person for each sprite, and the sprite on its machine."""
+    async with open_database(made.url) as database, SpriteTokens(database) as keys:
+        people = People(database)
+        made.spender_tokens = {name: await keys.rotate(name) for name in SPENDERS}
+        for at in range(0, len(names), AT_ONCE):
+            some = names[at : at + AT_ONCE]
+            for name in some:
+                workspace = made.workspace(name)
+                workspace.mkdir(parents=True)
+                _, made.tokens[name] = await people.add(name)
+                home = (name, this_machine(), str(workspace))
+                await database.statement("INSERT INTO homes (sprite, machine, path) VALUES (?, ?, ?)", home)
+            started = [
+                running_sprite(
+                    made.workspace(name),
+                    made.balancer.url,
+                    ANTHROPIC_API_KEY=await keys.rotate(name),
+                    CLAUDE_CODE_MAX_RETRIES="8",
+                )
+                for name in some
+            ]
+            for name, sprite in zip(some, await asyncio.gather(*map(stack.enter_async_context, started)), strict=True):
+                made.sprites[name] = sprite
+                tap = made.taps[name] = Wiretap(sprite.port)
+                await stack.enter_async_context(tap.listening())
+                # Where bridges on this machine look for it.
+                (made.workspace(name) / SYSTEM / ADDRESS).write_text(f"127.0.0.1:{tap.port}\n")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,205 @@
+"""Several bridges' entrances in one process, over one database, with doors that the test makes: real sockets between.
+
+What each door does is the test's; who comes in, where they are led and what passes in between is the bridge's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from bridge.cluster.hop import Hops
+from bridge.cluster.ownership import OwnedElsewhere, Owner
+from bridge.cluster.passed import Hop, Passed, Seal
+from bridge.config import Settings
+from bridge.database import Database, open_database
+from bridge.door.admission import Admission
+from bridge.door.crossing import Crossing
+from bridge.door.edge import Edge, Handler
+from bridge.door.login import Doorkeeper
+from bridge.door.people import People
+from bridge.door.revocations import Revocations
+from bridge.door.visitors import Visitors
+from bridge.observing.metrics import Metrics
+from sprite.protocol.shipping import Lease
+from tests.harness import PATIENCE
+
+SECRET = "the secret that these bridges share"
+_MAX_MESSAGE_BYTES = 2**20
+
+
+@dataclass
+class Places:
+    """Which bridge has which sprite, as everybody knows it: address and epoch."""
+
+    at: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+class Placed:
+    """One bridge's view of it; what nobody has it takes."""
+
+    def __init__(self, places: Places, address: str) -> None:
+        self._places = places
+        self.address = address
+
+    async def own(self, sprite: str) -> Lease | None:
+        address, epoch = self._places.at.setdefault(sprite, (self.address, 1))
+        if address != self.address:
+            raise OwnedElsewhere(address, epoch)
+        return Lease(self.address, epoch)
+
+    async def owner_of(self, sprite: str) -> Owner | None:
+        address, epoch = self._places.at.get(sprite, (self.address, 0))
+        return None if address == self.address else Owner(address, epoch)
+
+    def holds(self, sprite: str) -> bool:
+        return self._places.at.get(sprite, ("", 0))[0] == self.address
+
+    @property
+    def away(self) -> str:
+        return ""
+
+    def using(self, sprite: str) -> AbstractContextManager[None]:
+        del sprite
+        return nullcontext()
+
+    def epoch(self, sprite: str) -> int | None:
+        return self._places.at[sprite][1] if self.holds(sprite) else None
+
+    async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
+        """There is no sprite."""
+
+    async def give_all_back(self) -> None:
+        """Nothing was taken from anybody."""
+
+    def add_listener(self, on_change: Callable[[str], None]) -> None:
+        """Nothing is told: who asks is answered."""
+
+
+@dataclass
+class Entrance:
+    """One bridge's."""
+
+    url: str
+    people: People
+    visitors: Visitors
+    admission: Admission
+    doorkeeper: Doorkeeper
+    hops: Hops
+    crossing: Crossing
+    session: aiohttp.ClientSession
+    runner: web.AppRunner
+
+
+@asynccontextmanager
+async def entrance(
+    database: Database,
+    places: Places,
+    routes: Callable[[Entrance], list[web.RouteDef]],
+    *,
+    secret: str | None = SECRET,
+    name: str | None = None,
+    check_seconds: float = 3600.0,
+    **hops: Any,
+) -> AsyncIterator[Entrance]:
+    """A bridge's entrance whose doors are these; others know it by this name, too."""
+    async with AsyncExitStack() as stack:
+        application = web.Application()
+        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
+        people = People(database)
+        await people.prepare()
+        settings = Settings(
+            data=Path("/nowhere"), database_url="postgresql://shared", address=name and f"http://{name}"
+        )
+        doorkeeper = Doorkeeper(settings, people, await people.cookie_key(), 0)
+        visitors, admission = Visitors(), Admission(people.tokens, lambda: True)
+        revocations = await stack.enter_async_context(
+            Revocations(database, visitors, admission, _died, check_seconds=check_seconds)
+        )
+        seal = None if secret is None else Seal(secret)
+        passing = await stack.enter_async_context(Hops(seal, max_message_bytes=_MAX_MESSAGE_BYTES, **hops))
+        ownership = Placed(places, "")
+        crossing = Crossing(doorkeeper, people.tokens, ownership, passing, seal, revocations)
+        edge = Edge(doorkeeper, Metrics(), is_secure=False, has_peers=True)
+        application.middlewares.append(edge.middleware())
+        application.on_response_prepare.append(edge.add_headers)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE)
+        session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
+        made = Entrance("", people, visitors, admission, doorkeeper, passing, crossing, session, runner)
+        application.add_routes(crossing.guarded(routes(made)))
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        made.url = ownership.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield made
+
+
+def _died() -> None:
+    raise AssertionError("a task died")
+
+
+def door(answer: Handler) -> Callable[[Entrance], list[web.RouteDef]]:
+    """One of the doors of a sprite, with an answer of the test's for whoever may come in."""
+
+    def routes(here: Entrance) -> list[web.RouteDef]:
+        async def opened(request: web.Request) -> web.StreamResponse:
+            if here.doorkeeper.is_forged(request) and request.method != "GET":
+                return web.Response(status=403, text="forged")
+            caller = await here.doorkeeper.caller(request)
+            return here.doorkeeper.logged_out(request) if caller is None else await answer(request)
+
+        return [web.route(method, "/files/{path:.+}", opened) for method in ("GET", "POST")]
+
+    return routes
+
+
+def bearing(token: str, headers: Mapping[str, str] | None = None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", **(headers or {})}
+
+
+class Two:
+    """Ada's sprite is the first bridge's; she comes to the second."""
+
+    def __init__(self, owner: Entrance, other: Entrance, places: Places, token: str) -> None:
+        self.owner = owner
+        self.other = other
+        self.places = places
+        self.token = token
+
+    def ask(self, method: str = "GET", path: str = "/files/a", **options: Any) -> Any:
+        options["headers"] = bearing(self.token, options.get("headers"))
+        return self.other.session.request(method, f"{self.other.url}{path}", **options)
+
+    def socket(self, **options: Any) -> Any:
+        return self.other.session.ws_connect(f"{self.other.url}/files/socket", headers=bearing(self.token), **options)
+
+    def signed(
+        self, method: str = "GET", path: str = "/files/a", secret: str = SECRET, **changes: Any
+    ) -> dict[str, str]:
+        """The headers by which another bridge passes Ada's request on."""
+        passed = Passed("ada", "token", "00" * 32)
+        return Seal(secret).headers(method, path, Hop(passed, changes.get("epoch", 1), "0011223344556677"))
+
+    async def straight(self, headers: dict[str, str], path: str = "/files/a") -> tuple[int, Any]:
+        """What the owner answers to whoever comes to its own address."""
+        async with self.owner.session.get(f"{self.owner.url}{path}", headers=headers) as response:
+            return response.status, await response.json()
+
+
+@asynccontextmanager
+async def two(folder: Path, answer: Handler, **options: Any) -> AsyncIterator[Two]:
+    places = Places()
+    async with (
+        open_database(folder / "shared.db") as database,
+        entrance(database, places, door(answer)) as owner,
+        entrance(database, places, door(answer), **options) as other,
+    ):
+        _, token = await owner.people.add("ada")
+        places.at["ada"] = (owner.url, 1)
+        yield Two(owner, other, places, token)

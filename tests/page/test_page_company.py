@@ -1,0 +1,111 @@
+"""The operator's page and passkeys in a real browser: by keyboard, on a phone, with axe's eyes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.bridge_harness import running_bridge
+from tests.page_harness import PATIENCE_MS, chromium, needs_chromium, violations
+
+pytestmark = needs_chromium()
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.mark.asyncio
+async def test_an_operator_adds_and_revokes_somebody_on_a_phone_by_keyboard(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge, chromium() as browser:
+        await bridge.run("users", "add", "ada")
+        context = await browser.new_context(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
+        context.set_default_timeout(PATIENCE_MS)
+        page = await context.new_page()
+        complaints: list[str] = []
+        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        await page.goto(bridge.address)
+        await page.goto(f"{bridge.url}/operator")
+        await expect(page.get_by_role("heading", name="ada", exact=True)).to_be_visible()
+        assert await violations(page) == []
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+        await page.get_by_label("Name", exact=True).focus()
+        await page.keyboard.type("bob")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="A login link for bob")).to_be_visible()
+        await expect(page.get_by_text("/login?token=")).to_be_visible()
+        assert await violations(page) == []
+
+        await page.get_by_role("link", name="Back to the operator's page").press("Enter")
+        summary = page.locator("summary[aria-label='Revoke: bob']")
+        await summary.press("Enter")
+        await page.get_by_role("button", name="Revoke bob").press("Enter")
+        await expect(page.get_by_role("button", name="Let bob in again")).to_be_visible()
+        await expect(page.get_by_role("row", name="users revoke bob")).to_be_visible()
+
+        await page.get_by_role("button", name="Deploy ada").press("Enter")
+        await expect(page.get_by_text("done: ada is deployed.")).to_be_visible()
+        await page.emulate_media(color_scheme="dark")
+        assert await violations(page) == []
+        assert complaints == []
+
+
+@pytest.mark.asyncio
+async def test_a_passkey_is_made_used_and_removed(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge, chromium() as browser:
+        # Browsers keep passkeys for names.
+        url = bridge.url.replace("127.0.0.1", "localhost")
+        context = await browser.new_context(reduced_motion="reduce")
+        context.set_default_timeout(PATIENCE_MS)
+        page = await context.new_page()
+        device = await context.new_cdp_session(page)
+        await device.send("WebAuthn.enable")
+        options = {"protocol": "ctap2", "transport": "internal", "hasResidentKey": True, "hasUserVerification": True}
+        made = await device.send("WebAuthn.addVirtualAuthenticator", {"options": {**options, "isUserVerified": True}})
+
+        await page.goto(bridge.address)
+        await page.goto(f"{bridge.url}/passkeys")
+        await expect(page.get_by_text(f"{url}/passkeys")).to_be_visible()
+        await expect(page.get_by_role("button", name="Add a passkey")).to_have_count(0)
+
+        _, link, _ = await bridge.run("users", "link", "local")
+        await page.goto(link.strip().replace(bridge.url, url))
+        await page.get_by_role("button", name="Search and commands").click()
+        await page.keyboard.type("passkeys")
+        await page.get_by_role("option", name="Passkeys: log in without a link").click()
+        await expect(page).to_have_url(f"{url}/passkeys")
+        assert await violations(page) == []
+        await page.get_by_label("Name of this device").fill("Ada's <laptop>")
+        await page.get_by_role("button", name="Add a passkey").press("Enter")
+        await expect(page.get_by_text("Ada's <laptop>")).to_be_visible()
+        await expect(page.get_by_text("never used")).to_be_visible()
+        # One device makes one.
+        await page.get_by_role("button", name="Add a passkey").click()
+        await expect(page.get_by_role("status")).to_have_text("This device has a passkey already.")
+
+        await context.clear_cookies()
+        await page.goto(f"{url}/operator")
+        await page.get_by_role("link", name="Log in with a passkey").click()
+        assert await violations(page) == []
+        # Somebody whom the device did not see does not come in.
+        seen = {"authenticatorId": made["authenticatorId"], "isUserVerified": False}
+        await device.send("WebAuthn.setUserVerified", seen)
+        await page.get_by_role("button", name="Log in with a passkey").click()
+        await expect(page.get_by_role("status")).to_contain_text("Nothing was done")
+        await device.send("WebAuthn.setUserVerified", {**seen, "isUserVerified": True})
+        await page.get_by_role("button", name="Log in with a passkey").press("Enter")
+        await expect(page).to_have_url(f"{url}/operator")
+        await expect(page.get_by_text("operator, you")).to_be_visible()
+        await page.get_by_role("link", name="How local logs in").press("Enter")
+        await page.locator('summary[aria-label="Take off: Passkey Ada\'s <laptop>"]').press("Enter")
+        await expect(page.get_by_role("button", name="Take it off")).to_be_visible()
+        assert await violations(page) == []
+
+        await page.goto(f"{url}/passkeys")
+        await expect(page.get_by_text("last used")).to_be_visible()
+        await page.get_by_role("button", name="Remove Ada's <laptop>").press("Enter")
+        await expect(page.get_by_text("You have none yet.")).to_be_visible()
+        await context.clear_cookies()
+        await page.goto(f"{url}/login/passkey")
+        await page.get_by_role("button", name="Log in with a passkey").click()
+        await expect(page.get_by_role("status")).to_contain_text("This passkey is not known here")

@@ -1,0 +1,62 @@
+"""An agent whose machine is gone is offered on the page, and comes back by a press of the button."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.harness import PATIENCE
+from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
+
+pytestmark = needs_chromium()
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[PageStack]:
+    async with page_stack(tmp_path, "--permissions", "bypass") as found:
+        yield found
+        assert found.complaints == []
+
+
+async def until_stored(stack: PageStack) -> None:
+    """Waits until the bridge has all of the agent."""
+    async with asyncio.timeout(PATIENCE):
+        while json.loads((await stack.bridge.run("status", "--json"))[1])[0]["store_behind"] != 0:  # noqa: ASYNC110 - as it says
+            await asyncio.sleep(0.2)
+
+
+async def test_the_page_says_that_the_machine_is_gone_and_the_button_brings_the_agent_back(stack: PageStack) -> None:
+    async with stack.context() as context:
+        page = await stack.open(context)
+        await page.get_by_role("textbox", name="Message").fill("My dog is Pim.")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".thread-list")).to_contain_text("Pim")
+        await expect(page.locator(".run-state")).to_have_attribute("data-kind", "idle")
+        await until_stored(stack)
+        await stack.stop_bridge()
+        shutil.rmtree(stack.workspace)
+        await stack.start_bridge()
+        await expect(page.locator(".run-words")).to_contain_text("The machine of this agent is gone")
+        restore = page.get_by_role("button", name="Restore")
+        await expect(restore).to_be_visible()
+        await expect(page.get_by_role("button", name="Try now")).to_be_hidden()
+        assert await violations(page) == []
+        await shoot(page, "gone")
+        await restore.click()
+        dialog = page.get_by_role("dialog", name="Restore your agent?")
+        await expect(dialog).to_contain_text("until today")
+        await shoot(page, "gone-asks")
+        await dialog.get_by_role("button", name="Cancel").click()
+        assert not stack.workspace.exists()
+        await restore.click()
+        await dialog.get_by_role("button", name="Restore").click()
+        await expect(page.locator(".toast")).to_contain_text("Your agent is restored.")
+        await expect(restore).to_be_hidden()
+        await expect(page.locator(".run-state")).to_have_attribute("data-kind", "idle")
+        await expect(page.locator(".thread-list")).to_contain_text("Pim")

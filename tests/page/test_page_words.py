@@ -1,0 +1,114 @@
+"""What the page says where an agent does not come up, came back otherwise, or no bridge lets it in; and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, WebSocketRoute, expect
+
+from tests.page_harness import PageStack, needs_chromium, page_stack, shoot, violations
+
+pytestmark = needs_chromium()
+
+#: 2026-11-22 13:20 UTC.
+AT = 1_795_353_600.0
+STUCK = (
+    "Connecting to the sprite took longer than 20 seconds. Your agent has not come up for some minutes, though its "
+    "machine is there. What it knew is kept as of 2026-11-22 13:20 UTC. It can be made anew of that, on a new machine; "
+    "or wait, and it is tried on."
+)
+OLDER = (
+    "Your agent has come back with less than what is kept of it here, or with another memory: its machine was put back "
+    "to an earlier day, or it was restored elsewhere. What it knew is kept as of 2026-11-22 13:20 UTC. Nothing new is "
+    "kept until you have chosen: take what is kept, or go on with the agent as it is now."
+)
+WAYS = {
+    "replace": ("unavailable", STUCK, "Restore onto a new machine", "Restore onto a new machine?"),
+    "choose": ("ready", OLDER, "Choose", "Which of the two goes on?"),
+}
+PHONE = {"width": 360, "height": 740}
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[PageStack]:
+    async with page_stack(tmp_path, "--permissions", "bypass") as found:
+        yield found
+        assert found.complaints == []
+
+
+async def told(page: Page, offer: str) -> None:
+    """Has a real page of a real bridge hear, behind all else, that its agent is so: three minutes are not waited."""
+    state, words, _, _ = WAYS[offer]
+    payload: dict[str, Any] = {"state": state, "detail": words, "offer": offer, "as_of": AT}
+
+    def between(page_side: WebSocketRoute) -> None:
+        bridge_side = page_side.connect_to_server()
+
+        def pass_on(message: str | bytes) -> None:
+            page_side.send(message)
+            if json.loads(message)["type"] == "state_sync":
+                page_side.send(json.dumps({"type": "link", "id": "offer", "timestamp": 0, "payload": payload}))
+
+        bridge_side.on_message(pass_on)
+
+    await page.route_web_socket("**/ws", between)
+
+
+@pytest.mark.parametrize("offer", WAYS)
+async def test_what_is_offered_is_said_whole_and_is_asked_before_it_is_done(stack: PageStack, offer: str) -> None:
+    state, words, label, title = WAYS[offer]
+    for name, viewport in (("wide", {"width": 1280, "height": 800}), ("narrow", PHONE)):
+        async with stack.context(viewport=viewport) as context:
+            page = await context.new_page()
+            stack.watch(page)
+            await told(page, offer)
+            await page.goto(stack.bridge.url)
+            await expect(page.locator(".run-words")).to_have_text(words)
+            # Nothing of it is cut off.
+            assert await page.locator(".run-words").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
+            button = page.get_by_role("button", name=label, exact=True)
+            await expect(button).to_be_in_viewport(ratio=1)
+            await expect(page.get_by_role("textbox", name="Message")).to_be_in_viewport(ratio=1)
+            await expect(page.locator(".link-words")).to_have_text("Connected" if state == "ready" else "Unreachable")
+            assert await violations(page) == []
+            await shoot(page, f"{offer}-{name}")
+            await button.click()
+            dialog = page.get_by_role("dialog", name=title)
+            await expect(dialog).to_be_visible()
+            await shoot(page, f"{offer}-{name}-asks")
+            # Enter does nothing that cannot be undone.
+            await page.keyboard.press("Enter")
+            await expect(dialog).to_be_hidden()
+            # What the bridge does not offer at this moment it does not do, whatever a page asks for.
+            if offer == "replace":
+                await button.click()
+                await dialog.get_by_role("button", name="Give it up and restore").click()
+                await expect(page.locator(".toast")).to_contain_text("does not need that at the moment")
+                await shoot(page, f"{offer}-{name}-refused")
+    # What is refused is in the browser's log as well.
+    stack.complaints[:] = [each for each in stack.complaints if "409" not in each]
+
+
+async def test_a_page_that_is_let_in_nowhere_says_why_in_the_bridges_words(stack: PageStack) -> None:
+    words = (
+        "Your agent cannot be reached now. The bridge that has your agent does not believe this one: whoever runs them "
+        "has to set the same BRIDGE_CLUSTER_SECRET for each."
+    )
+    async with stack.context(viewport=PHONE) as context:
+        page = await context.new_page()
+        stack.watch(page)
+        await page.route_web_socket("**/ws", lambda route: route.close())
+        body = json.dumps({"error": {"code": "not_believed", "message": words}})
+        await page.route(
+            "**/ws/why", lambda route: route.fulfill(status=502, content_type="application/json", body=body)
+        )
+        await page.goto(stack.bridge.url)
+        await expect(page.locator(".run-words")).to_contain_text("BRIDGE_CLUSTER_SECRET")
+        assert await page.locator(".run-words").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
+        await shoot(page, "not-believed")
+    # That a request behind the page's address was refused is no fault of the page's.
+    stack.complaints[:] = [each for each in stack.complaints if "502" not in each]

@@ -1,0 +1,136 @@
+"""A bridge whose database is a Postgres: as with a file, and what it says while the server is away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from bridge.database import MIGRATIONS, DatabaseAwayError, once_back
+from bridge.sql.postgres import Patience, open_postgres
+from tests.bridge_harness import BridgeProcess, bridge_environment, run_bridge, running_bridge
+from tests.harness import PATIENCE, observations
+from tests.postgres import Server, own_server
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with own_server() as server:
+        yield server
+
+
+async def ready(bridge: BridgeProcess) -> tuple[int, str]:
+    async with bridge.http() as session, session.get("/readyz") as response:
+        return response.status, await response.text()
+
+
+async def becomes(bridge: BridgeProcess, answer: tuple[int, str]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if await ready(bridge) == answer:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def test_a_bridge_goes_on_by_itself_when_its_postgres_was_away(tmp_path: Path, server: Server) -> None:
+    url = server.create().replace("sprite@", "sprite:planted-password@")
+    async with running_bridge(tmp_path / "data", BRIDGE_DATABASE_URL=url) as bridge:
+        cookie = await bridge.login()
+        async with bridge.page(cookie) as page:
+            await page.link("ready")
+            assert (await page.mission("remember that the tide is at noon"))["event"] == "complete"
+            server.stop()
+            await becomes(bridge, (503, "the database is away\n"))
+            async with bridge.http() as session, session.get("/", headers={"Cookie": cookie}) as response:
+                assert response.status == 503
+                assert "The database is away" in await response.text()
+            status, _, err = await bridge.run("users", "list")
+            assert status != 0
+            assert "The database is away" in err
+            server.start()
+            await becomes(bridge, (200, "ready\n"))
+            assert (await page.mission("and that high water is at six"))["event"] == "complete"
+        status, out, _ = await bridge.run("users", "add", "ada")
+        assert status == 0
+        await bridge.login(next(word for word in out.split() if "/login?token=" in word))
+        assert await bridge.stop() == 0
+    assert [row["outcome"] for row in observations(bridge.workspace)] == ["complete", "complete"]
+    assert not (tmp_path / "data/bridge.db").exists()
+    assert "planted-password" not in bridge.log
+    said = [line for line in bridge.log.splitlines() if "the database is" in line]
+    assert len(said) == 2, said
+    assert "the database is away" in said[0]
+    assert "the database is back" in said[1]
+
+
+async def test_a_server_that_hangs_is_away_and_is_used_again_when_it_answers(server: Server) -> None:
+    url = server.create()
+    async with open_postgres(url, MIGRATIONS, Patience(silence=0.5)) as database:
+        await database.ping()
+        server.freeze()
+        with pytest.raises(DatabaseAwayError):
+            await database.ping()
+        server.thaw()
+        async with asyncio.timeout(PATIENCE):
+            await once_back(database.ping)
+
+
+async def test_a_way_to_the_server_that_leads_nowhere_any_more_is_noticed_by_who_only_listens(server: Server) -> None:
+    url = server.create()
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def until_heard(news: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                server.run(f"NOTIFY news, '{news}'", url.rpartition("/")[2])
+                await asyncio.sleep(0.1)
+                while not heard.empty():
+                    if heard.get_nowait() == news:
+                        return
+
+    async with open_postgres(url, MIGRATIONS, Patience(silence=1.0)) as database:
+
+        async def listen() -> None:
+            async for told in database.listen("news"):
+                heard.put_nowait(told)
+
+        listening = asyncio.create_task(listen())
+        try:
+            await until_heard("first")
+            # Its other end stands still, and nobody says that it does.
+            with psycopg.connect(url) as connection:
+                others = (
+                    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+                for (pid,) in connection.execute(others).fetchall():
+                    os.kill(pid, signal.SIGSTOP)
+            await until_heard("second")
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_what_was_in_bridge_db_is_moved_by_command(tmp_path: Path, server: Server) -> None:
+    data, url = str(tmp_path / "data"), server.create()
+    shared = bridge_environment(BRIDGE_DATABASE_URL=url)
+    status, _, err = await run_bridge("move-database", "--data", data, environment=shared)
+    assert (status, "nothing is to be moved" in err) == (2, True)
+    assert (await run_bridge("users", "add", "ada", "--data", data))[0] == 0
+    before = (tmp_path / "data/bridge.db").read_bytes()
+    status, _, err = await run_bridge("move-database", "--data", data)
+    assert (status, "BRIDGE_DATABASE_URL is not set" in err) == (2, True)
+    status, out, _ = await run_bridge("move-database", "--data", data, environment=shared)
+    assert status == 0
+    assert "1 in people" in out
+    assert (tmp_path / "data/bridge.db").read_bytes() == before
+    elsewhere = str(tmp_path / "elsewhere")
+    assert "ada" in (await run_bridge("users", "list", "--data", elsewhere, environment=shared))[1]
+    acts = (await run_bridge("audit", "--data", elsewhere, environment=shared))[1].splitlines()
+    assert [line.split("  ")[-1].strip() for line in acts] == ["users add ada", "move-database all (outcome done)"]
+    status, _, err = await run_bridge("move-database", "--data", data, environment=shared)
+    assert (status, "Nothing was changed" in err) == (2, True)

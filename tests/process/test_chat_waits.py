@@ -1,0 +1,114 @@
+"""The chat client in a pipe before its agent is there: stderr says what is waited for, and a lost agent is restored."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from rich.text import Text
+
+from bridge.chat import pipe
+from bridge.chat.bridge_link import BridgeLink
+from bridge.chat.commands import Commands
+from bridge.chat.conversation import Conversation
+from bridge.chat.pipe import Pipe
+from bridge.hosts.host import MachineGoneError, Report
+from tests.chat_stage import Watched, no_file
+from tests.chat_stand_in import StandIn, state_sync
+from tests.harness import PATIENCE
+from tests.relay_stage import Stage, Street, stage
+
+
+@dataclass
+class Waiting:
+    """A pipe whose agent is not there yet."""
+
+    sprite: StandIn
+    street: Street
+    bridge: Stage
+    out: Watched
+    err: Watched
+    pipe: int
+
+    def type(self, text: str) -> None:
+        os.write(self.pipe, text.encode())
+
+    async def until_warned(self, words: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while words not in self.err.getvalue():
+                self.err.written.clear()
+                await self.err.written.wait()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is waited for is said after a moment."""
+    monkeypatch.setattr(pipe, "_SILENT_SECONDS", 0.2)
+
+
+@asynccontextmanager
+async def waiting(
+    before: Callable[[Report], Awaitable[None]], restore: Callable[[Waiting], Awaitable[str]]
+) -> AsyncIterator[Waiting]:
+    read, write = os.pipe()
+    async with StandIn() as sprite:
+        street = Street(sprite.port)
+        street.before = before
+        async with (
+            stage(street) as bridge,
+            BridgeLink(lambda: bridge.session.ws_connect(f"{bridge.url}/ws/local")) as link,
+            asyncio.TaskGroup() as group,
+        ):
+            it = Waiting(sprite, street, bridge, Watched(), Watched(), write)
+            screen = Pipe(it.out, fd=read, err=it.err)
+            conversation = Conversation(link, screen, banner=lambda: Text("Welcome"))
+            following = group.create_task(conversation.follow())
+            commands = Commands(conversation, screen, link, no_file, lambda _how: restore(it))
+            talking = group.create_task(screen.talk(conversation, commands))
+            yield it
+            talking.cancel()
+            following.cancel()
+            os.close(write)
+
+
+async def test_what_a_pipe_waits_for_is_said_on_stderr_alone() -> None:
+    awake = asyncio.Event()
+
+    async def before(report: Report) -> None:
+        report("waking", "The sprite is being started.")
+        await awake.wait()
+
+    async def restore(_: Waiting) -> str:
+        raise AssertionError("nobody asked for that")
+
+    async with waiting(before, restore) as it:
+        it.type("hello\n")
+        await it.until_warned("bridge: waiting for the agent: The sprite is being started.\n")
+        assert it.out.getvalue() == ""
+        awake.set()
+        visitor = await it.sprite.visitor()
+        await visitor.welcome(sync=state_sync())
+        assert (await visitor.receive("mission"))["payload"]["text"] == "hello"
+    assert it.err.getvalue().count("The sprite is being started.") == 1
+
+
+async def test_the_next_line_of_a_pipe_may_restore_an_agent_that_is_lost() -> None:
+    async def before(_: Report) -> None:
+        raise MachineGoneError("The machine of this agent is gone.", as_of=1.0)
+
+    async def restore(it: Waiting) -> str:
+        it.street.before = None
+        it.bridge.relay.nudge("local")
+        return "It is restored."
+
+    async with waiting(before, restore) as it:
+        it.type("/restore\nhello\n")
+        visitor = await it.sprite.visitor()
+        await visitor.welcome(sync=state_sync())
+        assert (await visitor.receive("mission"))["payload"]["text"] == "hello"
+        assert "/restore makes your agent anew" in it.out.getvalue()
+        assert "It is restored." in it.out.getvalue()

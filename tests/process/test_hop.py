@@ -1,0 +1,496 @@
+"""What one bridge passes on to another, over real sockets: streams, ends, and everything that must not be believed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from bridge.cluster.hop import MAX_HEAD_BYTES
+from bridge.cluster.passed import PASSED, Hop, Passed, Seal
+from bridge.database import open_database
+from tests.harness import PATIENCE
+from tests.hop_stage import SECRET, Entrance, Places, Two, bearing, door, entrance, two
+from tests.inspection import comes_to_rest, eventually
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: More than what two pairs of sockets hold.
+BIG = 64 * 2**20
+
+
+async def told(request: web.Request) -> web.Response:
+    """Says what arrived."""
+    return web.json_response(
+        {
+            "target": request.raw_path,
+            "headers": [[name, value] for name, value in request.headers.items()],
+            "person": request[PASSED].person if PASSED in request else None,
+            "body": (await request.read()).decode("latin-1"),
+        },
+        headers={"X-Door": "open", "X-Bridge-Secret": "no"},
+    )
+
+
+async def test_a_request_arrives_as_it_was_sent_and_so_does_its_answer(tmp_path: Path) -> None:
+    async with two(tmp_path, told) as stage:
+        for path in ("/files/a%2Fb%20c/%C3%A9?x=%20y&x=2", "/files/../b", "/files//c?", "/files/" + "d" * 2000):
+            url = URL(f"{stage.other.url}{path}", encoded=True)
+            async with stage.other.session.post(url, data=b"\0\xff body", headers=bearing(stage.token)) as response:
+                seen = await response.json()
+            assert response.status == 200
+            assert seen["target"] == path.rstrip("?")
+            assert (seen["person"], seen["body"]) == ("ada", "\0\xff body")
+        assert response.headers["X-Door"] == "open"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_body_that_the_client_compressed_arrives_as_at_its_own_bridge(tmp_path: Path) -> None:
+    """Also one that is shorter when it is unpacked, and one that looks like a second request then."""
+    async with two(tmp_path, told) as stage:
+        for body in (b"x", b"GET /files/b HTTP/1.1\r\nHost: x\r\n\r\n" * 500):
+            packed = zlib.compress(body)
+            headers = bearing(stage.token, {"Content-Encoding": "Deflate", "Content-Length": str(len(packed))})
+            for where in (stage.owner, stage.other):
+                async with where.session.post(f"{where.url}/files/a", data=packed, headers=headers) as response:
+                    assert response.status == 200
+                    assert (await response.json())["body"] == body.decode()
+
+
+async def test_neither_credentials_nor_what_only_bridges_say_is_passed_on(tmp_path: Path) -> None:
+    sent = {
+        "Cookie": "bridge-shared=x",
+        "X-Bridge-Person": "grace",
+        "X-bridge-anything": "1",
+        "X-Forwarded-For": "6.6.6.6",
+        "Forwarded": "for=6.6.6.6",
+        "Connection": "keep-alive, X-Once",
+        "X-Once": "1",
+        "X-Kept": "1",
+        "Origin": "https://elsewhere.example",
+    }
+    async with two(tmp_path, told) as stage, stage.ask(headers=sent) as response:
+        seen = await response.json()
+    names = {name.lower(): value for name, value in seen["headers"]}
+    assert not {"cookie", "authorization", "x-bridge-anything", "forwarded", "x-once"} & set(names)
+    assert (names["x-bridge-person"], names["x-forwarded-for"], names["x-kept"]) == ("ada", "127.0.0.1", "1")
+    # As the browser sees it: the door's own checks are of the same words.
+    assert names["origin"] == "https://elsewhere.example"
+    assert names["host"] == stage.other.url.removeprefix("http://")
+    assert names["x-bridge-request"] == response.headers["X-Request-Id"]
+    assert not [name for name in response.headers if name.lower().startswith("x-bridge-")]
+
+
+async def test_who_comes_to_a_bridge_by_its_own_name_is_passed_on_to_one_that_has_another(tmp_path: Path) -> None:
+    """The owner does not know that name, and needs not: the other one has looked at it."""
+    async with two(tmp_path, told, name="10.0.0.3:8080") as stage:
+        async with stage.ask(headers={"Host": "10.0.0.3:8080"}) as response:
+            assert response.status == 200, await response.text()
+            assert ["Host", "10.0.0.3:8080"] in (await response.json())["headers"]
+        async with stage.ask(headers={"Host": "elsewhere.example"}) as response:
+            assert response.status == 421
+        # Who only says that it was passed on is asked for more than a name.
+        straight = {**bearing(stage.token), "Host": "10.0.0.3:8080", "X-Bridge-Hop": "1"}
+        assert (await stage.straight(straight))[0] == 403
+        assert (await stage.straight({**stage.signed(), "Host": "10.0.0.3:8080"}))[0] == 200
+        del straight["X-Bridge-Hop"]
+        assert (await stage.straight(straight))[0] == 421
+        assert (await stage.straight({**straight, "X-Bridge-Hop": "1"}, "/elsewhere"))[0] == 421
+
+
+async def test_both_directions_stream_and_nothing_piles_up(tmp_path: Path) -> None:
+    taken = 0
+    go_on = asyncio.Event()
+
+    async def slowly(request: web.Request) -> web.StreamResponse:
+        nonlocal taken
+        if request.method == "GET":
+            response = web.StreamResponse()
+            await response.prepare(request)
+            for _ in range(BIG // 65536):
+                await response.write(bytes(65536))
+                taken += 65536
+            return response
+        await go_on.wait()
+        async for chunk in request.content.iter_any():
+            taken += len(chunk)
+        return web.json_response(taken)
+
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(BIG // 65536):
+            yield bytes(65536)
+            sent += 65536
+
+    async with two(tmp_path, slowly) as stage:
+        asking = asyncio.create_task(_json(stage.ask("POST", data=body())))
+        stalled = await comes_to_rest(lambda: sent)
+        assert 0 < stalled < BIG * 3 / 4
+        go_on.set()
+        assert await asking == BIG
+        taken = 0
+        async with stage.ask() as response:
+            stalled = await comes_to_rest(lambda: taken)
+            assert 0 < stalled < BIG * 3 / 4
+            assert len(await response.read()) == BIG
+
+
+async def _json(asked: Any) -> Any:
+    async with asked as response:
+        return await response.json()
+
+
+async def test_what_is_streamed_arrives_as_it_is_sent(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: one\n\n")
+        await go_on.wait()
+        await response.write(b"data: two\n\n")
+        return response
+
+    async with two(tmp_path, stream) as stage, stage.ask() as response:
+        assert await response.content.readany() == b"data: one\n\n"
+        go_on.set()
+        assert await response.read() == b"data: two\n\n"
+
+
+# --- what must not be believed ---
+
+
+async def test_a_hop_that_is_forged_changed_late_or_replayed_is_refused(tmp_path: Path) -> None:
+    async with two(tmp_path, told) as stage:
+        good = stage.signed()
+        assert (await stage.straight(good))[0] == 200
+        for headers, code in [
+            (good, "replayed"),
+            ({**stage.signed(), "X-Bridge-Person": "grace"}, "unsigned"),
+            ({**stage.signed(), "X-Bridge-Signature": "0" * 64}, "unsigned"),
+            (stage.signed(secret="another secret altogether"), "unsigned"),
+            (stage.signed(path="/files/b"), "unsigned"),
+            (stage.signed(method="POST"), "unsigned"),
+            ({"X-Bridge-Hop": "1", "X-Bridge-Person": "ada"}, "unsigned"),
+            (bearing(stage.token, {"X-Bridge-Hop": "1"}), "unsigned"),
+            (
+                Seal(SECRET, lambda: 1e9).headers("GET", "/files/a", Hop(Passed("ada", "operator", None), 1, "x")),
+                "late",
+            ),
+        ]:
+            status, body = await stage.straight(headers)
+            assert (status, body["error"]["code"]) == (403, code)
+        # Said without the hop, it says nothing.
+        status, _ = await stage.straight(
+            {"X-Bridge-Person": "ada", **{k: v for k, v in good.items() if k != "X-Bridge-Hop"}}
+        )
+        assert status == 401
+
+
+async def test_without_a_secret_no_hop_is_believed_or_sent(tmp_path: Path) -> None:
+    async with two(tmp_path, told, secret=None) as stage:
+        async with stage.ask() as response:
+            assert response.status == 503
+            assert "BRIDGE_CLUSTER_SECRET" in (await response.json())["error"]["message"]
+        stage.places.at["ada"] = (stage.other.url, 1)
+        async with stage.other.session.get(f"{stage.other.url}/files/a", headers=stage.signed()) as response:
+            assert response.status == 403
+
+
+async def test_bridges_with_different_secrets_say_what_to_set(tmp_path: Path) -> None:
+    async with two(tmp_path, told, secret="a secret of its own, alas") as stage, stage.ask() as response:
+        assert response.status == 502
+        assert "BRIDGE_CLUSTER_SECRET" in (await response.json())["error"]["message"]
+
+
+async def test_a_hop_is_never_passed_on(tmp_path: Path) -> None:
+    async with two(tmp_path, told) as stage:
+        stage.places.at["ada"] = (stage.other.url, 2)
+        assert (await stage.straight(stage.signed(epoch=2)))[0] == 421
+        # It has it, but as of another time.
+        stage.places.at["ada"] = (stage.owner.url, 3)
+        assert (await stage.straight(stage.signed(epoch=2)))[0] == 421
+
+
+async def test_two_bridges_that_believe_it_of_each_other_end_it_in_words(tmp_path: Path) -> None:
+    here, there = Places(), Places()
+    async with (
+        open_database(tmp_path / "shared.db") as database,
+        entrance(database, here, door(told)) as first,
+        entrance(database, there, door(told)) as second,
+    ):
+        _, token = await first.people.add("ada")
+        here.at["ada"], there.at["ada"] = (second.url, 1), (first.url, 1)
+        async with first.session.get(f"{first.url}/files/a", headers=bearing(token)) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (503, "unavailable")
+
+
+@pytest.mark.parametrize("kind", ["request", "websocket"])
+async def test_what_is_sent_again_since_its_connection_broke_is_no_replay(tmp_path: Path, kind: str) -> None:
+    """The library that sends it does so by itself, once, where no answer has begun."""
+    signatures: list[str] = []
+
+    async def breaks_at_first(request: web.Request) -> web.StreamResponse:
+        signatures.append(request.headers["X-Bridge-Signature"])
+        if len(signatures) == 1:
+            assert request.transport is not None
+            request.transport.abort()
+            await asyncio.Event().wait()
+        if kind == "request":
+            return web.json_response("done")
+        websocket = web.WebSocketResponse()
+        await websocket.prepare(request)
+        await websocket.send_str("done")
+        return websocket
+
+    async with two(tmp_path, breaks_at_first) as stage:
+        if kind == "request":
+            async with stage.ask() as response:
+                assert (response.status, await response.json()) == (200, "done")
+        else:
+            async with stage.socket() as client:
+                assert await client.receive_str() == "done"
+    assert len(set(signatures)) == 2
+
+
+async def test_who_asked_the_wrong_bridge_is_led_to_the_right_one_with_the_whole_body(tmp_path: Path) -> None:
+    """Between the look and the request the sprite changes hands: the body is still there to be sent again."""
+    async with two(tmp_path, told) as stage:
+        asked: list[str] = []
+        real = stage.other.crossing._ownership.own
+
+        async def own(sprite: str) -> Any:
+            asked.append(sprite)
+            stage.places.at["ada"] = (stage.owner.url, 2)
+            return await real(sprite)
+
+        async with open_database(tmp_path / "third.db") as database, entrance(database, Places(), door(told)) as third:
+            stage.places.at["ada"] = (third.url, 1)
+            stage.other.crossing._ownership.own = own  # type: ignore[method-assign]
+            async with stage.ask("POST", data=b"b" * 300_000) as response:
+                assert (response.status, len((await response.json())["body"])) == (200, 300_000)
+            assert asked == ["ada"]
+
+
+async def test_a_token_is_as_small_at_the_owner_as_where_it_was_shown(tmp_path: Path) -> None:
+    async def scoped(_request: web.Request) -> web.StreamResponse:
+        return web.json_response("open")
+
+    async with two(tmp_path, scoped) as stage:
+        small, _ = await stage.owner.people.tokens.make("ada", "small", ["observe"])
+        headers = {"Authorization": f"Bearer {small}"}
+        async with stage.other.session.get(f"{stage.other.url}/files/a", headers=headers) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (403, "missing_scope")
+        passed = Passed("ada", "token", "00" * 32, "small", frozenset({"observe"}))
+        headers = Seal(SECRET).headers("GET", "/files/a", Hop(passed, 1, "id"))
+        status, body = await stage.straight(headers)
+        assert (status, body["error"]["code"]) == (403, "missing_scope")
+
+
+async def test_a_page_elsewhere_has_no_browser_act_at_the_wrong_bridge_either(tmp_path: Path) -> None:
+    async with two(tmp_path, told) as stage:
+        link = await stage.owner.people.link("ada")
+        session = await stage.owner.people.redeem(link)
+        cookie = stage.owner.doorkeeper._signer.sign(session.id).decode()  # type: ignore[union-attr]
+        for origin, status in [(stage.other.url, 200), ("https://elsewhere.example", 403)]:
+            headers = {"Cookie": f"bridge-shared={cookie}", "Origin": origin}
+            async with stage.other.session.post(f"{stage.other.url}/files/a", headers=headers) as response:
+                assert response.status == status
+
+
+async def test_a_revocation_that_nobody_told_of_ends_what_is_open(tmp_path: Path) -> None:
+    """As where the notification of another bridge was missed: only the database knows."""
+
+    async def stay(here: Entrance, request: web.Request) -> web.StreamResponse:
+        caller = await here.doorkeeper.caller(request)
+        assert caller is not None
+        websocket = web.WebSocketResponse()
+        with here.visitors.inside(caller.person, caller.way_in, websocket):
+            await websocket.prepare(request)
+            await websocket.receive()
+        return websocket
+
+    def routes(here: Entrance) -> list[web.RouteDef]:
+        async def opened(request: web.Request) -> web.StreamResponse:
+            return await stay(here, request)
+
+        return [web.get("/ws", opened)]
+
+    async with (
+        open_database(tmp_path / "shared.db") as database,
+        entrance(database, Places(), routes, check_seconds=0.05) as here,
+    ):
+        _, full = await here.people.add("ada")
+        short, _ = await here.people.tokens.make("ada", "short", None)
+        session = await here.people.redeem(await here.people.link("ada"))
+        cookie = here.doorkeeper._signer.sign(session.id).decode()  # type: ignore[union-attr]
+        ways = {
+            "DELETE FROM person_tokens WHERE label = 'short'": bearing(short),
+            "DELETE FROM sessions": {"Cookie": f"bridge-shared={cookie}"},
+            "UPDATE people SET revoked_at = 1.0 WHERE name = 'ada'": bearing(full),
+        }
+        sockets = [await here.session.ws_connect(f"{here.url}/ws", headers=headers) for headers in ways.values()]
+        for place, statement in enumerate(ways):
+            await database.statement(statement)
+            assert (await sockets[place].receive()).data == aiohttp.WSCloseCode.POLICY_VIOLATION
+            assert len(here.visitors.ways_in()) == len(ways) - place - 1
+
+
+# --- bounds ---
+
+
+async def test_a_huge_head_and_too_many_at_once_are_refused_in_words(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(_request: web.Request) -> web.StreamResponse:
+        await go_on.wait()
+        return web.json_response("done")
+
+    async with two(tmp_path, wait, most_each=2) as stage:
+        huge = {f"X-{number}": "x" * 4000 for number in range(MAX_HEAD_BYTES // 4000 + 1)}
+        async with stage.ask(headers=huge) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (431, "head_too_large")
+        first = [asyncio.create_task(_json(stage.ask())) for _ in range(2)]
+        await eventually(lambda: stage.other.hops.under_way() == {"ada": 2}, "they are not passed on")
+        async with stage.ask() as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (429, "too_many_requests")
+        go_on.set()
+        assert await asyncio.gather(*first) == ["done", "done"]
+        assert stage.other.hops.under_way() == {}
+
+
+# --- ends ---
+
+
+async def test_an_owner_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
+    async with two(tmp_path, told) as stage:
+        stage.places.at["ada"] = ("http://127.0.0.1:9", 1)
+        async with stage.ask("POST", data=b"x") as response:
+            assert (response.status, response.headers["Retry-After"]) == (503, "2")
+            assert "another one takes over" in (await response.json())["error"]["message"]
+
+
+async def test_that_an_owner_does_not_answer_is_said_once_however_many_ask(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> int:
+        words = [record for record in caplog.records if "did not answer" in record.getMessage()]
+        return sum(record.levelno >= logging.WARNING for record in words)
+
+    async with two(tmp_path, told) as stage:
+        _, other = await stage.owner.people.add("grace")
+        for epoch in (1, 2):
+            for name in ("ada", "grace"):
+                stage.places.at[name] = ("http://127.0.0.1:9", epoch)
+            for token in (stage.token, other):
+                url, headers = f"{stage.other.url}/files/a", bearing(token)
+                answers = [stage.other.session.get(url, headers=headers) for _ in range(10)]
+                assert set(await asyncio.gather(*map(_status, answers))) == {503}
+            # Once of each sprite and owner.
+            assert said() == 2 * epoch
+
+
+@asynccontextmanager
+async def dying_owner(folder: Path, first: bytes, **options: Any) -> AsyncIterator[tuple[Two, asyncio.Event]]:
+    """One whose connection breaks, or that says nothing more, after its first words; `die` breaks it."""
+    die = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"/healthz" in head and options.get("is_alive", True):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        elif b"/healthz" not in head:
+            writer.write(first)
+        if b"/healthz" not in head or not options.get("is_alive", True):
+            await die.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with two(folder, told, beat_seconds=options.get("beat_seconds", 2.0)) as stage:
+        stage.places.at["ada"] = (f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", 1)
+        yield stage, die
+        die.set()
+    server.close()
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+
+
+async def test_an_owner_that_dies_in_mid_stream_is_no_end_of_the_stream(tmp_path: Path) -> None:
+    async with dying_owner(tmp_path, STREAM % b"application/octet-stream") as (stage, die), stage.ask() as response:
+        assert await response.content.readexactly(5) == b"hello"
+        die.set()
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+
+
+async def test_who_reads_events_is_told_in_words_that_the_owner_died(tmp_path: Path) -> None:
+    async with dying_owner(tmp_path, STREAM % b"text/event-stream") as (stage, die), stage.ask() as response:
+        heard = bytearray(await response.content.readexactly(5))
+        die.set()
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await _collected(response, heard)
+        begun, _, event = heard.partition(b"\n\ndata: ")
+        assert begun == b"hello"
+        assert json.loads(event)["error"]["code"] == "unavailable"
+
+
+async def _collected(response: aiohttp.ClientResponse, heard: bytearray) -> None:
+    async for chunk in response.content.iter_any():
+        heard += chunk
+
+
+@pytest.mark.parametrize("first", [b"", STREAM % b"application/octet-stream"], ids=["before", "in-mid-stream"])
+async def test_an_owner_that_stalls_is_given_up(tmp_path: Path, first: bytes) -> None:
+    async with dying_owner(tmp_path, first, is_alive=False, beat_seconds=0.05) as (stage, _):
+        if first:
+            async with stage.ask() as response:
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await response.read()
+        else:
+            async with stage.ask("POST", data=b"x") as response:
+                assert response.status == 503
+        await eventually(lambda: not stage.other.hops.under_way(), "it is waited for still")
+
+
+async def test_an_owner_that_takes_long_and_lives_is_waited_for(tmp_path: Path) -> None:
+    async with dying_owner(tmp_path, b"", beat_seconds=0.05) as (stage, die):
+        asking = asyncio.create_task(_status(stage.ask()))
+        done, _ = await asyncio.wait({asking}, timeout=1.0)
+        assert not done
+        die.set()
+        assert await asking == 503
+
+
+async def _status(asked: Any) -> int:
+    async with asked as response:
+        status: int = response.status
+        return status
+
+
+async def test_a_client_that_goes_ends_what_was_done_for_it(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def work(_request: web.Request) -> web.StreamResponse:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    async with two(tmp_path, work) as stage:
+        asking = asyncio.create_task(_json(stage.ask()))
+        await eventually(lambda: stage.other.hops.under_way() == {"ada": 1}, "it is not passed on")
+        asking.cancel()
+        await asyncio.wait_for(ended.wait(), PATIENCE)

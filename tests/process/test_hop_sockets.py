@@ -1,0 +1,341 @@
+"""WebSockets that one bridge passes on to another: frames, closes, paces, and every way in which one may end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from bridge.cluster.frame_heads import close_frame
+from tests.harness import PATIENCE
+from tests.hop_stage import Two, bearing, two
+from tests.inspection import comes_to_rest, eventually
+
+#: More than what two pairs of sockets hold.
+MANY, PIECE = 400, b"x" * 2**17
+HANDSHAKE = (
+    "GET /files/socket HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: Upgrade\r\n"
+    "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def text(words: str) -> bytes:
+    """A short message as a server sends it."""
+    return bytes((0x81, len(words))) + words.encode()
+
+
+def typed(words: str) -> bytes:
+    """A short message as a client sends it."""
+    return bytes((0x81, 0x80 | len(words))) + bytes(4) + words.encode()
+
+
+@asynccontextmanager
+async def raw_client(stage: Two, early: bytes = b"") -> AsyncIterator[Streams]:
+    """One whose handshake was answered, and that sent more along with it."""
+    host = stage.other.url.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    try:
+        writer.write(HANDSHAKE.format(host=host, token=stage.token).encode() + early)
+        async with asyncio.timeout(PATIENCE):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 101"), head
+            yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+@asynccontextmanager
+async def raw_owner(folder: Path, act: Callable[..., Awaitable[None]], early: bytes = b"") -> AsyncIterator[Two]:
+    """An owner that takes the handshake and then does what the test wants with its end of the connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            if "/healthz" in head:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            else:
+                key = next(line.partition(": ")[2] for line in head.splitlines() if "WebSocket-Key" in line)
+                accept = hashlib.sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()  # noqa: S324 - RFC 6455 wants this one
+                writer.write(
+                    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                    b"Sec-WebSocket-Accept: " + base64.b64encode(accept) + b"\r\n\r\n" + early
+                )
+                await act(reader, writer)
+        writer.close()
+
+    async def none(_request: web.Request) -> web.StreamResponse:
+        raise AssertionError("the sprite is elsewhere")
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        async with two(folder, none) as stage:
+            stage.places.at["ada"] = (f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", 1)
+            yield stage
+    finally:
+        server.close()
+
+
+async def echo(request: web.Request) -> web.StreamResponse:
+    websocket = web.WebSocketResponse(protocols=("chat",))
+    await websocket.prepare(request)
+    async for message in websocket:
+        if message.data == "leave":
+            await websocket.close(code=4321, message=b"as you wish")
+        else:
+            await websocket.send_frame(
+                message.data.encode() if message.type is WSMsgType.TEXT else message.data, message.type
+            )
+    return websocket
+
+
+@pytest.mark.parametrize("compress", [0, 15], ids=["plain", "compressed"])
+async def test_frames_and_closes_go_both_ways_as_the_two_ends_agree(tmp_path: Path, compress: int) -> None:
+    async with two(tmp_path, echo) as stage, stage.socket(compress=compress, protocols=("other", "chat")) as client:
+        assert (client.protocol, bool(client.compress)) == ("chat", bool(compress))
+        for words in ("hello", "", "ä" * 100_000):
+            await client.send_str(words)
+            assert await client.receive_str() == words
+        await client.send_bytes(b"\0\xff")
+        assert await client.receive_bytes() == b"\0\xff"
+        await client.send_str("leave")
+        end = await client.receive()
+        assert (end.type, end.data, end.extra) == (WSMsgType.CLOSE, 4321, "as you wish")
+        await eventually(lambda: not stage.other.hops.under_way(), "something is still passed on")
+
+
+async def test_the_owner_hears_how_the_client_closes_and_who_pings_is_answered_by_the_other_end(tmp_path: Path) -> None:
+    heard: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+
+    async def socket(request: web.Request) -> web.StreamResponse:
+        websocket = web.WebSocketResponse(autoping=False)
+        await websocket.prepare(request)
+        await websocket.ping(b"are you there")
+        message = await websocket.receive()
+        await heard.put((message.type, message.data))
+        message = await websocket.receive()
+        await heard.put((message.type, message.data, message.extra))
+        return websocket
+
+    async with two(tmp_path, socket) as stage, stage.socket(autoping=False) as client:
+        ping = await client.receive()
+        assert (ping.type, ping.data) == (WSMsgType.PING, b"are you there")
+        await client.pong(b"I am")
+        assert await asyncio.wait_for(heard.get(), PATIENCE) == (WSMsgType.PONG, b"I am")
+        await client.close(code=4001, message=b"enough")
+        assert await asyncio.wait_for(heard.get(), PATIENCE) == (WSMsgType.CLOSE, 4001, "enough")
+
+
+async def test_a_message_that_is_too_big_is_refused_before_it_has_come(tmp_path: Path) -> None:
+    async with two(tmp_path, echo) as stage:
+        async with stage.socket() as client:
+            await client.send_str("x" * (2**20 + 1))
+            assert (await client.receive()).data == WSCloseCode.MESSAGE_TOO_BIG
+        part = b"\x01\xff" + (2**19).to_bytes(8, "big") + bytes(4) + bytes(2**19)
+        # A part, another one with a ping between, and what the third one says of itself.
+        whole = part + typed("x").replace(b"\x81", b"\x89", 1) + b"\0" + part[1:] + b"\x80\x81"
+        async with raw_client(stage) as (reader, writer):
+            writer.write(whole + bytes(4))
+            heard = await reader.readuntil(b"too big.")
+            assert heard.endswith(close_frame(WSCloseCode.MESSAGE_TOO_BIG, "The message is too big."))
+        await eventually(lambda: not stage.other.hops.under_way(), "something is still passed on")
+
+
+async def test_a_handshake_that_the_door_refuses_is_refused_in_the_doors_words(tmp_path: Path) -> None:
+    async def refuse(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "Close one of them."}}, status=429, headers={"Retry-After": "9"})
+
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    headers["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+    async with two(tmp_path, refuse) as stage, stage.ask(headers=headers) as response:
+        assert (response.status, response.headers["Retry-After"]) == (429, "9")
+        assert (await response.json())["error"]["message"] == "Close one of them."
+
+
+async def test_what_comes_along_with_a_handshake_is_passed_on(tmp_path: Path) -> None:
+    async def act(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(text("you said ") + await reader.readexactly(len(typed("early"))) + close_frame(4000, ""))
+        await reader.read(1)
+
+    async with (
+        raw_owner(tmp_path, act, text("welcome")) as stage,
+        raw_client(stage, typed("early")) as (reader, _),
+    ):
+        said = text("welcome") + text("you said ") + typed("early") + close_frame(4000, "")
+        assert await reader.readexactly(len(said)) == said
+
+
+async def test_who_does_not_read_does_not_fill_the_memory_between(tmp_path: Path) -> None:
+    sent, go_on = 0, asyncio.Event()
+
+    async def socket(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        websocket = web.WebSocketResponse(compress=False)
+        await websocket.prepare(request)
+        for _ in range(MANY):
+            await websocket.send_bytes(PIECE)
+            sent += 1
+        await go_on.wait()
+        for _ in range(MANY):
+            assert await websocket.receive_bytes() == PIECE
+        await websocket.close(code=4000)
+        return websocket
+
+    async with two(tmp_path, socket) as stage, stage.socket() as client:
+        assert 0 < await comes_to_rest(lambda: sent) < MANY * 3 / 4
+        for _ in range(MANY):
+            assert await client.receive_bytes() == PIECE
+        sent = 0
+
+        async def write() -> None:
+            nonlocal sent
+            for _ in range(MANY):
+                await client.send_bytes(PIECE)
+                sent += 1
+
+        writing = asyncio.create_task(write())
+        assert 0 < await comes_to_rest(lambda: sent) < MANY * 3 / 4
+        go_on.set()
+        await writing
+        assert (await client.receive()).data == 4000
+
+
+# --- ends ---
+
+
+async def test_a_page_whose_owner_goes_without_a_word_is_told_to_come_back(tmp_path: Path) -> None:
+    async def vanish(request: web.Request) -> web.StreamResponse:
+        websocket = web.WebSocketResponse()
+        await websocket.prepare(request)
+        await websocket.send_str("hello")
+        await websocket.receive()
+        assert request.transport is not None
+        request.transport.abort()
+        return websocket
+
+    async with two(tmp_path, vanish) as stage, stage.socket() as client:
+        assert await client.receive_str() == "hello"
+        await client.send_str("go")
+        end = await client.receive()
+        assert (end.data, "come again" in end.extra) == (WSCloseCode.GOING_AWAY, True)
+
+
+async def test_an_owner_that_goes_in_the_middle_of_a_frame_leaves_no_close_in_it(tmp_path: Path) -> None:
+    """The connection breaks off, which a page takes as it takes any close but a refusal: it comes again."""
+
+    async def act(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(text("whole") + text("and a half")[:6])
+        await reader.read(1)
+
+    async with raw_owner(tmp_path, act) as stage, raw_client(stage) as (reader, writer):
+        said = text("whole") + text("and a half")[:6]
+        assert await reader.readexactly(len(said)) == said
+        writer.write(typed("go"))
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        await eventually(lambda: not stage.other.hops.under_way(), "something is still passed on")
+
+
+async def test_a_bridge_that_stops_tells_the_pages_that_it_passes_on_between_two_frames(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def act(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(text("whole") + text("and two halves")[:6])
+        await go_on.wait()
+        writer.write(text("and two halves")[6:] + text("which nobody hears")[:-1])
+        assert await reader.read() == b""
+
+    async with raw_owner(tmp_path, act) as stage, raw_client(stage) as (reader, writer):
+        said = text("whole") + text("and two halves")
+        # The rest of a frame is waited for.
+        assert await reader.readexactly(10) == said[:10]
+        ending = asyncio.create_task(stage.other.crossing.end_all())
+        await asyncio.sleep(0)
+        go_on.set()
+        said = said[10:] + close_frame(WSCloseCode.GOING_AWAY, "the bridge stops")
+        assert await reader.readexactly(len(said)) == said
+        # Its answer, by which the client says that it has heard.
+        writer.write(b"\x88\x80" + bytes(4))
+        assert await reader.read() == b""
+        await ending
+        async with stage.ask() as response:
+            assert response.status == 503
+
+
+async def test_a_client_that_goes_without_a_word_is_gone_for_the_owner_too(tmp_path: Path) -> None:
+    inside, ended = asyncio.Event(), asyncio.Event()
+
+    async def stay(request: web.Request) -> web.StreamResponse:
+        websocket = web.WebSocketResponse()
+        await websocket.prepare(request)
+        try:
+            inside.set()
+            await websocket.receive()
+        finally:
+            ended.set()
+        return websocket
+
+    async with two(tmp_path, stay) as stage:
+        async with raw_client(stage):
+            await asyncio.wait_for(inside.wait(), PATIENCE)
+        await asyncio.wait_for(ended.wait(), PATIENCE)
+        await eventually(lambda: not stage.other.hops.under_way(), "it is passed on still")
+
+
+async def test_who_takes_nothing_for_long_is_not_waited_for(tmp_path: Path) -> None:
+    ended: asyncio.Queue[str] = asyncio.Queue()
+
+    async def socket(request: web.Request) -> web.StreamResponse:
+        websocket = web.WebSocketResponse()
+        await websocket.prepare(request)
+        try:
+            if await websocket.receive_str() == "listen":
+                await asyncio.Event().wait()
+            while True:
+                await websocket.send_bytes(PIECE)
+        finally:
+            await ended.put("gone")
+        return websocket
+
+    async with two(tmp_path, socket, stall_seconds=0.3) as stage:
+        async with raw_client(stage) as (_, writer):
+            writer.write(typed("talk"))
+            assert await asyncio.wait_for(ended.get(), PATIENCE) == "gone"
+            await eventually(lambda: not stage.other.hops.under_way(), "it is passed on still")
+        async with stage.socket() as client:
+            await client.send_str("listen")
+
+            async def talk() -> None:
+                while True:
+                    await client.send_bytes(PIECE)
+
+            talking = asyncio.create_task(talk())
+            assert (await client.receive()).data == WSCloseCode.GOING_AWAY
+            talking.cancel()
+            await asyncio.gather(talking, return_exceptions=True)
+            await eventually(lambda: not stage.other.hops.under_way(), "it is passed on still")
+
+
+async def test_nothing_but_the_headers_of_the_handshake_is_new_to_what_is_passed_on(tmp_path: Path) -> None:
+    async def told(request: web.Request) -> web.StreamResponse:
+        return web.json_response({name.lower(): value for name, value in request.headers.items()}, status=403)
+
+    async with two(tmp_path, told) as stage:
+        headers = bearing(stage.token, {"X-Bridge-Person": "grace", "Cookie": "a=b", "X-Forwarded-For": "6.6.6.6"})
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await stage.other.session.ws_connect(f"{stage.other.url}/files/socket", headers=headers)
+        headers |= {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+        headers["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+        async with stage.other.session.get(f"{stage.other.url}/files/socket", headers=headers) as response:
+            seen = await response.json()
+        assert (seen["x-bridge-person"], seen["x-forwarded-for"]) == ("ada", "127.0.0.1")
+        assert (seen["upgrade"], seen["sec-websocket-key"]) == ("websocket", headers["Sec-WebSocket-Key"])
+        assert not {"cookie", "authorization"} & set(seen)

@@ -1,0 +1,125 @@
+"""A machine that is destroyed in mid-mission: what was shipped until then comes back, the mission's steps too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from bridge.config import LOCAL_PERSON, Settings
+from bridge.hosts.workspace import LOG, SYSTEM
+from bridge.offline.model import OfflineModel
+from bridge.store.sealed_store import SealedStore, open_store
+from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.delays import Delays
+from tests.harness import observations
+from tests.inspection import children, eventually, journal, observation_of, workspace_db
+
+STEP = "the step before the end"
+#: What was written so long before the end, or longer, is never lost.
+LOST_SECONDS = 2.0
+
+
+def sprite_of(bridge: BridgeProcess) -> int:
+    """The process id of its only sprite."""
+    found = [pid for pid in children(bridge.process.pid) if b"sprite" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    (pid,) = found
+    return pid
+
+
+async def has_whole(store: SealedStore, workspace: Path) -> bool:
+    """Whether it has the step's result, and says that it has everything."""
+    if not (await store.position(LOCAL_PERSON)).is_whole:
+        return False
+    kept = [row async for row in store.rows(LOCAL_PERSON) if row.table == "log/journal.jsonl"]
+    steps = [row for row in journal(workspace) if STEP in json.dumps(row, default=str)]
+    return bool(steps) and {row["id"] for row in steps} <= {row.row["id"] for row in kept}
+
+
+async def test_a_machine_destroyed_in_mid_mission_comes_back_with_every_step_that_was_shipped(
+    model: OfflineModel, tmp_path: Path
+) -> None:
+    model.script.agent(
+        {"match": "work on", "on": "prompt", "tool": "Bash", "input": {"command": f"echo '{STEP}'"}},
+        {"match": "work on", "hang": True, "times": -1},
+    )
+    async with (
+        running_bridge(tmp_path / "data", ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="offline") as bridge,
+        open_store(Settings(bridge.data), None) as store,
+    ):
+        cookie = await bridge.login()
+        async with bridge.page(cookie) as page:
+            await page.link("ready")
+            assert (await page.mission("My dog is Pim."))["event"] == "complete"
+            before = observations(bridge.workspace)
+            mission = await page.send("mission", {"text": "work on"})
+            await eventually(
+                lambda: any(STEP in json.dumps(row, default=str) for row in journal(bridge.workspace)),
+                "the mission takes no step",
+            )
+            while not await has_whole(store, bridge.workspace):
+                # Reads on, so that the page is not taken for gone.
+                await page.ask("system", {"action": "status"})
+            sprite = sprite_of(bridge)
+            bridge.workspace.rename(tmp_path / "destroyed")
+            os.kill(sprite, signal.SIGKILL)
+            told = await page.until(lambda m: m["type"] == "link" and m["payload"].get("offer") == "restore")
+            assert "The machine of this agent is gone" in told["payload"]["detail"]
+            # The agent's program may have written into its folder once more while it was killed.
+            assert not (bridge.workspace / SYSTEM / LOG).exists()
+            async with (
+                bridge.http() as session,
+                session.post("/restore", headers={"Cookie": cookie, "Origin": bridge.url}) as done,
+            ):
+                assert done.status == 200, await done.text()
+            await page.link("ready")
+            await eventually(lambda: len(observations(bridge.workspace)) > len(before), "the mission does not end")
+            crashed = observation_of(bridge.workspace, mission)
+            assert crashed["outcome"] == "crashed"
+            assert STEP in json.dumps(crashed["tool_calls"])
+            assert observations(bridge.workspace)[: len(before)] == before
+            shown = workspace_db(bridge.workspace, "SELECT status FROM missions WHERE id = ?", (mission,))
+            assert shown == [{"status": "error"}]
+            assert (await page.mission("Who is my dog?"))["event"] == "complete"
+            assert "Pim" in observations(bridge.workspace)[-1]["agent_response"]
+
+
+async def test_of_a_machine_destroyed_in_the_middle_of_its_steps_nothing_is_lost_but_the_last_two_seconds(
+    model: OfflineModel, tmp_path: Path
+) -> None:
+    model.script.agent({"match": "work on", "tool": "Bash", "input": {"command": f"echo '{STEP}'"}, "times": -1})
+    async with (
+        Delays() as delays,
+        running_bridge(tmp_path / "data", ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="offline") as bridge,
+        open_store(Settings(bridge.data), None) as store,
+    ):
+        cookie = await bridge.login()
+        async with bridge.page(cookie) as page:
+            await page.link("ready")
+            mission = await page.send("mission", {"text": "work on"})
+            began = time.time()
+            # It goes on and on: some of it is older than what may be lost.
+            while not [row for row in journal(bridge.workspace) if began < row["at"] < time.time() - 2 * LOST_SECONDS]:
+                await page.next()
+            sprite, ended = sprite_of(bridge), time.time()
+            bridge.workspace.rename(tmp_path / "destroyed")
+            os.kill(sprite, signal.SIGKILL)
+            await page.until(lambda m: m["type"] == "link" and m["payload"].get("offer") == "restore")
+            wanted = [
+                row for row in journal(tmp_path / "destroyed") if row["at"] < ended - LOST_SECONDS - delays.longest
+            ]
+            kept = [row.row["id"] async for row in store.rows(LOCAL_PERSON) if row.table == "log/journal.jsonl"]
+            assert wanted
+            assert {row["id"] for row in wanted} <= set(kept)
+            async with (
+                bridge.http() as session,
+                session.post("/restore", headers={"Cookie": cookie, "Origin": bridge.url}) as done,
+            ):
+                assert done.status == 200, await done.text()
+            await page.link("ready")
+            await eventually(lambda: observations(bridge.workspace) != [], "the mission does not end")
+            crashed = observation_of(bridge.workspace, mission)
+            steps = [row for row in wanted if row["event"] == "tool"]
+            assert len(crashed["tool_calls"]) >= len(steps) > 1

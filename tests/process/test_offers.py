@@ -1,0 +1,178 @@
+"""What a person is offered where their agent does not come up, or came back otherwise: in words, and never unasked."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.cluster.ownership import NotOwnedError, SoleOwnership
+from bridge.config import Settings
+from bridge.hosts.host import HostError, HostState, Report, State
+from bridge.hosts.machine import CommandError
+from bridge.store.losses import moment
+from bridge.store.sealed_store import open_store
+from sprite.protocol.shipping import Lease
+from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
+from tests.chat_stand_in import StandIn, state_sync
+from tests.harness import observations
+from tests.relay_stage import Stage, Street, stage
+from tests.shipping_by_hand import ship
+
+AT = 1_700_000_000.0
+READY = {"state": "ready", "detail": "", "offer": None, "as_of": None}
+
+
+async def kept(_sprite: str) -> tuple[str, float]:
+    return f"What it knew is kept as of {moment(AT)}.", AT
+
+
+async def nothing(_sprite: str) -> None:
+    return None
+
+
+class Failing(Street):
+    """A host whose sprite is so, as it says."""
+
+    def __init__(self, port: int, state: State) -> None:
+        super().__init__(port)
+        self._state = state
+
+    async def state(self, sprite: str) -> HostState:  # noqa: ARG002 - there is one sprite
+        return HostState(self._state)
+
+
+@asynccontextmanager
+async def failing(
+    error: Exception, state: State = "running", **options: Any
+) -> AsyncIterator[tuple[Stage, Street, StandIn]]:
+    """A relay whose host answers, and whose sprite never comes up."""
+    async with StandIn() as sprite:
+        street = Failing(sprite.port, state)
+
+        async def refuse(_: Report) -> None:
+            raise error
+
+        street.before = refuse
+        options = {"stuck_seconds": 0.05, "kept": kept, **options}
+        async with stage(street, **options) as bridge:
+            yield bridge, street, sprite
+
+
+async def test_a_machine_that_is_there_and_never_comes_up_may_be_given_up_for_what_is_kept() -> None:
+    async with failing(HostError("The port does not open.")) as (bridge, street, sprite), bridge.page() as page:
+        told = await page.link("unavailable")
+        while told["offer"] is None:
+            told = await page.link("unavailable")
+        assert (told["offer"], told["as_of"]) == ("replace", AT)
+        for words in ("The port does not open.", "though its machine is there", "kept as of 2023-11-14 22:13 UTC"):
+            assert words in told["detail"]
+        assert bridge.relay.offer("local") == "replace"
+        # It is tried on, and comes up by itself.
+        street.before = None
+        await (await sprite.visitor()).welcome(sync=state_sync())
+        assert (await page.link("ready"))["offer"] is None
+        assert bridge.relay.offer("local") is None
+
+
+class Without(SoleOwnership):
+    """Nobody can say who has the sprite."""
+
+    async def own(self, sprite: str) -> Lease | None:
+        raise NotOwnedError(f"The database is away: nobody can say who has {sprite}.")
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "options"),
+    [
+        (HostError("The token is refused.", retryable=False), "running", {}),
+        (CommandError("The machine answers, and something failed there."), "running", {}),
+        (HostError("The host is away."), "unknown", {}),
+        (HostError("There is none."), "absent", {}),
+        (HostError("It does not come up."), "running", {"kept": nothing}),
+        (HostError("It does not come up."), "running", {"ownership": Without()}),
+        (HostError("It does not come up."), "running", {"stuck_seconds": 3600.0}),
+    ],
+)
+async def test_nothing_is_offered_where_a_new_machine_would_not_help(
+    error: Exception, state: State, options: dict[str, Any]
+) -> None:
+    async with failing(error, state, **options) as (bridge, street, _), bridge.page() as page:
+        assert (await page.link("unavailable"))["offer"] is None
+        tried = street.reached
+        for _ in range(3):
+            bridge.relay.nudge("local")
+            await asyncio.sleep(0.1)
+        assert street.reached > tried or "ownership" in options
+        assert bridge.relay.offer("local") is None
+
+
+async def test_what_is_to_be_decided_is_told_to_all_who_are_here_and_who_come_until_it_is() -> None:
+    async with StandIn() as sprite, stage(Street(sprite.port)) as bridge, bridge.page() as page:
+        link = await sprite.visitor()
+        await link.welcome(sync=state_sync())
+        await page.link("ready")
+        room = bridge.relay.room_of("local")
+        assert room is not None
+        room.advise("Which of the two goes on?", AT)
+        told = await page.link("ready")
+        assert (told["detail"], told["offer"], told["as_of"]) == ("Which of the two goes on?", "choose", AT)
+        async with bridge.page() as another:
+            assert (await another.link("ready"))["offer"] == "choose"
+            room.advise("")
+            assert (await another.link("ready"))["offer"] is None
+        assert (await page.link("ready"))["detail"] == ""
+
+
+# With a real bridge and sprite.
+
+
+async def ask(bridge: BridgeProcess, cookie: str, how: str) -> tuple[int, str]:
+    async with (
+        bridge.http() as session,
+        session.post(f"/restore?how={how}", headers={"Cookie": cookie, "Origin": bridge.url}) as response,
+    ):
+        body = await response.json()
+        return response.status, body.get("message") or body["error"]["message"]
+
+
+async def offered(page: PageClient) -> dict[str, Any]:
+    found: dict[str, Any] = (await page.until(lambda m: m["type"] == "link" and m["payload"].get("offer")))["payload"]
+    return found
+
+
+@pytest.mark.parametrize("way", ["over", "keep"])
+async def test_an_agent_that_came_back_with_an_older_memory_waits_for_its_persons_word(
+    way: str, curated: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    workspace = shutil.copytree(curated, data / "workspaces/local")
+    async with open_store(Settings(data), None) as store:
+        await ship(store, "local", workspace)
+        # Another log than the one that is stored, as after a restore elsewhere.
+        await store.shelf.write(
+            "local", lambda tx: tx.execute("UPDATE stored_positions SET log = 'another', through = through + 9")
+        )
+    before = len(observations(workspace))
+    async with running_bridge(data) as bridge:
+        cookie = await bridge.login()
+        async with bridge.page(cookie, resume={}) as page:
+            told = await offered(page)
+            assert (told["state"], told["offer"]) == ("ready", "choose")
+            assert "What it knew is kept as of" in told["detail"]
+            for how in ("replace", "restore", "nonsense"):
+                assert (await ask(bridge, cookie, how))[0] == 409
+            status, words = await ask(bridge, cookie, way)
+            assert status == 200, words
+            await page.until(lambda m: m["type"] == "link" and m["payload"] == READY)
+            assert len(observations(workspace)) == before
+        asides = list(workspace.parent.glob("local.before-*"))
+        assert len(asides) == (1 if way == "over" else 0)
+        _, log, _ = await bridge.run("audit")
+        act = "restore local (over yes)" if way == "over" else "store accept local"
+        assert act in log

@@ -1,0 +1,323 @@
+"""The operator's page on a real listener: who may see it, what its forms do, and what no other page can make it do."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import os
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bridge.app import Bridge, running
+from bridge.config import Settings
+from bridge.hosts.workspace import LOG, SYSTEM
+from bridge.operating import control
+from bridge.store.sealed_store import open_store
+from sprite.protocol.shipping import Shipped, ShippedRow
+from tests.harness import PATIENCE
+from tests.shipping_by_hand import ship
+
+ACTS = (
+    "add",
+    "restore",
+    "link",
+    "revoke",
+    "promote",
+    "demote",
+    "deploy",
+    "restore-agent",
+    "unlink-identity",
+    "remove-passkey",
+)
+
+
+@dataclass
+class Desk:
+    """A bridge, and a browser of the local person's, who is an operator there."""
+
+    bridge: Bridge
+    settings: Settings
+    session: aiohttp.ClientSession
+
+    async def open(self) -> str:
+        async with self.session.get("/operator") as response:
+            assert response.status == 200
+            return await response.text()
+
+    async def token(self) -> str:
+        found = re.search(r'name="token" value="([^"]+)"', await self.open())
+        assert found is not None
+        return found[1]
+
+    async def act(self, act: str, name: str, **change: Any) -> tuple[int, str]:
+        """Sends a form as the page does, but for the change; status and text."""
+        form = {"token": change["token"] if "token" in change else await self.token(), "name": name}
+        form |= {"which": change["which"]} if "which" in change else {}
+        headers = {"Origin": change.get("origin", self.bridge.url)}
+        session = change.get("session", self.session)
+        async with session.post(f"/operator/{act}", data=form, headers=headers, allow_redirects=False) as response:
+            return response.status, await response.text()
+
+    async def asked(self, method: str, path: str, body: object = None) -> Any:
+        async with control.control_session(self.settings.run) as session:
+            return await control.ask(session, method, path, body)
+
+    async def people(self) -> dict[str, dict[str, Any]]:
+        return {each["name"]: each for each in (await self.asked("GET", "/users"))["users"]}
+
+    async def audit(self) -> list[tuple[str, str]]:
+        entries = (await self.asked("GET", "/audit"))["entries"]
+        said = [(entry["actor"], f"{entry['action']} {entry['subject']}") for entry in entries]
+        assert said[0] == ("cli", "settings serve")
+        return said[1:]
+
+    @asynccontextmanager
+    async def browser(self, link: str) -> AsyncIterator[aiohttp.ClientSession]:
+        jar = aiohttp.CookieJar(unsafe=True)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE)
+        headers = {"Accept": "text/html"}
+        async with aiohttp.ClientSession(self.bridge.url, cookie_jar=jar, timeout=timeout, headers=headers) as session:
+            async with session.get(link, allow_redirects=False) as response:
+                assert response.status == 303
+            yield session
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "SPRITE"))}
+    settings = Settings(data=tmp_path / "data", port=0, environment={**environment, "HOME": str(tmp_path)})
+    async with running(settings, asyncio.Event().set) as bridge:
+        desk = Desk(bridge, settings, aiohttp.ClientSession())
+        await desk.session.close()
+        async with desk.browser(bridge.address) as session:
+            desk.session = session
+            yield desk
+
+
+async def test_the_forms_do_what_the_commands_do_and_every_act_is_in_the_log(desk: Desk) -> None:
+    status, text = await desk.act("add", "ada")
+    link, token = re.findall(r"<code>([^<]+)</code>", text)
+    assert status == 200
+    assert link.startswith(f"{desk.bridge.url}/login?token=")
+    assert token.startswith("bridge-person-")
+    async with desk.browser(link) as ada, ada.get("/", headers={"Authorization": f"Bearer {token}"}) as response:
+        assert response.status == 200
+    assert (await desk.act("promote", "ada"))[0] == 303
+    assert (await desk.people())["ada"]["role"] == "operator"
+    assert (await desk.act("demote", "ada"))[0] == 303
+    assert (await desk.people())["ada"]["role"] == "person"
+    assert "/login?token=" in (await desk.act("link", "ada"))[1]
+    assert (await desk.act("revoke", "ada"))[0] == 303
+    assert (await desk.people())["ada"]["revoked_at"] is not None
+    assert "Let ada in again" in await desk.open()
+    assert "/login?token=" in (await desk.act("restore", "ada"))[1]
+    acts = ("users add", "users role", "users role", "users link", "users revoke", "users restore")
+    assert await desk.audit() == [("local", f"{act} ada") for act in acts]
+    # Whoever speaks as somebody else at a terminal here is in it as well, though not with every connection.
+    async with control.control_session(desk.settings.run) as session:
+        for person in ("ada", "ada", "local"):
+            async with session.get(f"/files/documents/none.txt?person={person}") as response:
+                assert response.status == 404
+    assert (await desk.audit())[len(acts) :] == [("cli", "chat as ada")]
+    # What was handed out is shown once.
+    shown = await desk.open()
+    assert "users restore ada" in shown
+    assert token not in shown
+    assert "/login?token=" not in shown
+
+
+async def test_it_is_for_operators_alone_and_says_so(desk: Desk) -> None:
+    await desk.act("add", "bob")
+    link = (await desk.asked("POST", "/users/bob/link"))["link"]
+    token = await desk.token()
+    before = await desk.audit()
+    async with desk.browser(link) as bob:
+        async with bob.get("/operator") as response:
+            assert response.status == 403
+            assert "users role bob operator" in await response.text()
+        for act in ACTS:
+            assert (await desk.act(act, "bob", session=bob, token=token))[0] == 403
+        async with bob.get("/operator", headers={"Cookie": ""}) as response:
+            assert response.status in {401, 403}
+        # Somebody who was an operator is none with the next request.
+        await desk.act("promote", "bob")
+        async with bob.get("/operator") as response:
+            assert response.status == 200
+        await desk.act("demote", "bob")
+        async with bob.get("/operator") as response:
+            assert response.status == 403
+    assert len(await desk.audit()) == len(before) + 2
+    async with aiohttp.ClientSession(desk.bridge.url) as stranger:
+        for act in ACTS:
+            assert (await desk.act(act, "bob", session=stranger, token=token))[0] == 401
+
+
+async def test_who_is_an_operator_no_more_when_a_slow_form_is_whole_does_nothing(desk: Desk) -> None:
+    await desk.act("add", "bob")
+    await desk.asked("PUT", "/users/bob/role", {"role": "operator"})
+    link = (await desk.asked("POST", "/users/bob/link"))["link"]
+    begun, demoted = asyncio.Event(), asyncio.Event()
+    async with desk.browser(link) as bob:
+        async with bob.get("/operator") as response:
+            found = re.search(r'name="token" value="([^"]+)"', await response.text())
+        assert found is not None
+
+        async def form() -> AsyncIterator[bytes]:
+            yield f"token={found[1]}&name=".encode()
+            begun.set()
+            await demoted.wait()
+            yield b"mallory"
+
+        async def demote() -> None:
+            await begun.wait()
+            # What was asked before these answers is known by then: the bridge waits for the rest of the form.
+            for _ in range(3):
+                await desk.open()
+            await desk.asked("PUT", "/users/bob/role", {"role": "person"})
+            demoted.set()
+
+        headers = {"Origin": desk.bridge.url, "Content-Type": "application/x-www-form-urlencoded"}
+        demoting = asyncio.create_task(demote())
+        async with bob.post("/operator/add", data=form(), headers=headers) as response:
+            assert response.status == 403
+        await demoting
+    assert "mallory" not in await desk.people()
+
+
+async def test_no_other_page_can_act_and_nothing_acts_by_being_looked_at(desk: Desk) -> None:
+    await desk.act("add", "bob")
+    link = (await desk.asked("POST", "/users/bob/link"))["link"]
+    async with desk.browser(link) as bob:
+        await desk.asked("PUT", "/users/bob/role", {"role": "operator"})
+        async with bob.get("/operator") as response:
+            found = re.search(r'name="token" value="([^"]+)"', await response.text())
+        assert found is not None
+    before = await desk.audit()
+    right = await desk.token()
+    for change in (
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"token": ""},
+        {"token": right[:-1] + "x"},
+        {"token": "\N{SNOWMAN}\x00"},
+        # Another operator's session has another token.
+        {"token": found[1]},
+    ):
+        for act in ("revoke", "deploy", "restore-agent"):
+            assert (await desk.act(act, "bob", **change))[0] == 403, change
+    for act in ACTS:
+        async with desk.session.get(f"/operator/{act}?name=bob&token={right}") as response:
+            assert response.status in {404, 405}
+    async with desk.session.post(
+        "/operator/revoke", data=b"x" * 100_000, headers={"Origin": desk.bridge.url}
+    ) as response:
+        assert response.status == 403
+    assert await desk.audit() == before
+
+
+async def test_an_agent_whose_machine_is_gone_is_made_anew_and_nothing_that_is_there_is_replaced(
+    desk: Desk, curated: Path
+) -> None:
+    await desk.act("add", "ada")
+    shown = await desk.open()
+    assert "<dt>Stored</dt><dd>nothing</dd>" in shown
+    # Where nothing is kept there is nothing to offer.
+    assert "/operator/restore-agent" not in shown
+    async with open_store(Settings(desk.settings.data), None) as store:
+        await ship(store, "ada", curated)
+        kept = await store.position("ada")
+        at = kept.through + 1
+        lacking = ShippedRow("manifest", "files_left_out", {"over_limit": 2, "bytes": 2_400_000}, at)
+        await store.append("ada", Shipped(kept.log or "", at, [lacking], [], whole=True))
+    shown = await desk.open()
+    assert "<dt>Stored</dt><dd>all</dd>" in shown
+    offer = shown.index('aria-label="Restore: ada"')
+    # It asks once more.
+    assert shown.rindex("<details>", 0, offer) < offer < shown.index(">Restore the agent of ada</button>")
+    status, told = await desk.act("restore-agent", "ada")
+    assert status == 200
+    assert "<li>done: ada&#x27;s agent is restored, with 9 turn(s)" in told
+    assert "since they did not fit: 2 file(s) (2.4 MB)." in told
+    assert (desk.settings.workspaces / "ada" / SYSTEM / LOG).exists()
+    assert "/operator/restore-agent" not in await desk.open()
+    # A form that was open since before.
+    _, told = await desk.act("restore-agent", "ada")
+    assert "<li>failed: ada&#x27;s agent is there. It has 9 turn(s)" in told
+    assert "python -m bridge restore ada --over" in told
+    assert [line for line in await desk.audit() if "users" not in line[1]] == [("local", "restore ada")] * 2
+
+
+async def test_what_somebody_logs_in_by_is_listed_and_taken_off(desk: Desk) -> None:
+    await desk.act("add", "ada")
+    subject = "u-1 <i>&"
+    for issuer in ("https://one.example", "https://two.example"):
+        await desk.asked("PUT", "/users/ada/identity", {"issuer": issuer, "subject": subject})
+    with closing(sqlite3.connect(desk.settings.database)) as database, database:
+        key = (b"\x01" * 16, "ada", b"public", 0, "<b>Phone</b>", 0.0, "")
+        database.execute(
+            "INSERT INTO passkeys (credential_id, person, public_key, sign_count, label, created_at, aaguid) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            key,
+        )
+    link = (await desk.asked("POST", "/users/ada/link"))["link"]
+    assert 'href="/operator/ways-in?name=ada"' in await desk.open()
+
+    async def shown(name: str = "ada") -> tuple[int, str]:
+        async with desk.session.get("/operator/ways-in", params={"name": name}) as response:
+            return response.status, await response.text()
+
+    async with desk.browser(link) as ada:
+        async with ada.get("/operator/ways-in?name=ada") as response:
+            assert response.status == 403
+        status, text = await shown()
+        assert (status, "<i>" in text, "<b>" in text) == (200, False, False)
+        named = [html.unescape(which) for which in re.findall(r'name="which" value="([^"]+)"', text)]
+        assert named == [f"https://one.example {subject}", f"https://two.example {subject}", "01" * 6]
+        assert (await desk.act("unlink-identity", "ada", which=named[0]))[0] == 303
+        async with ada.get("/") as response:
+            assert response.status == 401
+    assert (await desk.act("unlink-identity", "ada", which=named[0]))[0] == 400
+    assert (await desk.act("unlink-identity", "ada"))[0] == 400
+    assert (await desk.act("remove-passkey", "ada", which="nothing"))[0] == 400
+    assert (await desk.act("remove-passkey", "ada", which=named[-1]))[0] == 303
+    assert re.findall(r'name="which" value="([^"]+)"', (await shown())[1]) == [html.escape(named[1])]
+    assert (await shown("nobody"))[0] == 404
+    acts = [line for line in await desk.audit() if line[1].startswith(("users unlink", "users remove"))]
+    assert acts == [("local", "users unlink-identity ada"), ("local", "users remove-passkey ada")]
+
+
+async def test_what_cannot_be_done_is_said_and_nobody_locks_themselves_out(desk: Desk) -> None:
+    before = await desk.audit()
+    for act, name, words in (
+        ("add", "Not a name", "is no name here"),
+        ("add", "<script>", "is no name here"),
+        ("revoke", "nobody", "nobody called"),
+        ("deploy", "nobody", "nobody called"),
+        ("restore-agent", "nobody", "nobody called"),
+        ("revoke", "local", "Nobody locks themselves out"),
+        ("demote", "local", "Nobody locks themselves out"),
+        ("link", "", "nobody called"),
+    ):
+        status, text = await desk.act(act, name)
+        assert status == 400
+        assert words in text
+        assert "<script>" not in text
+    assert await desk.audit() == before
+
+
+async def test_the_page_runs_nothing_and_leaves_nothing_behind(desk: Desk) -> None:
+    async with desk.session.get("/operator?q=%22%3E%3Cscript%3E") as response:
+        policy = response.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert response.headers["Cache-Control"] == "no-store"
+        assert "<script" not in await response.text()

@@ -1,0 +1,166 @@
+"""Bridges over one database look at each other: what is wrong between them is said once, before a person meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from bridge.chat.bridge_link import BridgeUnreachableError
+from bridge.chat.endpoints import RemoteEndpoint
+from bridge.cluster.passed import Seal
+from bridge.cluster.peers import PATH, Peers, running
+from bridge.database import Database, open_database
+from tests.harness import PATIENCE
+from tests.hop_stage import SECRET, Entrance, Places, door, entrance
+from tests.inspection import eventually
+
+
+async def nothing(_request: web.Request) -> web.Response:
+    return web.Response(text="")
+
+
+def died() -> None:
+    raise AssertionError("a task died")
+
+
+def looking(database: Database, at: str, seal: Seal | None, keys: Callable[[], Sequence[str]] = tuple) -> Peers:
+    return Peers(database, at, seal, keys, died, look_seconds=0.02)
+
+
+@asynccontextmanager
+async def another(folder: Path, secret: str | None = SECRET) -> AsyncIterator[tuple[Database, Entrance]]:
+    """A database, and a bridge over it that answers."""
+    async with (
+        open_database(folder / "shared.db") as database,
+        entrance(database, Places(), door(nothing), secret=secret) as there,
+    ):
+        yield database, there
+
+
+async def test_bridges_that_know_each_other_have_nothing_to_say_and_are_gone_when_they_end(tmp_path: Path) -> None:
+    async with another(tmp_path) as (database, there):
+        async with (
+            looking(database, there.url, Seal(SECRET), lambda: ("one", "old")),
+            looking(database, "http://here", Seal(SECRET), lambda: ("old", "one")) as here,
+        ):
+            async with asyncio.timeout(PATIENCE):
+                while len(found := await running(database)) < 2:  # noqa: ASYNC110 - each says it when it looks
+                    await asyncio.sleep(0.02)
+            assert {(peer.address, peer.store_keys) for peer in found} == {
+                ("http://here", ("old", "one")),
+                (there.url, ("one", "old")),
+            }
+            assert here.troubles() == []
+        assert await running(database) == []
+        async with there.session.get(f"{there.url}{PATH}") as response:
+            assert response.status == 403
+
+
+@pytest.mark.parametrize(
+    ("seal", "keys", "words"),
+    [
+        (Seal("a secret of its own, alas"), (), "BRIDGE_CLUSTER_SECRET differs"),
+        (Seal(SECRET, lambda: time.time() + 60), (), "The clocks of this bridge and of the one at"),
+        (None, (), "this one has no BRIDGE_CLUSTER_SECRET"),
+        (Seal(SECRET), ("another",), "set the same BRIDGE_STORE_KEY"),
+    ],
+)
+async def test_what_is_wrong_between_two_bridges_is_said_once_with_what_to_do(
+    seal: Seal | None, keys: tuple[str, ...], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bridge.cluster.peers")
+    async with (
+        another(tmp_path) as (database, there),
+        looking(database, there.url, Seal(SECRET), lambda: ("one",)),
+        looking(database, "http://here", seal, lambda: keys) as here,
+    ):
+        looks = 0
+
+        def looked() -> bool:
+            nonlocal looks
+            looks += 1
+            return looks > 5 and bool(here.troubles())
+
+        await eventually(looked, "nothing is said")
+        (said,) = here.troubles()
+        assert words in said
+        assert there.url in said
+    assert [record.getMessage() for record in caplog.records if words in record.getMessage()] == [said]
+
+
+async def test_a_bridge_that_cannot_be_reached_is_named_and_well_again_when_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bridge.cluster.peers")
+    async with another(tmp_path) as (database, there), looking(database, "http://here", Seal(SECRET)) as here:
+        row = "INSERT INTO bridges (name, address, store_keys, seen_at) VALUES ('b', ?, '', db_now() + 1000)"
+        await database.statement(row, ("http://127.0.0.1:9",))
+        await eventually(lambda: bool(here.troubles()), "nothing is said")
+        assert "The bridge at http://127.0.0.1:9 cannot be reached from here" in here.troubles()[0]
+        await database.statement("UPDATE bridges SET address = ? WHERE name = 'b'", (there.url,))
+        await eventually(lambda: not here.troubles(), "it is still said")
+    assert "the bridge at http://127.0.0.1:9 does not run any more" in caplog.text
+
+
+async def test_when_all_is_well_again_that_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "bridge.cluster.peers")
+    theirs = ["another"]
+    async with (
+        another(tmp_path) as (database, there),
+        looking(database, there.url, Seal(SECRET), lambda: theirs),
+        looking(database, "http://here", Seal(SECRET), lambda: ("one",)) as here,
+    ):
+        await eventually(lambda: bool(here.troubles()), "nothing is said")
+        theirs[:] = ["one"]
+        await eventually(lambda: not here.troubles(), "it is still said")
+    assert f"all is well between this bridge and the one at {there.url}" in caplog.text
+
+
+async def test_a_terminal_says_why_a_bridge_lets_nobody_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    places = Places()
+    async with (
+        open_database(tmp_path / "shared.db") as database,
+        entrance(database, places, sockets) as owner,
+        entrance(database, places, sockets, secret="a secret of its own, alas") as other,
+    ):
+        _, token = await owner.people.add("ada")
+        places.at["ada"] = (owner.url, 1)
+        async with RemoteEndpoint(other.url, token) as terminal:
+            for _ in range(3):
+                with pytest.raises(
+                    BridgeUnreachableError, match=r"does not believe .* BRIDGE_CLUSTER_SECRET"
+                ) as refused:
+                    await terminal.connect()
+                assert not refused.value.for_good
+        async with RemoteEndpoint(other.url, "wrong") as stranger:
+            with pytest.raises(BridgeUnreachableError, match="does not know this token") as refused:
+                await stranger.connect()
+            assert refused.value.for_good
+        # As a page asks, whose browser does not tell it why a socket was refused.
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as page,
+            page.get(f"{other.url}/ws/why") as response,
+        ):
+            assert response.status == 502
+            assert "BRIDGE_CLUSTER_SECRET" in (await response.json())["error"]["message"]
+    said = [record for record in caplog.records if "does not believe what this one passes on" in record.getMessage()]
+    assert len(said) == 1
+    assert "BRIDGE_CLUSTER_SECRET" in said[0].getMessage()
+
+
+def sockets(here: Entrance) -> list[web.RouteDef]:
+    """A door that only who is known comes to."""
+
+    async def opened(request: web.Request) -> web.StreamResponse:
+        caller = await here.doorkeeper.caller(request)
+        return here.doorkeeper.logged_out(request) if caller is None else await nothing(request)
+
+    return [web.get("/ws", opened), web.get("/ws/why", opened)]

@@ -1,0 +1,468 @@
+"""A lost agent comes back: what was said is known, nothing newer is replaced unasked, no step leaves half of one."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shutil
+import signal
+import sqlite3
+import sys
+import time
+import zipfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bridge.chat.endpoints import RunningEndpoint
+from bridge.chat.restore_command import NotRestoredError
+from bridge.cluster.ownership import SoleOwnership
+from bridge.config import Settings
+from bridge.database import open_database
+from bridge.door.restoring import Restoring
+from bridge.hosts.archive import Archive
+from bridge.hosts.host import HostError, MachineGoneError
+from bridge.hosts.sprites import SpritesHost
+from bridge.offline.model import OfflineModel
+from bridge.operating.audit import Audit
+from bridge.relay.relay import Relay
+from bridge.store.export import Source, exported
+from bridge.store.losses import Losses
+from bridge.store.restore import Asked, Restorer, RestoreRefusedError
+from bridge.store.sealed_store import SealedStore, open_store
+from sprite.protocol.archive import MANIFEST
+from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
+from tests.command_line import command
+from tests.emulator import Emulator, Fault
+from tests.emulator.api import TOKEN
+from tests.harness import PATIENCE, ROOT, observations, running_sprite
+from tests.inspection import chat, eventually, observation_of, request_seen, workspace_db
+from tests.shipping_by_hand import ship
+from tests.vms import Disk, Heard, Tokens, greeting, host_of
+
+
+async def kept(data: Path, name: str, workspace: Path) -> None:
+    """Has the store of a data folder on which no bridge runs keep a workspace."""
+    async with open_store(Settings(data), None) as store:
+        await ship(store, name, workspace)
+
+
+async def archive_of(workspace: Path, target: Path) -> bytes:
+    assert (await command(workspace, "export", str(target), "--force"))[0] == 0
+    return target.read_bytes()
+
+
+# On this machine
+
+
+async def test_a_workspace_that_was_deleted_is_offered_and_comes_back_as_it_was(curated: Path, tmp_path: Path) -> None:
+    data, own = tmp_path / "data", tmp_path / "own.zip"
+    workspace = shutil.copytree(curated, data / "workspaces/local")
+    (workspace / "documents").mkdir(exist_ok=True)
+    (workspace / "documents/notes.txt").write_text("kept")
+    before = await archive_of(workspace, own)
+    token = (workspace / ".os/run/token").read_text() if (workspace / ".os/run/token").exists() else ""
+    await kept(data, "local", workspace)
+    shutil.rmtree(workspace)
+    async with running_bridge(data) as bridge:
+        cookie = await bridge.login()
+        async with bridge.page(cookie, resume={}) as page:
+            told = (await page.link("unavailable"))["payload"]
+            assert "The machine of this agent is gone. What it knew is kept as of " in told["detail"]
+            assert told["offer"] == "restore"
+            assert abs(told["as_of"] - time.time()) < 3600
+            assert not workspace.exists()
+            async with bridge.http() as session:
+                for headers, status in (
+                    ({}, 403),
+                    ({"Cookie": cookie}, 403),
+                    ({"Cookie": cookie, "Origin": "https://elsewhere.example"}, 403),
+                    ({"Authorization": "Bearer wrong"}, 401),
+                ):
+                    async with session.post("/restore", headers=headers) as refused:
+                        assert refused.status == status
+                assert not workspace.exists()
+                async with session.post("/restore", headers={"Cookie": cookie, "Origin": bridge.url}) as done:
+                    assert done.status == 200, await done.text()
+                    assert "local's agent is restored, with 9 turn(s) and 1 file(s)." in (await done.json())["message"]
+            await page.link("ready")
+            found = await page.ask("memory", {"op": "search", "query": "sister"})
+            assert "sister" in str(found["payload"])
+            assert (workspace / "documents/notes.txt").read_text() == "kept"
+            assert (workspace / ".os/run/token").read_text() != token
+            async with (
+                bridge.http() as session,
+                session.post("/restore", headers={"Cookie": cookie, "Origin": bridge.url}) as again,
+            ):
+                assert again.status == 409
+                assert "It has 9 turn(s), and what is kept has 9" in (await again.text())
+            # What was refused is not in the log of acts: nothing was done.
+            _, log, _ = await bridge.run("audit")
+            assert [line.split()[2:] for line in log.splitlines() if "restore" in line] == [
+                ["local", "restore", "local"],
+                ["local", "restore", "local", "(outcome", "done)"],
+            ]
+            terminal = RunningEndpoint(Settings(data), "local")
+            with pytest.raises(NotRestoredError, match=r"what is kept has 9: .* An operator can"):
+                await terminal.restore()
+    assert await archive_of(workspace, own) == before
+
+
+async def test_what_is_there_is_put_aside_only_where_that_is_said(curated: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    workspace = shutil.copytree(curated, data / "workspaces/ada")
+    before = await archive_of(workspace, tmp_path / "before.zip")
+    await kept(data, "ada", workspace)
+    (workspace / "documents").mkdir(exist_ok=True)
+    (workspace / "documents/newer.txt").write_text("newer")
+    now = await archive_of(workspace, tmp_path / "now.zip")
+    # What is kept is not even read before that is known.
+    shutil.copy(data / "store/ada/log.db", tmp_path / "log.db")
+    with sqlite3.connect(data / "store/ada/log.db") as file:
+        file.execute("UPDATE stored_rows SET sealed = zeroblob(length(sealed))")
+    status, out, _ = await run_bridge("restore", "ada", "--data", str(data))
+    assert status == 1
+    assert "It has 9 turn(s), and what is kept has 9" in " ".join(out.split())
+    assert "--over" in out
+    shutil.copy(tmp_path / "log.db", data / "store/ada/log.db")
+    assert await archive_of(workspace, tmp_path / "now.zip") == now
+    status, out, _ = await run_bridge("restore", "ada", "--over", "--data", str(data))
+    assert status == 0, out
+    assert await archive_of(workspace, tmp_path / "again.zip") == before
+    (aside,) = (path for path in workspace.parent.iterdir() if path.name.startswith("ada.before-"))
+    assert aside.name in "".join(out.split())
+    _, log, _ = await run_bridge("audit", "--data", str(data))
+    assert [line.split()[2:] for line in log.splitlines() if "restore" in line] == [
+        ["cli", "restore", "ada", "(over", "yes)"],
+        ["cli", "restore", "ada", "(outcome", "done)"],
+    ]
+    assert await archive_of(aside, tmp_path / "aside.zip") == now
+
+
+@asynccontextmanager
+async def restoring(*arguments: str, environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`python -m bridge restore ...` that is killed within the block."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bridge", "restore", *arguments),
+        cwd=ROOT,
+        env=environment,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == -signal.SIGKILL
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+async def test_killed_while_it_makes_the_workspace_the_same_restore_does_it(curated: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    await kept(data, "ada", curated)
+    before = await archive_of(curated, tmp_path / "before.zip")
+    async with restoring("ada", "--data", str(data), environment=bridge_environment()) as process:
+        under_way = data / "workspaces"
+        await eventually(lambda: any(under_way.glob(".ada.restoring-*")), "nothing was begun")
+        process.kill()
+    assert not (under_way / "ada").exists()
+    status, out, _ = await run_bridge("restore", "ada", "--data", str(data))
+    assert status == 0, out
+    assert await archive_of(under_way / "ada", tmp_path / "again.zip") == before
+
+
+async def test_what_cannot_be_read_or_is_of_no_time_changes_nothing(curated: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    workspace = data / "workspaces/ada"
+    await kept(data, "ada", curated)
+    key = (data / "store.key").read_bytes()
+
+    async def refused(*more: str) -> str:
+        status, out, err = await run_bridge("restore", "ada", *more, "--data", str(data))
+        assert status
+        assert not workspace.exists()
+        assert not list((data / "run").glob("restore-*"))
+        return " ".join((out + err).split())
+
+    assert "Nothing of that time, or of before is stored of ada" in await refused("--as-of", "2020-01-01")
+    assert "is no time" in await refused("--as-of", "soon")
+    assert "is yet to come" in await refused("--as-of", "2999-01-01")
+    assert "destroys a VM: say --yes" in await refused("--new-machine")
+    with sqlite3.connect(data / "store/ada/log.db") as file:
+        file.execute("UPDATE stored_rows SET sealed = zeroblob(length(sealed)) WHERE part = 'log/curations.jsonl'")
+    assert "The store of ada is damaged: row" in await refused()
+    (data / "store.key").write_bytes(b"")
+    assert "holds no key of the store" in await refused()
+    (data / "store.key").unlink()
+    assert "is not there, and what is stored was sealed with the key in it" in await refused()
+    (data / "store.key").write_bytes(key)
+    (data / "store.key").chmod(0o600)
+    assert "The store of ada is damaged" in await refused("--to", str(tmp_path / "folder"))
+
+
+async def test_a_restore_into_a_folder_and_an_export_of_what_is_kept(curated: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    own = await archive_of(curated, tmp_path / "own.zip")
+    await kept(data, "ada", curated)
+    async with running_bridge(data) as bridge:
+        await bridge.run("users", "add", "ada")
+        status, out, _ = await bridge.run("restore", "ada", "--to", str(tmp_path / "folder"))
+        assert status == 0, out
+        assert await archive_of(tmp_path / "folder", tmp_path / "again.zip") == own
+        status, _, err = await bridge.run("export", "ada", str(tmp_path / "kept.zip"))
+        assert status == 0, err
+        assert "made of what is kept here, as of " in " ".join(err.split())
+        assert not (data / "workspaces/ada").exists()
+    status, _, err = await run_bridge("export", "ada", str(tmp_path / "alone.zip"), "--data", str(data))
+    assert status == 0, err
+    # Whoever took all that an agent knows is in the log of acts, however it was done.
+    _, log, _ = await run_bridge("audit", "--data", str(data))
+    told = [line.split("  ", 2)[2].strip() for line in log.splitlines() if " export " in line]
+    assert [line.split(",")[0].replace("(as_of", "(").split("(")[0] for line in told] == ["export ada "] * 6
+    assert [line.endswith("(outcome done)") for line in told] == [False, True] * 3
+    assert "into a folder, of the store" in told[0]
+    assert "into" not in told[2]
+    assert "of the store" in told[4]
+    assert (await command(tmp_path / "new", "import", str(tmp_path / "kept.zip")))[0] == 0
+    assert await archive_of(tmp_path / "new", tmp_path / "again.zip") == own
+
+
+async def test_a_mission_that_was_under_way_ends_with_words_and_what_was_said_before_is_known(
+    model: OfflineModel, workspace: Path, tmp_path: Path
+) -> None:
+    model.script.agent({"match": "think for ever", "hang": True, "times": -1})
+    data, new = tmp_path / "data", tmp_path / "new"
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "My dog is Pim.")
+        mission = client.send("mission", {"text": "think for ever"})
+        await request_seen(model, lambda r: "think for ever" in r.user_text)
+        await kept(data, "ada", workspace)
+        sprite.process.kill()
+        await sprite.process.wait()
+    # What the agent was at may still write there.
+    workspace.rename(tmp_path / "destroyed")
+    status, out, _ = await run_bridge("restore", "ada", "--to", str(new), "--data", str(data))
+    assert status == 0, out
+    async with running_sprite(new, model.url) as sprite, sprite.client() as client:
+        await eventually(lambda: not_under_way(new), "the mission is under way for ever")
+        shown = workspace_db(new, "SELECT status FROM missions WHERE id = ?", (mission,))
+        assert shown == [{"status": "error"}]
+        assert observation_of(new, mission)["outcome"] == "crashed"
+        await chat(client, "Who is my dog?")
+        assert "Pim" in observations(new)[-1]["agent_response"]
+        # It is not done once more.
+        assert len([r for r in observations(new) if r["user_message"] == "think for ever"]) == 1
+
+
+def not_under_way(workspace: Path) -> bool:
+    under_way = "SELECT id FROM missions WHERE status IN ('queued', 'running')"
+    return workspace_db(workspace, under_way) == []
+
+
+# On a VM
+
+
+@dataclass
+class House:
+    """A host of VMs with the store that keeps what lives on them."""
+
+    host: SpritesHost
+    restorer: Restorer
+    store: SealedStore
+    losses: Losses
+
+
+@asynccontextmanager
+async def house(emulator: Emulator, tokens: Tokens, folder: Path) -> AsyncIterator[House]:
+    async with AsyncExitStack() as stack:
+        folder.mkdir(exist_ok=True)
+        database = await stack.enter_async_context(open_database(folder / "bridge.db"))
+        store = await stack.enter_async_context(open_store(Settings(folder), database))
+        losses = Losses(database, store)
+        host = await stack.enter_async_context(host_of(emulator, Archive.of(ROOT), tokens, guard=losses.refuse))
+        restorer = await stack.enter_async_context(Restorer(store, losses, host, folder / "run", Audit(database).note))
+        yield House(host, restorer, store, losses)
+
+
+async def destroyed(emulator: Emulator, name: str = "ada") -> None:
+    """As if somebody had destroyed it at sprites.dev."""
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session,
+        session.delete(f"{emulator.url}/v1/sprites/{name}") as response,
+    ):
+        assert response.status == 204
+
+
+def told_apart(one: bytes, other: bytes) -> dict[str, tuple[bytes, bytes]]:
+    """The entries of two archives that are not the same, but for when the files of a deploy were written."""
+    both = []
+    for archive in (one, other):
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            both.append({name: opened.read(name) for name in opened.namelist() if name != MANIFEST})
+    left, right = both
+    names = left.keys() | right.keys()
+    return {name: (left.get(name, b""), right.get(name, b"")) for name in names if left.get(name) != right.get(name)}
+
+
+async def test_a_vm_that_is_gone_is_not_made_anew_empty_but_restored(
+    emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
+) -> None:
+    before = await archive_of(curated, tmp_path / "own.zip")
+    machine = await disk.put_into(emulator, tokens)
+    (machine.workspace / ".os/run/token").write_text("the-old-token")
+    await destroyed(emulator)
+    async with house(emulator, tokens, tmp_path / "data") as home:
+        await ship(home.store, "ada", curated)
+        for ask in (home.host.reach, home.host.deploy, home.host.export):
+            with pytest.raises(MachineGoneError, match=r"is gone\. What it knew is kept as of 20") as gone:
+                await ask("ada", Heard())
+            assert gone.value.as_of is not None
+        assert "ada" not in emulator.machines
+        heard, minted = Heard(), tokens.minted
+        words = await home.restorer.restore("ada", Asked("ada"), heard)
+        assert words == "ada's agent is restored, with 9 turn(s) and 0 file(s)."
+        for step in ("Creating the VM", "Sending what is kept", "Making the workspace", "Asking whether it is well"):
+            assert step in heard.words
+        assert tokens.minted > minted
+        reached = await home.host.reach("ada", Heard())
+        assert reached.token not in {"the-old-token", ""}
+        await greeting(reached)
+        # Nobody is told that it is gone any more, and nothing is restored over it unasked.
+        with pytest.raises(RestoreRefusedError, match=r"It has 9 turn\(s\), and what is kept has 9"):
+            await home.restorer.restore("ada", Asked("ada"), Heard())
+        new = emulator.machines["ada"]
+        assert not list((tmp_path / "data/run").glob("restore-*"))
+        assert not (new.workspace / ".os/restore.zip").exists()
+        await new.sleep("cold")
+    assert told_apart(await archive_of(new.workspace, tmp_path / "again.zip"), before) == {}
+
+
+async def test_cut_off_anywhere_the_same_restore_makes_it_whole_and_nobody_uses_half_of_it(
+    emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
+) -> None:
+    before = await archive_of(curated, tmp_path / "own.zip")
+    machine = await disk.put_into(emulator, tokens)
+    async with house(emulator, tokens, tmp_path / "data") as home:
+        await ship(home.store, "ada", curated)
+        own = Asked("ada", over=True)
+        # Before the first step that changes anything the earlier one stays in use.
+        emulator.faults = [Fault("PUT", "fs/write", times=9, status=400)]
+        with pytest.raises(HostError, match=r"restore\.zip was refused"):
+            await home.restorer.restore("ada", own, Heard())
+        emulator.faults.clear()
+        assert not await home.losses.is_begun("ada")
+        await greeting(await home.host.reach("ada", Heard()))
+        # Cut off when it has put the earlier one aside: nobody gets the empty one.
+        heard = Heard()
+        emulator.faults = [Fault("", "services/sprite/stop", then=lambda: emulator.faults.append(LOST))]
+        with pytest.raises(HostError):
+            await home.restorer.restore("ada", own, heard)
+        emulator.faults.clear()
+        assert await home.losses.is_begun("ada")
+        with pytest.raises(MachineGoneError, match="was begun and has not ended"):
+            await home.host.reach("ada", Heard())
+        words = await home.restorer.restore("ada", Asked("ada"), Heard())
+        assert "restored, with 9 turn(s)" in words
+        await greeting(await home.host.reach("ada", Heard()))
+        await machine.sleep("cold")
+    assert told_apart(await archive_of(machine.workspace, tmp_path / "again.zip"), before) == {}
+    assert [path.name for path in (machine.workspace / ".os").iterdir() if path.name.startswith("before-")]
+
+
+async def test_killed_when_it_has_begun_the_same_restore_makes_the_vm_whole(
+    emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
+) -> None:
+    before = await archive_of(curated, tmp_path / "own.zip")
+    machine = await disk.put_into(emulator, tokens)
+    await kept(tmp_path / "data", "ada", curated)
+    arguments = ("ada", "--provider", "sprites", "--data", str(tmp_path / "data"))
+    environment = bridge_environment(
+        SPRITES_TOKEN=TOKEN, SPRITES_URL=emulator.url, BRIDGE_PUBLIC_URL="http://127.0.0.1:9"
+    )
+    async with restoring(*arguments, "--over", environment=environment) as process:
+
+        def kill_once_begun() -> None:
+            # Its code is brought up to date before, which stops it, too.
+            with sqlite3.connect(tmp_path / "data/bridge.db") as file:
+                if file.execute("SELECT count(*) FROM restores").fetchone()[0]:
+                    process.kill()
+
+        emulator.faults = [Fault("", "services/sprite/stop", times=9, then=kill_once_begun)]
+    emulator.faults.clear()
+    # It was begun: nobody has to say once more that it may go on.
+    status, out, err = await run_bridge("restore", *arguments, environment=environment)
+    assert status == 0, out + err
+    assert "restored, with 9 turn(s)" in " ".join(out.split())
+    await machine.sleep("cold")
+    assert told_apart(await archive_of(machine.workspace, tmp_path / "again.zip"), before) == {}
+
+
+#: Commands are refused from here on, as by a VM that is wedged.
+LOST = Fault("GET", "/exec", times=99, status=400, body="wedged")
+
+
+async def test_a_wedged_vm_is_destroyed_only_where_that_is_said(
+    emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    async with house(emulator, tokens, tmp_path / "data") as home:
+        await ship(home.store, "ada", curated)
+        emulator.faults = [Fault("GET", "/exec", times=99, status=400, body="wedged")]
+        with pytest.raises(RestoreRefusedError, match="does not say how many turns it has"):
+            await home.restorer.restore("ada", Asked("ada"), Heard())
+        with pytest.raises(HostError):
+            await home.restorer.restore("ada", Asked("ada", over=True), Heard())
+        assert emulator.machines["ada"] is machine
+        wedged = emulator.faults[0]
+        emulator.faults = [Fault("DELETE", "/v1/sprites/ada", then=lambda: setattr(wedged, "times", 0)), wedged]
+        words = await home.restorer.restore("ada", Asked("ada", over=True, anew=True), Heard())
+        assert "restored, with 9 turn(s)" in words
+        assert emulator.machines["ada"] is not machine
+        await greeting(await home.host.reach("ada", Heard()))
+
+
+async def test_a_wedged_vm_is_given_up_by_its_person_while_that_is_offered_and_at_no_other_time(
+    emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    async with house(emulator, tokens, tmp_path / "data") as home:
+        await ship(home.store, "ada", curated)
+        wedged = Fault("GET", "/exec", times=999, status=502, body="wedged")
+        emulator.faults = [Fault("DELETE", "/v1/sprites/ada", then=lambda: setattr(wedged, "times", 0)), wedged]
+        async with Relay(home.host, kept=home.restorer.kept_words, stuck_seconds=0.0) as relay:
+            restoring = Restoring(home.restorer, relay, SoleOwnership())
+            with pytest.raises(RestoreRefusedError, match="does not need that"):
+                await restoring.asked_by("ada", "replace")
+            with relay.held("ada") as room:
+                await eventually(lambda: relay.offer("ada") == "replace", "nothing is offered")
+                assert "though its machine is there. What it knew is kept as of 20" in room.change.detail
+                for how in ("over", "keep"):
+                    with pytest.raises(RestoreRefusedError, match="does not need that"):
+                        await restoring.asked_by("ada", how)
+                assert emulator.machines["ada"] is machine
+                assert "restored, with 9 turn(s)" in await restoring.asked_by("ada", "replace")
+                assert emulator.machines["ada"] is not machine
+                await eventually(lambda: room.is_ready, "nobody comes to the new one")
+                assert relay.offer("ada") is None
+
+
+async def test_an_export_wakes_no_vm_that_sleeps(
+    emulator: Emulator, tokens: Tokens, disk: Disk, curated: Path, tmp_path: Path
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    async with house(emulator, tokens, tmp_path / "data") as home:
+        await ship(home.store, "ada", curated)
+        asked: list[tuple[Source | None, bool]] = [(None, True), ("machine", False), (None, False), ("store", True)]
+        for source, is_kept in asked:
+            chunks, at = await exported(home.host, home.restorer, "ada", Heard(), source=source)
+            target = tmp_path / "ada.zip"
+            target.write_bytes(b"".join([chunk async for chunk in chunks]))
+            assert (at is not None) == is_kept
+            assert (machine.wakes > 0) == (source is not None or not is_kept)
+            status, out, _ = await command(tmp_path / "look", "import", str(target), "--dry-run")
+            assert status == 0
+            assert ("9 turn(s)" in out) == is_kept

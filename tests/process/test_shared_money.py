@@ -1,0 +1,240 @@
+"""Model calls of bridges that share a Postgres: what upstream reported is what is written down, whatever breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from bridge.database import Database, DatabaseError, open_database
+from bridge.llm.budgets import Limits
+from bridge.llm.call import Patience
+from bridge.llm.calls import Spend
+from bridge.llm.spending import HELD_SECONDS, Spending
+from bridge.llm.sprite_tokens import SpriteTokens
+from tests.accounts import set_clock
+from tests.harness import PATIENCE, ROOT
+from tests.model_proxy import (
+    BODY,
+    DELTA,
+    END,
+    MODEL,
+    START,
+    ScriptedUpstream,
+    begun,
+    message,
+    never_ended,
+    shared_proxy,
+    upstream,
+)
+from tests.postgres import Server, own_server
+
+#: One call as upstream reports it by default: 1000 tokens read, 200 written.
+CALL_USD = 0.002
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ScriptedUpstream]:
+    async with upstream() as scripted:
+        yield scripted
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with own_server() as server:
+        yield server
+
+
+async def is_back(database: Database) -> bool:
+    try:
+        await database.ping()
+    except DatabaseError:
+        return False
+    return True
+
+
+async def test_a_database_that_is_away_refuses_calls_in_words_and_settles_what_was_over_meanwhile(
+    api: ScriptedUpstream, server: Server
+) -> None:
+    may_end = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START)
+        await may_end.wait()
+        await response.write(DELTA + END)
+        return response
+
+    api.answer = answer
+    async with shared_proxy(server.create(), api.url, limits=Limits(daily_usd=1.0)) as door:
+        async with door.post() as streaming:
+            assert (await streaming.content.readline()).startswith(b"event:")
+            server.stop()
+            async with door.post() as response:
+                assert response.status == 503
+                assert response.headers["retry-after"]
+                said = await response.json()
+                assert said["error"]["type"] == "api_error"
+                assert "database" in said["error"]["message"]
+            may_end.set()
+            assert END in await streaming.read(), "what was let in is answered to its end"
+        assert len(api.asked) == 1, "no call went out that was not let in"
+        server.start()
+        async with asyncio.timeout(PATIENCE):
+            while not await is_back(door.database):  # noqa: ASYNC110 - nobody says when it is, nor when it is written
+                await asyncio.sleep(0.05)
+            while (await door.accounts.spend()) != [Spend("ada", CALL_USD, CALL_USD, CALL_USD, 1, 0)]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        api.answer = message
+        async with door.post() as response:
+            assert response.status == 200
+        (row,) = await door.database.statement("SELECT held_usd, state FROM calls ORDER BY at LIMIT 1")
+        assert row["state"] == "settled"
+        assert row["held_usd"] > CALL_USD
+
+
+async def test_streams_that_either_side_cuts_off_are_settled_with_what_is_known(
+    api: ScriptedUpstream, postgres_url: str
+) -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
+        response = await begun(request)
+        await response.write(START + DELTA)
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async def without_usage(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"type": "message"})
+
+    answers = [cut, never_ended, without_usage]
+    async with shared_proxy(postgres_url, api.url, limits=Limits(daily_usd=1.0), patience=Patience(alone=0.05)) as door:
+        for api.answer in answers:
+            try:
+                async with door.post() as response:
+                    await response.content.readline()
+                    if api.answer is not never_ended:
+                        await response.read()
+            except aiohttp.ClientError:
+                assert api.answer is cut
+        async with asyncio.timeout(PATIENCE):
+            sql = "SELECT * FROM calls WHERE state = 'settled' ORDER BY at"
+            while len(calls := await door.database.statement(sql)) < len(answers):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.02)
+        assert [call["outcome"] for call in calls] == ["cut", "client_gone", "complete"]
+        assert all(call["spent_usd"] == call["held_usd"] and call["is_estimate"] for call in calls)
+        (row,) = await door.database.statement("SELECT * FROM spending")
+        assert row["day_held"] == pytest.approx(0)
+        assert row["day_spent"] == pytest.approx(sum(call["held_usd"] for call in calls))
+
+
+BRIDGE = """
+import asyncio, sys
+from bridge.llm.budgets import Limits
+from bridge.llm.call import Patience
+from tests.model_proxy import shared_proxy
+
+async def main():
+    url, api, token, limit = sys.argv[1:]
+    limits, patience = Limits(daily_usd=float(limit)), Patience(alone=0.05, room=0.0)
+    async with shared_proxy(url, api, limits=limits, patience=patience, token=token) as door:
+        print(door.url, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(main())
+"""
+
+
+async def bridge(*arguments: str) -> tuple[Process, str]:
+    """A bridge's proxy in a process of its own, and its address."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", BRIDGE, *arguments),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        return process, (await process.stdout.readline()).decode().strip()
+
+
+async def test_three_bridges_write_down_what_upstream_reported_also_when_one_is_killed_in_mid_call(
+    api: ScriptedUpstream, postgres_url: str
+) -> None:
+    """What upstream reported is counted here, in micro-dollars, by the request's id."""
+    rng = random.Random(4711)  # noqa: S311 - alike in each run
+    reported: dict[str, int] = {}
+    limit = 0.08
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "hangs" in request.headers.get("x-client-request-id", ""):
+            return await never_ended(request)
+        tokens = rng.randrange(1000)
+        request_id = f"req_{len(reported)}"
+        reported[request_id] = 5 * tokens + 10
+        body = {"type": "message", "model": MODEL, "usage": {"input_tokens": 10, "output_tokens": tokens}}
+        return web.json_response(body, headers={"request-id": request_id})
+
+    api.answer = answer
+    async with open_database(postgres_url) as database, aiohttp.ClientSession() as http:
+        async with SpriteTokens(database) as tokens:
+            token = await tokens.rotate("ada")
+        started = [await bridge(postgres_url, api.url, token, str(limit)) for _ in range(3)]
+        statuses: list[int] = []
+
+        async def call(url: str, *, hangs: bool = False) -> aiohttp.ClientResponse:
+            headers = {"x-api-key": token, "x-client-request-id": "hangs" if hangs else "ends"}
+            response = await http.post(f"{url}/v1/messages", json=BODY, headers=headers)
+            statuses.append(response.status)
+            await (response.content.readline() if hangs else response.read())
+            return response
+
+        async def client(number: int) -> None:
+            for _ in range(12):
+                with suppress(aiohttp.ClientError):
+                    (await call(started[number % 3][1], hangs=rng.random() < 0.1)).close()
+
+        in_flight = await call(started[0][1], hangs=True)
+        async with asyncio.timeout(PATIENCE):
+            clients = asyncio.gather(*(client(number) for number in range(6)))
+            await asyncio.sleep(0)
+            while len(statuses) < 6:  # noqa: ASYNC110 - calls of every client are under way, or have been
+                await asyncio.sleep(0.001)
+            started[0][0].send_signal(signal.SIGKILL)
+            await clients
+            in_flight.close()
+            for process, _ in started:
+                assert process.stdin is not None
+                process.stdin.close()
+                await process.wait()
+        assert {402, 429} & set(statuses), "the budget was not used up"
+        left = await lost_in_time(database)
+        calls = await database.statement("SELECT * FROM calls")
+        (row,) = await database.statement("SELECT * FROM spending")
+    assert left, "the killed bridge had a call in flight"
+    written = {call["request_id"]: round(call["spent_usd"] * 1e6) for call in calls if not call["is_estimate"]}
+    assert written == {request_id: reported[request_id] for request_id in written}
+    assert len(reported) - len(written) < left, "only the killed bridge did not say what it had heard"
+    assert all(call["spent_usd"] == call["held_usd"] for call in calls if call["is_estimate"])
+    assert len(api.asked) <= len(calls) < len(api.asked) + left, "nothing was asked that was not let in"
+    spent = sum(call["spent_usd"] for call in calls)
+    assert (row["day_held"], row["day_spent"]) == (pytest.approx(0), pytest.approx(spent))
+    assert spent <= limit + max(call["held_usd"] for call in calls)
+
+
+async def lost_in_time(database: Database) -> int:
+    """Has what a dead bridge left counted a quarter of an hour later; how many calls there were."""
+    left = await database.statement("SELECT id FROM calls WHERE state = 'held'")
+    (now,) = await database.statement("SELECT db_now() AS now")
+    await set_clock(database, now["now"] + HELD_SECONDS + 1)
+    assert await Spending(database, Limits()).lose() == len(left)
+    return len(left)

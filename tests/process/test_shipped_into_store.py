@@ -1,0 +1,142 @@
+"""A bridge that follows its sprites: what an agent knows is in the store, sealed, before its machine may sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bridge.config import LOCAL_PERSON, Settings
+from bridge.database import Transaction
+from bridge.store.sealed_store import SealedStore, open_store
+from bridge.store.sprite_log import SpriteLog, chunk_place
+from bridge.store.upkeep import verified
+from sprite.protocol.shipping import whole_row
+from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.harness import PATIENCE, observations
+from tests.shipments import bytes_in
+from tests.shipping_stage import archived
+
+
+@asynccontextmanager
+async def the_store(data: Path) -> AsyncIterator[SealedStore]:
+    """The store of a bridge, which may be running."""
+    async with open_store(Settings(data=data), None) as store:
+        yield store
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not await condition():  # noqa: ASYNC110 - another process cannot set an event of ours
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(what) from None
+
+
+async def tables(store: SealedStore) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each table of the local person's, in order."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    async for stored in store.rows(LOCAL_PERSON):
+        chunks = {name: await store.chunk(LOCAL_PERSON, name) for name in stored.row.get("chunks", [])}
+        found.setdefault(stored.table, []).append(whole_row(stored.row, chunks.__getitem__))
+    return found
+
+
+async def until_stored(bridge: BridgeProcess, store: SealedStore, turns: int) -> None:
+    """Until the store has every turn, and says that it has everything."""
+
+    async def is_stored() -> bool:
+        written = [row["id"] for row in observations(bridge.workspace)]
+        if len(written) < turns or not (await store.position(LOCAL_PERSON)).is_whole:
+            return False
+        return written == [row["id"] for row in (await tables(store)).get("log/observations.jsonl", [])]
+
+    try:
+        await until(is_stored, "the turns do not come into the store")
+    except AssertionError as error:
+        said = (await bridge.run("status"))[1]
+        raise AssertionError(f"{error}: {await store.position(LOCAL_PERSON)}\n{said}\n{bridge.log[-2000:]}") from None
+
+
+async def test_what_an_agent_knows_is_in_the_store_as_an_archive_has_it_and_nobody_reads_it(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            (bridge.workspace / "projects").mkdir(exist_ok=True)
+            (bridge.workspace / "projects/plan.txt").write_bytes(b"the plan of pears " * 30_000)
+            assert (await page.mission("make a table card of apples 3, pears 5"))["event"] == "complete"
+            await until_stored(bridge, store, 1)
+            _, out, _ = await bridge.run("status", "--json")
+            (row,) = json.loads(out)
+            assert (row["store_behind"], row["store_trouble"]) == (0.0, "")
+        assert (await bridge.run("export", LOCAL_PERSON, str(tmp_path / "ada.zip")))[0] == 0
+        expected = archived(tmp_path / "ada.zip")
+        found = await tables(store)
+        for name, rows in expected.items():
+            assert sorted(found.get(name, []), key=repr) == sorted(rows, key=repr), name
+        (plan,) = [row for row in found["files"] if row["path"] == "projects/plan.txt"]
+        content = b"".join([await store.chunk(LOCAL_PERSON, name) for name in plan["chunks"]])
+        assert content == b"the plan of pears " * 30_000
+        assert (await verified(store, LOCAL_PERSON)).wrong == []
+        assert b"pears" not in bytes_in(bridge.data / "store")
+        assert b"plan" not in bytes_in(bridge.data / "store")
+
+
+async def test_what_is_forgotten_in_the_agent_is_in_no_piece_of_the_store(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            await page.mission("remember the word Quibblewort")
+            await page.mission("say something else")
+            await until_stored(bridge, store, 2)
+            assert b"Quibblewort" in await everything(store)
+            answer = await page.ask("memory", {"op": "forget", "text": "Quibblewort", "yes": True})
+            assert answer["payload"]["done"], answer
+
+            async def is_forgotten() -> bool:
+                is_whole = (await store.position(LOCAL_PERSON)).is_whole
+                return is_whole and b"Quibblewort" not in await everything(store)
+
+            await until(is_forgotten, "the store does not forget")
+        kept = await store.kept(LOCAL_PERSON)
+        assert kept.rows > 0
+        assert (await verified(store, LOCAL_PERSON)).wrong == []
+
+
+async def everything(store: SealedStore) -> bytes:
+    """Every piece that is stored of the local person's, versions and chunks, unsealed."""
+
+    def unseal(log: SpriteLog, tx: Transaction) -> bytes:
+        rows = [log.row(row).row for row in tx.execute("SELECT * FROM stored_rows").fetchall()]
+        chunks = [
+            log.unsealed(row, chunk_place(bytes(row["name"])), "chunk")
+            for row in tx.execute("SELECT * FROM stored_chunks").fetchall()
+        ]
+        return json.dumps(rows).encode() + b"".join(chunks) + b"".join(map(decoded, rows))
+
+    return await store.shelf.read(LOCAL_PERSON, lambda tx: unseal(SpriteLog(tx, LOCAL_PERSON, store.keyring), tx))
+
+
+def decoded(row: dict[str, Any]) -> bytes:
+    """What stands in base64 in a row."""
+    return b"".join(base64.b64decode(value["base64"]) for value in row.values() if isinstance(value, dict))
+
+
+async def test_a_killed_bridge_goes_on_where_the_store_was_and_loses_nothing(tmp_path: Path) -> None:
+    async with running_bridge(tmp_path / "data") as bridge, bridge.page(await bridge.login()) as page:
+        await page.link("ready")
+        await page.mission("one")
+        bridge.process.send_signal(signal.SIGKILL)
+        await bridge.ended()
+    async with running_bridge(tmp_path / "data") as bridge, the_store(bridge.data) as store:
+        async with bridge.page(await bridge.login()) as page:
+            await page.link("ready")
+            await page.mission("two")
+            await until_stored(bridge, store, 2)
+        assert (await verified(store, LOCAL_PERSON)).wrong == []

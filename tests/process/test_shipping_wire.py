@@ -1,0 +1,179 @@
+"""A sprite's process ships over its port: as an export has it, through kills, cut connections and whatever is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bridge.offline.model import OfflineModel
+from sprite.config import Settings
+from sprite.protocol.messages import RELAYED_TYPES, VISITOR_TYPES
+from sprite.protocol.shipping import Shipped, Unpacker
+from tests.command_line import command
+from tests.harness import Client, Message, SpriteProcess, running_sprite
+from tests.inspection import chat, journal
+from tests.shipping_stage import Copy, archived, same
+
+KILLS = int(os.environ.get("SOAK_KILLS") or 5)
+
+
+@asynccontextmanager
+async def store(sprite: SpriteProcess) -> AsyncIterator[Client]:
+    """A connection that wants the log and nothing else."""
+    async with sprite.raw() as client:
+        client.send("auth", {"token": sprite.token, "protocol": 1, "client": "store"})
+        hello = await client.next()
+        assert hello is not None
+        assert hello["type"] == "auth_ok"
+        yield client
+
+
+async def follow(sprite: SpriteProcess, copy: Copy, enough: Callable[[Shipped], bool], **more: object) -> list[Message]:
+    """Follows until a message is enough; returns what else was heard."""
+    other = []
+    copy.unpacker = Unpacker()
+    async with store(sprite) as client:
+        client.send("ship", {"after": copy.through, "log": copy.log, **more})
+        while (message := await client.next()) is not None:
+            if message["type"] != "shipped":
+                other.append(message)
+                continue
+            shipped = msgspec.convert(message["payload"], Shipped)
+            copy.take(shipped, len(msgspec.json.encode(message)))
+            client.send("ship_ack", {"through": shipped.through})
+            if enough(shipped):
+                break
+    return other
+
+
+async def exported(workspace: Path) -> dict[str, list[dict[str, object]]]:
+    path = workspace.parent / "exported.zip"
+    code, _, err = await command(workspace, "export", "--force", str(path))
+    assert code == 0, err
+    return archived(path)
+
+
+async def test_a_store_gets_what_an_export_has_and_nothing_else_is_said_to_it(
+    model: OfflineModel, workspace: Path
+) -> None:
+    copy = Copy()
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await chat(client, "My name is Ada.", "Make a table of apples 3, pears 5")
+        data = base64.b64encode(b"a letter").decode()
+        upload = {"upload_id": "u", "name": "letter.txt", "index": 0, "last": True, "data": data}
+        assert (await client.ask("file_upload", upload))["type"] == "ack"
+        client.send("mission", {"text": "run `python3 -c 'import time; time.sleep(600)'`"})
+        await client.event("tool_use")
+        # The turn goes on; what it did so far is shipped all the same.
+        heard = await follow(sprite, copy, lambda shipped: shipped.whole, packed=True)
+        assert heard == []
+        assert copy.table("log/journal.jsonl") == journal(workspace) != []
+        assert copy.files() == {"documents/letter.txt": b"a letter"}
+        client.send("interrupt")
+        await client.event("interrupted")
+        await client.ask("system", {"action": "flush"})
+        await follow(sprite, copy, lambda shipped: shipped.whole)
+        same(copy, await exported(workspace), Settings(workspace))
+        assert copy.table("log/journal.jsonl") == []
+        code, out, _ = await command(workspace, "status")
+        assert code == 0
+        assert "the bridge has everything" in out
+
+
+async def test_what_a_store_may_not_say_is_refused_and_it_is_shipped_to_all_the_same(
+    model: OfflineModel, workspace: Path
+) -> None:
+    async with running_sprite(workspace, model.url) as sprite:
+        async with store(sprite) as client:
+            for payload in ({"after": -1}, {"after": 2**63}, {"after": "1"}, {}, {"after": 0, "log": 3}):
+                assert (await client.ask("ship", payload))["type"] == "error"
+            early = await client.ask("ship_ack", {"through": 0})
+            assert early["payload"]["code"] == "not_shipped"
+            asked = client.send("ship", {"after": 7, "log": "another.log"})
+            first = await client.until(lambda m: m["type"] == "shipped")
+            assert first["payload"]["log"] != "another.log"
+            for through in (-1, 2**62, 1e300):
+                assert (await client.ask("ship_ack", {"through": through}))["type"] == "error"
+            client.send("ship_ack", {"through": first["payload"]["through"]})
+            client.send("ship_ack", {"through": first["payload"]["through"]})
+            log = first["payload"]["log"]
+            async with store(sprite) as second:
+                ahead = await second.ask("ship", {"after": 2**61, "log": log})
+                assert ahead["payload"]["code"] == "store_ahead"
+            still = await client.ask("ship_ack", {"through": -1})
+            assert still["payload"]["message"].startswith("Nothing was shipped up to")
+            # Who asks in vain takes nothing from who is being shipped to; who asks well does.
+            async with store(sprite) as third:
+                third.send("ship", {"after": 0, "log": None})
+                assert (await client.reply(asked))["payload"]["code"] == "ship_replaced"
+                await third.until(lambda m: m["type"] == "shipped")
+        copy = Copy()
+        await follow(sprite, copy, lambda shipped: shipped.whole)
+        same(copy, await exported(workspace), Settings(workspace))
+
+
+async def test_killed_at_any_moment_a_sprite_ships_every_row_and_never_two_things_at_one_position(
+    model: OfflineModel, workspace: Path
+) -> None:
+    seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
+    print(f"KILL_SEED={seed}")  # noqa: T201 - pytest shows it where the test fails
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    copy = Copy()
+    for number in range(KILLS):
+        async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+            (workspace / f"documents/{number}.bin").write_bytes(os.urandom(300_000))
+            left = rng.randrange(1, 9)
+            for text in ("Hello there", f"Write a file note{number}.md with plant {number}", "run `echo hi`"):
+                client.send("mission", {"text": text})
+
+            async def cut(sprite: SpriteProcess = sprite, left: int = left) -> None:
+                count = 0
+
+                def enough(_shipped: Shipped) -> bool:
+                    nonlocal count
+                    count += 1
+                    return count >= left
+
+                await follow(sprite, copy, enough, packed=bool(left % 2))
+
+            with suppress(ConnectionError):
+                await cut()
+            await sprite.kill()
+    assert copy.positions == sorted(set(copy.positions))
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        await client.ask("heartbeat")
+        await client.ask("system", {"action": "flush"})
+        await follow(sprite, copy, lambda shipped: shipped.whole)
+        same(copy, await exported(workspace), Settings(workspace))
+        assert len(copy.files()) >= KILLS
+
+
+@pytest.mark.parametrize("type_", ["ship", "ship_ack", "shipped"])
+def test_no_visitor_of_a_bridge_can_say_or_hear_any_of_it(type_: str) -> None:
+    assert type_ not in VISITOR_TYPES
+    assert type_ not in RELAYED_TYPES
+
+
+async def test_a_log_grows_under_a_store_and_is_shipped_as_it_grows(model: OfflineModel, workspace: Path) -> None:
+    copy = Copy()
+    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+        turns: asyncio.Queue[int] = asyncio.Queue()
+
+        def enough(_shipped: Shipped) -> bool:
+            turns.put_nowait(len(copy.table("log/observations.jsonl")))
+            return copy.table("log/observations.jsonl") != [] and _shipped.whole
+
+        following = asyncio.create_task(follow(sprite, copy, enough))
+        await turns.get()
+        await chat(client, "Hello there")
+        await following
+        assert len(copy.table("log/observations.jsonl")) == 1

@@ -1,0 +1,193 @@
+"""Which bridge a sprite listens to: the newest owner's epoch wins, through kills, and an older bridge is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sprite.database.workspace import open_workspace
+from tests.harness import ROOT, Client, Message, SpriteProcess, running_sprite
+from tests.inspection import eventually, workspace_db
+
+#: One sprite for the tests that do not kill it: each takes larger epochs than those before.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sprite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SpriteProcess]:
+    workspace = tmp_path_factory.mktemp("leases") / "workspace"
+    workspace.mkdir()
+    async with running_sprite(workspace, None) as running:
+        yield running
+
+
+@asynccontextmanager
+async def bridge(sprite: SpriteProcess, lease: Any) -> AsyncIterator[tuple[Client, Message]]:
+    """A connection that says so of itself, and the sprite's first answer."""
+    async with sprite.raw() as client:
+        client.send("auth", {"token": sprite.token, "protocol": 1, "client": "bridge", "lease": lease})
+        answer = await client.next()
+        assert answer is not None
+        yield client, answer
+
+
+def of(owner: str, epoch: int) -> Message:
+    return {"owner": owner, "epoch": epoch}
+
+
+def refusal(message: Message) -> tuple[str, str]:
+    assert message["type"] == "error", message
+    return message["payload"]["code"], message["payload"]["message"]
+
+
+async def test_a_smaller_epoch_and_the_same_one_of_another_owner_are_refused_in_words(sprite: SpriteProcess) -> None:
+    async with bridge(sprite, of("a", 10)) as (_, welcome):
+        assert welcome["type"] == "auth_ok"
+    async with bridge(sprite, of("b", 9)) as (client, answer):
+        code, words = refusal(answer)
+        assert code == "stale_owner"
+        assert "epoch 9" in words
+        assert "epoch 10" in words
+        assert await client.next() is None
+    async with bridge(sprite, of("b", 10)) as (client, answer):
+        assert refusal(answer)[0] == "stale_owner"
+        assert await client.next() is None
+    async with bridge(sprite, of("a", 10)) as (_, welcome):
+        assert welcome["type"] == "auth_ok"
+
+
+async def test_a_lease_is_refused_where_the_token_is_wrong_and_leaves_no_trace(sprite: SpriteProcess) -> None:
+    async with sprite.raw() as client:
+        client.send("auth", {"token": "wrong", "protocol": 1, "lease": of("a", 2**62)})
+        answer = await client.next()
+        assert answer is not None
+        assert refusal(answer)[0] == "unauthorized"
+    async with bridge(sprite, of("a", 11)) as (_, welcome):
+        assert welcome["type"] == "auth_ok"
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        *(of("a", epoch) for epoch in (-1, 0, 2**40, 2**63 - 1, 2**63, 2**64, 10**300)),
+        {"owner": "a", "epoch": "12"},
+        {"owner": "a", "epoch": True},
+        {"owner": "a", "epoch": 12.5},
+        {"owner": "a"},
+        {"epoch": 12},
+        of("", 12),
+        of("x" * 201, 12),
+        of("x" * 3000, 12),
+        of("a\x00b", 12),
+        of("a\nb", 12),
+        of("\x1b[31m", 12),
+        of("\ud800", 12),
+        [],
+        "a:12",
+    ],
+)
+async def test_what_is_no_lease_is_refused_in_words(sprite: SpriteProcess, lease: Any) -> None:
+    async with bridge(sprite, lease) as (client, answer):
+        code, words = refusal(answer)
+        assert code in {"bad_payload", "unauthorized", "bad_frame", "frame_too_large"}
+        assert words.endswith(".")
+        assert await client.next() is None
+
+
+async def test_a_newer_epoch_ends_the_older_connections_and_nothing_more_of_theirs_is_begun(
+    sprite: SpriteProcess,
+) -> None:
+    async with bridge(sprite, of("old", 20)) as (old, _), bridge(sprite, of("old", 20)) as (beside, _):
+        kept = await old.ask("mission", {"text": "acknowledged before"})
+        assert kept["payload"]["status"] in {"accepted", "queued"}
+        async with bridge(sprite, of("new", 21)) as (new, welcome):
+            assert welcome["type"] == "auth_ok"
+            unheard = old.send("mission", {"text": "said after another one took over"})
+            for client in (old, beside):
+                ended = await client.until(lambda m: m["type"] == "error" and m["payload"]["code"] == "stale_owner")
+                assert "epoch 20, now 21" in ended["payload"]["message"]
+                while await client.next() is not None:
+                    pass
+            assert (await new.ask("system", {"action": "status"}))["type"] == "status"
+        ids = [row["id"] for row in workspace_db(sprite.workspace, "SELECT id FROM missions")]
+        assert kept["reply_to"] in ids
+        assert unheard not in ids
+
+
+async def test_a_terminal_without_a_lease_comes_and_stays_whatever_bridges_do(sprite: SpriteProcess) -> None:
+    one, next_one = of("next", 30), of("over next", 31)
+    async with sprite.client() as terminal, bridge(sprite, one), bridge(sprite, next_one) as (_, welcome):
+        assert welcome["type"] == "auth_ok"
+        assert (await terminal.ask("system", {"action": "status"}))["type"] == "status"
+    async with sprite.client() as again:
+        assert (await again.ask("system", {"action": "status"}))["type"] == "status"
+
+
+async def test_a_killed_sprite_still_knows_the_newest_epoch(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    async with running_sprite(workspace, None) as running, bridge(running, of("a", 7)) as (_, welcome):
+        assert welcome["type"] == "auth_ok"
+        await running.kill()
+    async with running_sprite(workspace, None) as running:
+        async with bridge(running, of("b", 6)) as (_, answer):
+            assert refusal(answer)[0] == "stale_owner"
+        async with bridge(running, of("a", 7)) as (_, welcome):
+            assert welcome["type"] == "auth_ok"
+
+
+_TAKING_OVER = """
+import asyncio, itertools, sys
+from pathlib import Path
+from sprite.clients.leases import Leases
+from sprite.database.workspace import open_workspace
+from sprite.protocol.shipping import Lease
+
+async def main():
+    async with open_workspace(Path(sys.argv[1])) as workspace:
+        newest = await workspace.lease()
+        leases = Leases(workspace, newest)
+        for epoch in itertools.count(newest.epoch + 1 if newest else 1):
+            await leases.enter(Lease("a", epoch), lambda error: None)
+            print(epoch, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_killed_around_the_write_the_newest_epoch_never_goes_back(tmp_path: Path) -> None:
+    database = tmp_path / "workspace.db"
+    welcomed = 0
+    for lines in (1, 7, 40):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _TAKING_OVER, str(database)), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        for _ in range(lines):
+            welcomed = int(await process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        welcomed = max([welcomed, *map(int, (await process.stdout.read()).split())])
+        await process.wait()
+        async with open_workspace(database) as workspace:
+            lease = await workspace.lease()
+            assert lease is not None
+            assert welcomed <= lease.epoch <= welcomed + 1
+
+
+async def test_a_mission_begun_for_an_older_owner_is_known_when_the_newer_one_resends_it(sprite: SpriteProcess) -> None:
+    async with bridge(sprite, of("first", 40)) as (old, _):
+        mission = old.send("mission", {"text": "the same words"}, "one-id")
+        query = "SELECT id FROM missions WHERE id = 'one-id'"
+        await eventually(lambda: workspace_db(sprite.workspace, query) != [], "the mission is kept")
+        async with bridge(sprite, of("second", 41)) as (new, _):
+            new.send("mission", {"text": "the same words"}, mission)
+            answer = await new.reply(mission)
+            assert answer["payload"]["status"] == "duplicate"

@@ -1,0 +1,74 @@
+"""A store whose bridge is killed at any point: what was acknowledged is there, whole, and the next one goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+
+from bridge.store.keys import KeyFile
+from bridge.store.upkeep import pieces_of_other_keys, sealed_anew, verified
+from tests.harness import PATIENCE, ROOT
+from tests.shipments import store_at, words
+
+SPRITE = "ada"
+ROUNDS = 6
+
+#: Stores turns one after another, rotating the key now and then; each is written to stdout once it is stored.
+_STORING = """
+import asyncio, sys
+from pathlib import Path
+from bridge.store.keys import KeyFile
+from bridge.store.upkeep import sealed_anew
+from tests.shipments import chunk, sha, shipped, store_at, turn
+
+async def main(folder):
+    keys = KeyFile(folder / "store.key", makes=True)
+    async with store_at(folder, keys) as store:
+        while True:
+            at = (await store.position("ada")).through + 1
+            content = b"%d" % at * 1000
+            file = ("files", f"file {at % 5}", {"chunks": [sha(content)]}, at)
+            await store.append("ada", shipped(file, turn(at, f"turn {at}", at), chunks=[chunk(content)], whole=True))
+            print(at, flush=True)
+            if at % 20 == 0:
+                await store.append("ada", shipped(("tombstones", at, {"rows": {}}, at + 1), through=at + 1))
+            if at % 30 == 7:
+                keys.add()
+                async for _ in sealed_anew(store, "ada"):
+                    pass
+                keys.drop_older()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+async def test_nothing_that_was_acknowledged_is_lost_and_no_piece_is_half(tmp_path: Path) -> None:
+    chance = random.Random(15)  # noqa: S311 - the same kills each time, as far as the machine allows
+    acked = 0
+    for _ in range(ROUNDS):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _STORING, str(tmp_path)), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        for _ in range(chance.randrange(5, 40)):
+            async with asyncio.timeout(PATIENCE):
+                acked = int(await process.stdout.readline())
+        await asyncio.sleep(chance.random() * 0.01)
+        process.kill()
+        acked = int((b"%d\n" % acked + await process.stdout.read()).splitlines()[-1])
+        await process.wait()
+
+        keys = KeyFile(tmp_path / "store.key")
+        async with store_at(tmp_path, keys) as store:
+            position = await store.position(SPRITE)
+            assert position.through >= acked
+            assert (await verified(store, SPRITE)).wrong == []
+            stored = {int(each.removeprefix("turn ")) for each in await words(store, SPRITE)}
+            # Every position is a turn's, but for those of forgets.
+            assert {at for at in range(1, acked + 1) if at not in stored} <= {at + 1 for at in stored if at % 20 == 0}
+    async with store_at(tmp_path, keys) as store:
+        async for _ in sealed_anew(store, SPRITE):
+            pass
+        assert await pieces_of_other_keys(store, SPRITE) == 0

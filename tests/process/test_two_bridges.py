@@ -1,0 +1,215 @@
+"""Two bridges over one Postgres: one of them has the sprite, and the other one takes it when that one is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bridge.app import host_alone
+from bridge.cluster.leases import Leases
+from bridge.config import Settings, from_environment
+from bridge.database import Database, open_database
+from bridge.errors import OperatorError
+from tests.bridge_harness import BridgeProcess, PageClient, bridge_environment, run_bridge, running_bridge
+from tests.harness import PATIENCE, Message, rows
+from tests.inspection import eventually
+from tests.postgres import own_server
+
+#: The same for all of them.
+_STORE_KEY = base64.b64encode(b"between them " + b"." * 19).decode()
+
+
+@asynccontextmanager
+async def bridge(folder: Path, url: str) -> AsyncIterator[tuple[BridgeProcess, str]]:
+    """A bridge with a data folder of its own over that database, and the cookie of the local person at it."""
+    async with running_bridge(
+        folder / "data", BRIDGE_DATABASE_URL=url, BRIDGE_CLUSTER_SECRET="between them", BRIDGE_STORE_KEY=_STORE_KEY
+    ) as running:
+        yield running, await running.login()
+
+
+async def lease(database: Database) -> tuple[str, int, float]:
+    """Owner, epoch and seconds that are left of the local person's sprite."""
+    found = await database.statement("SELECT owner, epoch, expires_at - db_now() AS left_over FROM leases")
+    assert len(found) == 1
+    return found[0]["owner"], found[0]["epoch"], found[0]["left_over"]
+
+
+async def position(page: PageClient) -> Message:
+    """Where a page that is brought up to date left off, as it says when it comes again."""
+    welcome = next(m for m in page.received if m["type"] == "auth_ok")["payload"]
+    return {"epoch": welcome["epoch"], "last_seq": max([welcome["last_seq"], *seqs(page)])}
+
+
+def seqs(page: PageClient) -> list[int]:
+    return [message["seq"] for message in page.received if "seq" in message]
+
+
+def missions(workspace: Path) -> list[dict[str, Any]]:
+    return rows(workspace / ".os/workspace.db", "SELECT id, status FROM missions ORDER BY position")
+
+
+@asynccontextmanager
+async def taken_over(running: BridgeProcess, cookie: str, resume: Message | None = None) -> AsyncIterator[PageClient]:
+    """A page that comes again until this bridge has the sprite: as long as another one has it, it is passed on."""
+    async with AsyncExitStack() as stack:
+        async with asyncio.timeout(PATIENCE):
+            while (page := await _served(stack, running, cookie, resume)) is None:  # noqa: ASYNC110 - as a page does
+                await asyncio.sleep(0.1)
+        yield page
+
+
+async def _served(
+    stack: AsyncExitStack, running: BridgeProcess, cookie: str, resume: Message | None
+) -> PageClient | None:
+    async with AsyncExitStack() as attempt:
+        page = await attempt.enter_async_context(running.page(cookie, resume=resume))
+        while (message := await page.next()) is not None:
+            if message["type"] == "link" and message["payload"]["state"] == "ready":
+                stack.push_async_exit(attempt.pop_all())
+                return page
+    return None
+
+
+async def test_a_killed_bridges_sprite_is_anothers_and_a_page_goes_on_where_it_was(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(postgres_url))
+        a, cookie_a = await stack.enter_async_context(bridge(tmp_path / "a", postgres_url))
+        b, cookie_b = await stack.enter_async_context(bridge(tmp_path / "b", postgres_url))
+        workspace = a.workspace
+        async with a.page(cookie_a) as page:
+            await page.type("state_sync")
+            assert (await page.mission("Say hello"))["event"] == "complete"
+            left_off, owner = await position(page), await lease(database)
+            assert owner[1] == 1
+            await a.kill()
+        async with taken_over(b, cookie_b, left_off) as page:
+            assert (await page.mission("And once more"))["event"] == "complete"
+            found = seqs(page)
+            assert found == sorted(set(found))
+            assert min(found) == left_off["last_seq"] + 1
+            taken = await lease(database)
+        assert (taken[0] != owner[0], taken[1]) == (True, 2)
+        assert [mission["status"] for mission in missions(workspace)] == ["complete", "complete"]
+        assert not b.workspace.exists()
+        # Ctrl-C: nobody waits for a lease to end.
+        assert await b.stop() == 0
+        assert (await lease(database))[2] <= 0
+
+
+async def test_a_bridge_that_was_stopped_for_long_says_nothing_more_to_a_sprite_that_another_one_has(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(postgres_url))
+        a, cookie_a = await stack.enter_async_context(bridge(tmp_path / "a", postgres_url))
+        b, cookie_b = await stack.enter_async_context(bridge(tmp_path / "b", postgres_url))
+        old = await stack.enter_async_context(a.page(cookie_a))
+        await old.type("state_sync")
+        a.process.send_signal(signal.SIGSTOP)
+        try:
+            # It waits in the socket of a bridge that will believe for a moment that the sprite is its own.
+            typed = await old.send("mission", {"text": "Typed while nobody heard"})
+            new = await stack.enter_async_context(taken_over(b, cookie_b))
+            assert (await lease(database))[1] == 2
+        finally:
+            a.process.send_signal(signal.SIGCONT)
+        assert await old.closed() == aiohttp.WSCloseCode.SERVICE_RESTART
+        assert not [m for m in old.received if m.get("reply_to") == typed]
+        assert missions(a.workspace) == []
+        # As a page does when it comes again: what was not acknowledged is said once more.
+        assert (await new.ask("mission", {"text": "Typed while nobody heard"}, typed))["type"] == "ack"
+        assert (await new.end_of(typed))["event"] == "complete"
+        assert [mission["id"] for mission in missions(a.workspace)] == [typed]
+        assert (await lease(database))[1] == 2
+
+
+async def test_without_its_database_a_bridge_says_so_and_nothing_typed_meanwhile_is_lost(tmp_path: Path) -> None:
+    with own_server() as server:
+        async with bridge(tmp_path / "a", server.create()) as (a, cookie), a.page(cookie) as page, a.http() as http:
+            await page.type("state_sync")
+            server.stop()
+            told = (await page.link("unavailable"))["payload"]["detail"]
+            assert "The database is away" in told
+            assert "Nothing is lost" in told
+            assert "What you type waits" in told
+            async with http.get("/readyz") as response:
+                assert (response.status, await response.text()) == (503, "the database is away\n")
+            typed = await page.send("mission", {"text": "Typed while it was away"})
+            server.start()
+            await page.link("ready")
+            assert (await page.end_of(typed))["event"] == "complete"
+            assert [mission["id"] for mission in missions(a.workspace)] == [typed]
+        assert a.log.count("leases cannot be renewed") == 1
+        assert a.log.count("leases are renewed again") == 1
+
+
+async def test_bridges_with_different_secrets_say_so_before_anybody_is_passed_on(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    shared: dict[str, Any] = {"BRIDGE_DATABASE_URL": postgres_url, "BRIDGE_STORE_KEY": _STORE_KEY}
+    async with (
+        running_bridge(tmp_path / "a/data", BRIDGE_CLUSTER_SECRET="the secret of the first", **shared) as a,
+        running_bridge(tmp_path / "b/data", BRIDGE_CLUSTER_SECRET="the secret of the second", **shared) as b,
+    ):
+        words = f"The bridge at {a.url} does not believe this one: BRIDGE_CLUSTER_SECRET differs between them."
+        await eventually(lambda: words in b.log, "the log does not say it")
+        _, out, err = await b.run("status", environment=bridge_environment(**shared))
+        assert words in out, err
+        assert out.splitlines()[0].split()[-1] == "bridge"
+        assert b.log.count(words) == 1
+
+
+async def test_a_deploy_without_a_bridge_is_refused_where_another_bridge_has_the_sprite(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRIDGE_DATABASE_URL", postgres_url)
+    monkeypatch.setenv("BRIDGE_STORE_KEY", _STORE_KEY)
+    settings = from_environment(data=tmp_path / "data", port=0)
+    async with open_database(postgres_url) as database:
+        async with Leases(database, "http://10.0.0.2:8080", lambda: None) as other:
+            await other.own("ada")
+            with pytest.raises(
+                OperatorError, match=r"The bridge at http://10\.0\.0\.2:8080 has this sprite at the moment"
+            ):
+                await _deployed(settings)
+        async with host_alone(settings, acts_on="ada"):
+            assert (await lease(database))[1:2] == (2,)
+        assert (await lease(database))[2] <= 0
+
+
+async def test_an_export_without_a_bridge_leaves_alone_what_another_bridge_has(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    environment = bridge_environment(BRIDGE_DATABASE_URL=postgres_url, BRIDGE_STORE_KEY=_STORE_KEY)
+    data = tmp_path / "data"
+    (data / "workspaces/ada/.os").mkdir(parents=True)
+    (data / "workspaces/ada/.os/transcript.db").touch()
+    export = ("export", "ada", str(tmp_path / "ada.zip"), "--data", str(data))
+    async with open_database(postgres_url) as database:
+        async with Leases(database, "http://10.0.0.2:8080", lambda: None) as other:
+            await other.own("ada")
+            status, _, err = await run_bridge(*export, environment=environment)
+            assert status == 1
+            assert "The bridge at http://10.0.0.2:8080 has this sprite at the moment" in " ".join(err.split())
+            assert (await lease(database))[1] == 1
+        # What nobody has is this command's for as long as it takes.
+        await run_bridge(*export, environment=environment)
+        assert (await lease(database))[1] == 2
+        assert (await lease(database))[2] <= 0
+    assert not (tmp_path / "ada.zip").exists()
+
+
+async def _deployed(settings: Settings) -> None:
+    async with host_alone(settings, acts_on="ada"):
+        raise AssertionError("it acts on what another bridge has")

@@ -1,0 +1,94 @@
+"""What one bridge says to another of a request: believed when it is signed, fresh and new, and not otherwise (pure)."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.cluster.passed import Hop, HopRefusedError, Passed, Seal
+
+SECRET = "a secret that two bridges share"
+TARGET = "/files/a%20b.txt?preview=1"
+HOP = Hop(Passed("ada", "token", "ab" * 32, "my laptop", frozenset({"ask", "observe"})), 7, "0123456789abcdef")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reason(seal: Seal, headers: dict[str, str], method: str = "GET", target: str = TARGET) -> str:
+    with pytest.raises(HopRefusedError) as caught:
+        seal.opened(method, target, headers)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize(
+    "passed",
+    [
+        HOP.passed,
+        Passed("ada", "session", "cd" * 32),
+        Passed("ada", "operator", None),
+        Passed("ada", "token", "00" * 32, "", frozenset()),
+    ],
+)
+def test_what_one_bridge_signs_another_believes_whole(passed: Passed) -> None:
+    headers = Seal(SECRET).headers("GET", TARGET, Hop(passed, 3, "id"))
+    assert Seal(SECRET).opened("GET", TARGET, headers) == Hop(passed, 3, "id")
+    assert headers["X-Bridge-Hop"] == "1"
+    assert headers["X-Bridge-Person"] == "ada"
+
+
+def test_nothing_of_it_can_be_changed() -> None:
+    signed = Seal(SECRET).headers("GET", TARGET, HOP)
+    for name, value in signed.items():
+        for other in ("", "1 ", value + "0", value[:-1], "grace", "\udcff", "\u00e9", "9" * 5000):
+            if other != value:
+                assert reason(Seal(SECRET), {**signed, name: other}) == "unsigned", (name, other)
+        assert reason(Seal(SECRET), {key: kept for key, kept in signed.items() if key != name}) == "unsigned"
+    assert reason(Seal(SECRET), signed, method="POST") == "unsigned"
+    assert reason(Seal(SECRET), signed, target="/files/other.txt") == "unsigned"
+    assert reason(Seal(SECRET), {}) == "unsigned"
+    assert reason(Seal(SECRET + "!"), signed) == "unsigned"
+
+
+def test_what_ends_one_part_cannot_begin_the_next() -> None:
+    signed = Seal(SECRET).headers("GET", "/a", Hop(Passed("ada", "operator", None), 12, "3"))
+    assert reason(Seal(SECRET), {**signed, "X-Bridge-Epoch": "1", "X-Bridge-Request": "23"}, target="/a") == "unsigned"
+
+
+@pytest.mark.parametrize(
+    ("apart", "is_believed"), [(0.0, True), (29.9, True), (-29.9, True), (30.1, False), (-31, False)]
+)
+def test_clocks_may_differ_by_half_a_minute(apart: float, is_believed: bool) -> None:
+    here, there = Clock(), Clock()
+    there.now += apart
+    signed = Seal(SECRET, here).headers("GET", TARGET, HOP)
+    if is_believed:
+        assert Seal(SECRET, there).opened("GET", TARGET, signed) == HOP
+    else:
+        assert reason(Seal(SECRET, there), signed) == "late"
+
+
+def test_what_was_believed_once_is_not_believed_again_however_long_it_is_good() -> None:
+    here, there = Clock(), Clock()
+    here.now += 29.0
+    seal = Seal(SECRET, there)
+    signed = Seal(SECRET, here).headers("GET", TARGET, HOP)
+    seal.opened("GET", TARGET, signed)
+    for _ in range(59):
+        assert reason(seal, signed) == "replayed"
+        there.now += 1.0
+    there.now += 1.0
+    assert reason(seal, signed) == "late"
+
+
+def test_the_same_request_signed_anew_is_no_replay_and_what_is_late_is_forgotten() -> None:
+    clock = Clock()
+    seal, signer = Seal(SECRET, clock), Seal(SECRET, clock)
+    for _ in range(500):
+        clock.now += 1.0
+        seal.opened("GET", TARGET, signer.headers("GET", TARGET, HOP))
+    assert len(seal._seen) <= 62  # what nobody would believe any more is not remembered

@@ -1,0 +1,70 @@
+"""What the bridge is told of a provider: what is missing or unsafe is said at the start, and no secret is repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bridge.config import from_environment
+from bridge.errors import OperatorError
+
+GOOD = {
+    "BRIDGE_PUBLIC_URL": "https://sprite.example.org",
+    "BRIDGE_OIDC_ISSUER": "https://id.example.org/",
+    "BRIDGE_OIDC_CLIENT_ID": "sprite",
+    "BRIDGE_OIDC_CLIENT_SECRET": "hush",
+}
+
+
+def told(monkeypatch: pytest.MonkeyPatch, **change: str | None) -> None:
+    for name, value in {**GOOD, **change}.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+
+
+def test_without_an_issuer_there_is_no_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, BRIDGE_OIDC_ISSUER=None)
+    assert from_environment().oidc is None
+
+
+def test_a_provider_is_as_it_names_itself_and_groups_may_have_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, BRIDGE_OIDC_OPERATORS="Sprite Admins, ops,", BRIDGE_OIDC_SCOPES="email groups")
+    oidc = from_environment().oidc
+    assert oidc is not None
+    # Some names end in a slash, and are compared as they stand.
+    assert (oidc.issuer, oidc.name) == ("https://id.example.org/", "id.example.org")
+    assert (oidc.operators, oidc.people) == (frozenset({"Sprite Admins", "ops"}), frozenset())
+    assert oidc.scopes == ("openid", "email", "groups")
+    assert "hush" not in repr(from_environment())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"BRIDGE_OIDC_CLIENT_ID": None}, "BRIDGE_OIDC_CLIENT_ID"),
+        ({"BRIDGE_PUBLIC_URL": None}, "BRIDGE_PUBLIC_URL"),
+        ({"BRIDGE_PUBLIC_URL": "http://sprite.example.org"}, "BRIDGE_PUBLIC_URL that begins with https"),
+        ({"BRIDGE_OIDC_ISSUER": "http://id.example.org"}, "https"),
+        ({"BRIDGE_OIDC_ISSUER": "id.example.org"}, "BRIDGE_OIDC_ISSUER"),
+        ({"BRIDGE_OIDC_CLIENT_SECRET_FILE": "/nowhere"}, "not both"),
+        ({"BRIDGE_OIDC_CLIENT_SECRET": None, "BRIDGE_OIDC_CLIENT_SECRET_FILE": "/nowhere"}, "cannot be read"),
+    ],
+)
+def test_what_cannot_work_is_said(monkeypatch: pytest.MonkeyPatch, change: dict[str, str | None], words: str) -> None:
+    told(monkeypatch, **change)
+    with pytest.raises(OperatorError, match=words):
+        from_environment()
+
+
+def test_the_secret_may_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hush\n")
+    told(monkeypatch, BRIDGE_OIDC_CLIENT_SECRET=None, BRIDGE_OIDC_CLIENT_SECRET_FILE=str(tmp_path / "secret"))
+    oidc = from_environment().oidc
+    assert oidc is not None
+    assert oidc.client_secret == "hush"
+    (tmp_path / "secret").write_text("\n")
+    with pytest.raises(OperatorError, match="nothing in it"):
+        from_environment()

@@ -1,0 +1,53 @@
+"""The operator's page as text: whatever hosts, sprites and people say stays text, and no list grows without end."""
+
+from __future__ import annotations
+
+from bridge.door.people import Person
+from bridge.operating.audit import AuditLog, Entry
+from bridge.operating.operator_view import Seen, Shown, drawn
+from bridge.operating.status import Row
+
+HOSTILE = "</dd><script>alert(1)</script>\"'\x00\u202e"
+
+
+def shown(people: list[Seen], audit: AuditLog | None = None, matching: int = 1) -> str:
+    return drawn(Shown("ada", people, matching, HOSTILE, audit or AuditLog([], None), HOSTILE, "t", 1000.0))
+
+
+def row(name: str, **change: object) -> Row:
+    fields = {"state": "running", "version": "1", "link": None, "detail": "", "clients": 2, "last_seen_at": 940.0}
+    spent = {"today_usd": 0.5, "month_usd": 1.25, "total_usd": 3.0, "unpriced": 0}
+    return Row(sprite=name, **{**fields, **spent, **change})  # type: ignore[arg-type]
+
+
+def test_what_others_said_is_no_markup() -> None:
+    hostile = row("bob", state=HOSTILE, version=HOSTILE, detail=HOSTILE * 1000)
+    entry = Entry(1, 0.0, HOSTILE, HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
+    text = shown([Seen(Person("bob", 0, None, None, 1), hostile)], AuditLog([entry], 1))
+    assert "<script" not in text
+    assert "\u202e" not in text
+    assert "\x00" not in text
+    assert len(text) < 20_000
+
+
+def test_somebody_who_is_out_can_be_let_in_and_nothing_else() -> None:
+    text = shown([Seen(Person("bob", 0, None, 5.0, 0), None)])
+    assert "Let bob in again" in text
+    assert "/operator/revoke" not in text
+    assert "/operator/deploy" not in text
+
+
+def test_an_operator_cannot_press_what_would_lock_them_out() -> None:
+    mine = shown([Seen(Person("ada", 0, None, None, 1, "operator"), row("ada"))])
+    assert "operator, you" in mine
+    assert "/operator/revoke" not in mine
+    assert "/operator/demote" not in mine
+    theirs = shown([Seen(Person("bob", 0, None, None, 1, "operator"), row("bob"))])
+    assert "/operator/revoke" in theirs
+    assert "/operator/demote" in theirs
+
+
+def test_it_says_how_many_there_are_and_what_they_spent() -> None:
+    text = shown([Seen(Person(name, 0, None, None, 1), row(name)) for name in ("bob", "cyd")], matching=900)
+    assert "900 people; those shown spent $1.00 today and $2.50 this month" in text
+    assert "the first 2 of 900" in text

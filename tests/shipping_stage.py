@@ -1,0 +1,167 @@
+"""A store that follows a sprite in this process: what it was shipped, row by row, and what an archive would hold."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import zipfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sprite.archive.export import Export
+from sprite.archive.snapshot import snapshot
+from sprite.config import Settings
+from sprite.database.workspace import WorkspaceDB, open_workspace
+from sprite.protocol.archive import MEMORY_FILES
+from sprite.protocol.frames import encode
+from sprite.protocol.messages import MAX_FRAME_BYTES
+from sprite.protocol.shipping import Ship, Shipped, Unpacker, whole_row
+from sprite.shipping.shipping import Shipping
+from tests.harness import PATIENCE
+from tests.memory_stores import Stores, open_stores
+
+
+@dataclass
+class Copy:
+    """What a store has: rows as they are now by table and id, chunks, and how far it is."""
+
+    log: str | None = None
+    through: int = 0
+    rows: dict[tuple[str, int | str], dict[str, Any]] = field(default_factory=dict)
+    chunks: dict[str, bytes] = field(default_factory=dict)
+    #: Positions as they came.
+    positions: list[int] = field(default_factory=list)
+    tombstones: list[dict[str, Any]] = field(default_factory=list)
+    #: How many messages, and the bytes of their frames.
+    messages: int = 0
+    unpacker: Unpacker = field(default_factory=Unpacker)
+    size: int = 0
+
+    def take(self, message: Shipped, size: int = 0) -> None:
+        """Stores a message, as a store that believes nothing."""
+        self.size += size
+        self.messages += 1
+        shipped = self.unpacker.unpack(message)
+        assert size <= MAX_FRAME_BYTES
+        assert shipped.through >= self.through
+        for chunk in shipped.chunks:
+            data = base64.b64decode(chunk.data, validate=True)
+            assert hashlib.sha256(data).hexdigest() == chunk.sha256
+            self.chunks[chunk.sha256] = data
+        for row in shipped.rows:
+            assert self.through < row.position <= shipped.through
+            self.positions.append(row.position)
+            if row.row is None:
+                self.rows.pop((row.table, row.id), None)
+                continue
+            whole = whole_row(row.row, self.chunks.__getitem__)
+            if row.table == "tombstones":
+                self.tombstones.append(whole)
+            else:
+                assert all(name in self.chunks for name in whole.get("chunks", []))
+                self.rows[row.table, row.id] = whole
+        self.log, self.through = shipped.log, shipped.through
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table, in the order of an archive."""
+        found = [(key[1], row) for key, row in self.rows.items() if key[0] == name]
+        return [row for _, row in sorted(found, key=lambda each: each[0])]
+
+    def files(self) -> dict[str, bytes]:
+        """The person's files by their paths."""
+        rows = self.table("files")
+        return {row["path"]: b"".join(self.chunks[name] for name in row["chunks"]) for row in rows}
+
+
+@dataclass
+class Stage:
+    """A workspace without a sprite's process: its stores, and who ships them."""
+
+    settings: Settings
+    stores: Stores
+    workspace: WorkspaceDB
+    shipping: Shipping
+
+    async def follow(self, copy: Copy, until: Callable[..., bool] | None = None, **asked: Any) -> None:
+        """Is shipped to, and acknowledges, until a message comes that ends it: by default, that all was shipped."""
+        queue: asyncio.Queue[Shipped] = asyncio.Queue()
+        peer = object()
+        ship = Ship(copy.through, copy.log, **asked)
+        copy.unpacker = Unpacker()
+        shipping = asyncio.create_task(self.shipping.ship(peer, ship, queue.put_nowait))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    coming = asyncio.create_task(queue.get())
+                    await asyncio.wait({coming, shipping}, return_when=asyncio.FIRST_COMPLETED)
+                    if not coming.done():
+                        coming.cancel()
+                        await shipping
+                    message = coming.result()
+                    copy.take(message, len(encode(message)))
+                    if until is not None and until(copy, message):
+                        return
+                    await self.shipping.acknowledge(peer, message.through)
+                    if until is None and message.whole:
+                        return
+        finally:
+            shipping.cancel()
+            with suppress(asyncio.CancelledError):
+                await shipping
+
+    async def expected(self) -> dict[str, list[dict[str, Any]]]:
+        """The tables of an archive of it, as they are at this moment."""
+        path = self.settings.workspace.parent / "archive.zip"
+        async with snapshot(self.settings) as look:
+            export = Export(look, self.settings.workspace)
+            with path.open("wb") as stream:
+                for _ in export.write(stream):
+                    pass
+        return archived(path)
+
+
+def archived(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of an archive's tables that are no others' copies."""
+    derived = {"memory/learnings.jsonl", "memory/actions.jsonl", "memory/versions.jsonl"}
+    with zipfile.ZipFile(path) as archive:
+        return {
+            name: [msgspec.json.decode(line) for line in archive.read(name).splitlines()]
+            for name in archive.namelist()
+            if name.endswith(".jsonl") and not name.startswith("files/") and name not in derived
+        }
+
+
+def same(copy: Copy, expected: dict[str, list[dict[str, Any]]], settings: Settings) -> None:
+    """Asserts that a store has what an archive would, and memory's files."""
+    for name, rows in expected.items():
+        found = copy.table(name)
+        if name in {"memory/written.jsonl", "log/disk_entries.jsonl"}:
+            assert sorted(found, key=repr) == sorted(rows, key=repr), name
+        else:
+            assert found == rows, name
+    assert {row[0] for row in copy.rows} <= {*expected, "memory", "files", "folders", "manifest"}
+    on_disk = {
+        name: (settings.memory / name).read_bytes() for name in MEMORY_FILES if (settings.memory / name).exists()
+    }
+    kept = {key[1]: base64.b64decode(row["content"]["base64"]) for key, row in copy.rows.items() if key[0] == "memory"}
+    assert kept == on_disk
+
+
+@asynccontextmanager
+async def shipping_stage(folder: Path, **changed: Any) -> AsyncIterator[Stage]:
+    """Opens (or makes) a workspace below a folder."""
+    settings = Settings(folder / "workspace", **changed)
+    for path in (settings.memory, settings.run):
+        path.mkdir(parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        stores = await stack.enter_async_context(open_stores(settings.memory))
+        await stores.projection.settle()
+        workspace = await stack.enter_async_context(open_workspace(settings.workspace_db))
+        shipping = Shipping(settings, stores.transcript, workspace, stores.memory)
+        yield Stage(settings, stores, workspace, shipping)

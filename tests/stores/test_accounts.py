@@ -1,0 +1,96 @@
+"""What model calls are paid from: the same answers whether a bridge is alone or shares a Postgres with others."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bridge.llm.accounts import Accounts, Bounds
+from bridge.llm.budgets import BudgetError, Limits
+from bridge.llm.calls import Spend
+from tests.accounts import accounts, let_in, settled
+from tests.harness import PATIENCE
+
+
+async def refused(at: Accounts, most: float, least: float | None = None) -> BudgetError:
+    with pytest.raises(BudgetError) as caught:
+        await let_in(at, most, least)
+    return caught.value
+
+
+async def test_a_call_holds_its_worst_cost_until_it_is_settled(database_at: Path | str) -> None:
+    async with accounts(database_at, Limits(daily_usd=1.0)) as at:
+        call = await let_in(at, 1.25, 0.125)
+        assert (call.held_usd, call.state) == (1.25, "held")
+        assert await at.spend() == [Spend("ada", 1.25, 1.25, 1.25, 1, 0)], "in flight it counts with what it holds"
+        assert await at.spent_today() == {"ada": 0.0}
+        waits = await refused(at, 0.5, 0.125)
+        assert waits.retry_after, "once it is settled there is room"
+        assert "held by calls in flight" in str(waits)
+        other = await let_in(at, 1.25, 0.125, sprite="bob")
+        at.settle(settled(other, 1.0))
+        at.settle(settled(call, 0.25))
+        assert await at.spend() == [Spend("ada", 0.25, 0.25, 0.25, 1, 0), Spend("bob", 1.0, 1.0, 1.0, 1, 0)]
+        assert (await at.spent_today())["ada"] == 0.25
+        assert (await let_in(at, 0.5)).held_usd == 0.5
+
+
+async def test_the_last_cents_can_be_spent_and_then_it_is_said_until_when_nothing_can(
+    database_at: Path | str,
+) -> None:
+    async with accounts(database_at, Limits(daily_usd=5.0, monthly_usd=1.0)) as at:
+        at.settle(settled(await let_in(at, 1.0), 0.75))
+        await at.spend()
+        assert (await refused(at, 2.0, 0.5)).retry_after is None, "so much is not left, whoever settles"
+        at.settle(settled(await let_in(at, 2.0, 0.25), 0.25))
+        await at.spend()
+        words = await refused(at, 0.125, 0.0)
+        assert words.retry_after is None
+        assert "The month's budget of $1.00 is used up ($1.00 spent)" in str(words)
+        assert (await let_in(at, 0.0)).held_usd == 0.0, "what costs nothing is never refused"
+
+
+async def test_a_call_waits_for_one_in_flight_and_not_longer_than_it_was_told(database_at: Path | str) -> None:
+    async with accounts(database_at, Limits(daily_usd=1.0)) as at:
+        first = await let_in(at, 1.5, 0.125)
+        waiting = asyncio.create_task(at.open("ada", "m", Bounds(0.125, 1.5), PATIENCE))
+        assert (await refused(at, 1.5, 0.125)).retry_after
+        at.settle(settled(first, 0.25))
+        second = await asyncio.wait_for(waiting, PATIENCE)
+        last = asyncio.create_task(at.open("ada", "m", Bounds(0.125, 1.5), PATIENCE))
+        at.settle(settled(second, 0.75))
+        with pytest.raises(BudgetError) as caught:
+            await asyncio.wait_for(last, PATIENCE)
+        assert caught.value.retry_after is None, "the money is gone, and that is said at once"
+
+
+async def test_who_waits_and_goes_holds_nothing(database_at: Path | str) -> None:
+    async with accounts(database_at, Limits(daily_usd=1.0)) as at:
+        call = await let_in(at, 1.0)
+        waiting = [asyncio.create_task(at.open("ada", "m", Bounds(0.5, 1.0), PATIENCE)) for _ in range(5)]
+        await asyncio.sleep(0)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        at.settle(settled(call, 0.0))
+        await at.spend()
+        assert (await let_in(at, 1.0)).held_usd == 1.0
+
+
+async def test_what_is_settled_twice_counts_once_and_a_call_of_unknown_price_in_no_sum(
+    database_at: Path | str,
+) -> None:
+    async with accounts(database_at, Limits()) as at:
+        call = await let_in(at, 1.0)
+        unknown = await at.open("ada", "other", None, 0.0)
+        assert unknown.held_usd is None
+        for _ in range(3):
+            at.settle(settled(call, 0.5))
+            at.settle(settled(unknown, None))
+            assert await at.spend() == [Spend("ada", 0.5, 0.5, 0.5, 2, 1)]
+        assert await at.spent_today() == {"ada": 0.5}
+    async with accounts(database_at, Limits(daily_usd=0.75)) as at:
+        assert await at.spent_today() == {"ada": 0.5}, "known after a restart"
+        assert (await refused(at, 0.5)).retry_after is None

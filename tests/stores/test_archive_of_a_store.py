@@ -1,0 +1,175 @@
+"""What was shipped is an archive that has not been zipped: the same rows and files, and the same workspace of it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bridge.config import Settings
+from bridge.store.archive import MOST_BYTES, archive_of
+from bridge.store.sealed_store import SealedStore, open_store
+from bridge.store.store import DamagedError, Store, StoreError
+from sprite.protocol.archive import MANIFEST, PARTS
+from sprite.protocol.shipping import Shipped, ShippedRow, Unpacker
+from tests.shipments import chunk
+from tests.shipping_by_hand import named, ship
+from tests.shipping_stage import Copy, shipping_stage
+from tests.stores.test_archive import exported, imported, live_in, opened
+
+
+@pytest.fixture
+async def lived_in(tmp_path: Path) -> Path:
+    workspace = tmp_path / "lived-in"
+    workspace.mkdir()
+    await live_in(workspace)
+    (workspace / "documents/large.bin").write_bytes(bytes(range(256)) * 5_000)
+    (workspace / "documents/nothing").touch()
+    return workspace
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SealedStore]:
+    async with open_store(Settings(tmp_path / "data"), None) as store:
+        yield store
+
+
+async def written(store: Store, target: Path, as_of: float | None = None) -> Path:
+    pieces = [piece async for piece in archive_of(store, "ada", as_of=as_of)]
+    # Who streams them takes an empty one for the end.
+    assert all(pieces)
+    target.write_bytes(b"".join(pieces))
+    return target
+
+
+def entries(archive: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(archive) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+async def test_a_stores_archive_has_the_bytes_of_the_sprites_own_but_for_what_the_log_says_already(
+    lived_in: Path, store: SealedStore, tmp_path: Path
+) -> None:
+    await ship(store, "ada", lived_in)
+    own = entries(await exported(lived_in, tmp_path / "own.zip"))
+    made = entries(await written(store, tmp_path / "made.zip"))
+    derived = {part.path for part in PARTS if part.derived}
+    assert {name for name in own if name not in derived} == set(made)
+    told = {name: json.loads(archive[MANIFEST]) for name, archive in (("own", own), ("made", made))}
+    assert [table for table in told["own"]["tables"] if table["path"] not in derived] == told["made"]["tables"]
+    assert {**told["own"], "tables": None} == {**told["made"], "tables": None}
+    for name in made.keys() - {MANIFEST, "README.md"}:
+        assert made[name] == own[name], name
+    assert b"learnings.jsonl" not in made["README.md"]
+
+
+async def test_a_workspace_made_of_a_store_exports_the_archive_of_the_one_that_was_shipped(
+    lived_in: Path, store: SealedStore, tmp_path: Path
+) -> None:
+    await ship(store, "ada", lived_in)
+    own = await exported(lived_in, tmp_path / "own.zip")
+    await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
+    assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == own.read_bytes()
+
+
+async def test_what_is_not_there_or_not_what_was_stored_makes_no_archive(
+    lived_in: Path, store: SealedStore, tmp_path: Path
+) -> None:
+    with pytest.raises(StoreError, match="Nothing is stored of ada"):
+        await written(store, tmp_path / "none.zip")
+    await ship(store, "ada", lived_in)
+    # Rows of a life could fill the disk on which others live.
+    with pytest.raises(StoreError, match="too little room"):
+        await anext(archive_of(store, "ada", room=1000))
+    with sqlite3.connect(tmp_path / "data/store/ada/log.db") as file:
+        file.execute("UPDATE stored_rows SET sealed = zeroblob(length(sealed)) WHERE part = 'chat/messages.jsonl'")
+    with pytest.raises(DamagedError, match=r"store of ada is damaged: row \d+ of chat/messages.jsonl is not what was"):
+        await written(store, tmp_path / "changed.zip")
+
+
+async def test_a_row_that_is_none_is_named(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+    await ship(store, "ada", lived_in)
+    at = (await store.position("ada")).through + 1
+    facts = {"path": "documents/notes.txt", "size": 7, "mode": 0o600, "modified_ns": 1}
+    log = (await store.position("ada")).log or ""
+    for chunks, words in (
+        ([], r"documents/notes.txt of ada is stored with 0 of its 7 bytes"),
+        ("x", r"of files is none. Expected `array`"),
+    ):
+        row = ShippedRow("files", named("documents/notes.txt"), {**facts, "chunks": chunks}, position=at)
+        await store.append("ada", Shipped(log, at, [row], whole=True))
+        with pytest.raises(DamagedError, match=words):
+            await written(store, tmp_path / "odd.zip")
+        at += 1
+
+
+@pytest.mark.parametrize(
+    ("size", "times", "words"),
+    [(10, 15_000, "more than its 10 bytes"), (MOST_BYTES, 15_000, "more of it than an archive")],
+)
+async def test_a_file_that_names_one_chunk_again_and_again_fills_no_disk(
+    lived_in: Path, store: SealedStore, tmp_path: Path, size: int, times: int, words: str
+) -> None:
+    await ship(store, "ada", lived_in)
+    piece = chunk(b"a" * 2**19)
+    for name in ("documents/notes.txt", "documents/more.txt"):
+        position = await store.position("ada")
+        facts = {"path": name, "size": size, "mode": 0o600, "modified_ns": 1, "chunks": [piece.sha256] * times}
+        row = ShippedRow("files", named(name), facts, position=position.through + 1)
+        await store.append("ada", Shipped(position.log or "", position.through + 1, [row], [piece], whole=True))
+    with pytest.raises(DamagedError, match=words):
+        await written(store, tmp_path / "flood.zip")
+    assert not (tmp_path / "flood.zip").exists() or (tmp_path / "flood.zip").stat().st_size < 2**20
+
+
+async def test_an_archive_as_of_a_time_is_as_the_agent_was_then(
+    lived_in: Path, store: SealedStore, tmp_path: Path
+) -> None:
+    await ship(store, "ada", lived_in)
+    before, then = await exported(lived_in, tmp_path / "before.zip"), time.time()
+    (lived_in / "documents/notes.txt").unlink()
+    async with opened(lived_in) as (stores, _):
+        await stores.turn("This came later")
+    await ship(store, "ada", lived_in)
+    now = await exported(lived_in, tmp_path / "now.zip")
+    for name, as_of, own in (("then", then, before), ("newest", None, now)):
+        await imported(await written(store, tmp_path / f"{name}.zip", as_of), tmp_path / name)
+        assert (await exported(tmp_path / name, tmp_path / f"{name}-again.zip")).read_bytes() == own.read_bytes()
+    with pytest.raises(StoreError, match="of before"):
+        await written(store, tmp_path / "never.zip", 5.0)
+
+
+async def test_a_long_row_is_put_together_of_its_chunks(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
+    async with opened(lived_in) as (stores, _):
+        await stores.turn("A long story: " + "word " * 100_000)
+    own = await exported(lived_in, tmp_path / "own.zip")
+    await ship(store, "ada", lived_in)
+    await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
+    assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == own.read_bytes()
+
+
+async def test_what_the_sprite_itself_shipped_is_the_workspace_that_it_exports(
+    tmp_path: Path, store: SealedStore
+) -> None:
+    (tmp_path / "workspace").mkdir()
+    await live_in(tmp_path / "workspace")
+    shipped: list[Shipped] = []
+    async with shipping_stage(tmp_path) as stage:
+
+        def hear(copy: Copy, message: Shipped) -> bool:
+            del copy
+            shipped.append(unpacker.unpack(message))
+            return message.whole
+
+        unpacker = Unpacker()
+        await stage.follow(Copy(), hear)
+    own = await exported(tmp_path / "workspace", tmp_path / "own.zip")
+    for message in shipped:
+        await store.append("ada", message)
+    await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
+    assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == own.read_bytes()

@@ -1,0 +1,281 @@
+"""Roles, and the log of what operators did: nothing is missing in it, no secret is in it, and a change is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bridge.database import Database, open_database
+from bridge.door.oidc.identities import Identities, Known
+from bridge.door.passkeys.store import PasskeyError, Passkeys
+from bridge.door.people import People, PeopleError
+from bridge.hosts.host import HostError
+from bridge.operating.acts import Acts
+from bridge.operating.audit import CLI, Audit, AuditLog, told
+from bridge.store.store import StoreError
+from tests.postgres import dumped
+
+
+@pytest.fixture
+async def database(database_at: Path | str) -> AsyncIterator[Database]:
+    async with open_database(database_at) as database:
+        await People(database).prepare()
+        yield database
+
+
+@pytest.fixture
+def acts(database: Database) -> Acts:
+    return Acts(People(database, local_operates=True), Identities(database), Passkeys(database), Audit(database))
+
+
+async def lines(acts: Acts) -> list[tuple[str, str]]:
+    return [(entry.actor, told(entry)) for entry in (await acts.audit.since()).entries]
+
+
+async def test_every_act_on_a_person_is_one_line_that_names_who_did_what(acts: Acts) -> None:
+    await acts.add(CLI, "ada")
+    await acts.link("ada", "ada")
+    await acts.change_role(CLI, "ada", "operator")
+    await acts.link_identity(CLI, "ada", "https://id.example.org", "u-1")
+    await acts.make_token("ada", "ada", "phone", ["ask"])
+    await acts.revoke_token(CLI, "ada", "phone")
+    await acts.revoke(CLI, "ada")
+    await acts.restore(CLI, "ada")
+    assert await lines(acts) == [
+        ("cli", "users add ada"),
+        ("ada", "users link ada"),
+        ("cli", "users role ada (role operator)"),
+        ("cli", "users link-identity ada (before nobody, identity u-1)"),
+        ("ada", "users token ada (opens ask, token phone)"),
+        ("cli", "users revoke-token ada (token phone)"),
+        ("cli", "users revoke ada"),
+        ("cli", "users restore ada"),
+    ]
+
+
+async def test_an_identity_and_a_passkey_are_taken_off_a_person_whose_browsers_are_logged_out(
+    acts: Acts, database: Database
+) -> None:
+    people, identities, passkeys = People(database), Identities(database), Passkeys(database)
+    await acts.add(CLI, "ada")
+    await acts.add(CLI, "bob")
+    for issuer, subject in (
+        ("https://one.example", "u-1"),
+        ("https://two.example", "u-1"),
+        ("https://two.example", "x"),
+    ):
+        await identities.link(issuer, subject, "ada", moves=False)
+    for number, label in ((b"\x01", "phone"), (b"\x02", "key"), (b"\x03", "key")):
+        await passkeys.add("ada", number * 32, b"public", 0, label, "")
+    ways = await acts.ways_in("ada")
+    assert [each.subject for each in ways.identities] == ["u-1", "u-1", "x"]
+    assert sorted((each.id, each.label) for each in ways.passkeys) == [
+        ("01" * 6, "phone"),
+        ("02" * 6, "key"),
+        ("03" * 6, "key"),
+    ]
+    before = await lines(acts)
+    wrong: tuple[tuple[str, str | None, str], ...] = (
+        ("u-9", None, "is not 'u-9' at a provider"),
+        ("u-1", None, "at more than one provider"),
+        ("u-1", "https://three.example", "is not 'u-1'"),
+    )
+    for subject, provider, words in wrong:
+        with pytest.raises(PeopleError, match=words):
+            await acts.unlink_identity(CLI, "ada", subject, provider)
+    with pytest.raises(PeopleError, match="is not 'u-1'"):
+        await acts.unlink_identity(CLI, "bob", "u-1", "https://one.example")
+    with pytest.raises(PeopleError, match="nobody called"):
+        await acts.unlink_identity(CLI, "eve", "u-1", None)
+    for name, words in (("key", "more than one passkey"), ("", "no passkey"), ("0", "no passkey"), ("05" * 6, "no p")):
+        with pytest.raises(PasskeyError, match=words):
+            await acts.remove_passkey(CLI, "ada", name)
+    session, other = await people.new_session("ada"), await people.new_session("bob")
+    link = await acts.link(CLI, "ada")
+    assert session is not None
+    assert other is not None
+    assert await people.of_session(session.id) == "ada", "what was refused logged nobody out"
+
+    assert await acts.unlink_identity(CLI, "ada", "x", None) == "https://two.example"
+    assert await people.of_session(session.id) is None
+    assert await people.of_session(other.id) == "bob"
+    assert await people.found_link(link) == "unknown"
+    assert await acts.unlink_identity("ada", "ada", "u-1", "https://one.example") == "https://one.example"
+    session = await people.new_session("ada")
+    assert session is not None
+    assert await acts.remove_passkey(CLI, "ada", "03" * 6) == "key"
+    assert await people.of_session(session.id) is None
+    assert await acts.remove_passkey(CLI, "ada", "key") == "key"
+    ways = await acts.ways_in("ada")
+    assert [(each.issuer, each.subject) for each in ways.identities] == [("https://two.example", "u-1")]
+    assert [each.label for each in ways.passkeys] == ["phone"]
+    known = await identities.known("https://two.example", "x", "ada")
+    assert known == Known("ada-2", is_new=True)
+    assert (await lines(acts))[len(before) + 1 :] == [
+        ("cli", "users unlink-identity ada (identity x)"),
+        ("ada", "users unlink-identity ada (identity u-1)"),
+        ("cli", "users remove-passkey ada (passkey key)"),
+        ("cli", "users remove-passkey ada (passkey key)"),
+    ]
+    # Also of somebody who may not come in.
+    await acts.revoke(CLI, "ada")
+    assert await acts.unlink_identity(CLI, "ada", "u-1", None) == "https://two.example"
+
+
+async def test_what_was_refused_was_not_done(acts: Acts) -> None:
+    with pytest.raises(PeopleError):
+        await acts.add(CLI, "Not a name")
+    with pytest.raises(PeopleError):
+        await acts.revoke(CLI, "nobody")
+    await acts.add(CLI, "ada")
+    assert not await acts.change_role(CLI, "ada", "person")
+    assert await lines(acts) == [("cli", "users add ada")]
+
+
+async def test_no_secret_that_was_handed_out_is_in_the_log(acts: Acts, database_at: Path | str) -> None:
+    handed = [
+        *await acts.add(CLI, "ada"),
+        await acts.link(CLI, "ada"),
+        (await acts.make_token(CLI, "ada", None, None))[0],
+    ]
+    if isinstance(database_at, str):
+        stored = dumped(database_at)
+    else:
+        stored = b"".join(path.read_bytes() for path in database_at.parent.iterdir())
+    assert b"users token" in stored
+    assert not [secret for secret in handed if secret.encode() in stored]
+
+
+@pytest.mark.parametrize(
+    ("statement", "broken_at"),
+    [
+        ("UPDATE audit SET subject = 'eve' WHERE id = 2", 2),
+        ("UPDATE audit SET at = at - 60 WHERE id = 3", 3),
+        ("DELETE FROM audit WHERE id = 2", 3),
+        ("DELETE FROM audit WHERE id = 1", 2),
+    ],
+)
+async def test_a_line_that_was_changed_or_taken_out_is_noticed(
+    acts: Acts, database: Database, statement: str, broken_at: int
+) -> None:
+    for name in ("ada", "bob", "cyd"):
+        await acts.add(CLI, name)
+    assert (await acts.audit.since()).broken_at is None
+    await database.write(lambda tx: tx.execute(statement))
+    assert (await acts.audit.since()).broken_at == broken_at
+
+
+async def test_the_newest_lines_since_a_time_are_shown_in_order(acts: Acts) -> None:
+    for number in range(5):
+        await acts.audit.note(CLI, "deploy", f"s{number}", long="x" * 5000, lone="\x00")
+    found: AuditLog = await acts.audit.since(most=2)
+    assert [entry.subject for entry in found.entries] == ["s3", "s4"]
+    assert found.broken_at is None
+    assert len(found.entries[0].detail["long"]) < 1000
+    assert (await acts.audit.since(found.entries[-1].at + 60)).entries == []
+
+
+async def test_what_takes_a_while_is_noted_before_it_begins_and_again_how_it_ended(acts: Acts) -> None:
+    async with acts.audit.act("ada", "deploy", "bob"):
+        assert await lines(acts) == [("ada", "deploy bob")]
+    with pytest.raises(HostError):
+        async with acts.audit.act(CLI, "export", "bob", of="the machine"):
+            raise HostError("There is no such VM.")
+    with pytest.raises(ConnectionResetError):
+        async with acts.audit.act(CLI, "export", "bob"):
+            raise ConnectionResetError from StoreError("The store is damaged.")
+    with pytest.raises(RuntimeError):
+        async with acts.audit.act(CLI, "deploy", "cyd"):
+            raise RuntimeError("what is not for people")
+    begun = asyncio.Event()
+
+    async def endless() -> None:
+        async with acts.audit.act(CLI, "restore", "cyd"):
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(endless())
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert (await lines(acts))[1:] == [
+        ("ada", "deploy bob (outcome done)"),
+        ("cli", "export bob (of the machine)"),
+        ("cli", "export bob (outcome failed: There is no such VM.)"),
+        ("cli", "export bob"),
+        ("cli", "export bob (outcome failed: The store is damaged.)"),
+        ("cli", "deploy cyd"),
+        ("cli", "deploy cyd (outcome failed: RuntimeError, see the bridge's log)"),
+        ("cli", "restore cyd"),
+        ("cli", "restore cyd (outcome cut off)"),
+    ]
+
+
+async def test_how_an_act_ended_is_noted_also_where_whoever_asked_for_it_goes_at_that_moment(acts: Acts) -> None:
+    over = asyncio.Event()
+
+    async def export() -> None:
+        async with acts.audit.act(CLI, "export", "bob"):
+            over.set()
+
+    exporting = asyncio.create_task(export())
+    await over.wait()
+    exporting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await exporting
+    assert [told(each).endswith("(outcome done)") for each in (await acts.audit.since()).entries] == [False, True]
+
+
+async def test_settings_are_noted_where_they_changed(acts: Acts) -> None:
+    for host in ("127.0.0.1", "127.0.0.1", "0.0.0.0", "127.0.0.1", "127.0.0.1"):  # noqa: S104 - only told
+        await acts.audit.note_settings({"host": host, "daily_usd": None})
+    entries = (await acts.audit.since()).entries
+    assert [entry.detail["host"] for entry in entries] == ["127.0.0.1", "0.0.0.0", "127.0.0.1"]  # noqa: S104
+
+
+async def test_lines_that_are_written_at_once_hang_together(acts: Acts) -> None:
+    await asyncio.gather(*(acts.audit.note(f"op-{number}", "deploy", "ada") for number in range(12)))
+    found = await acts.audit.since()
+    assert ([entry.id for entry in found.entries], found.broken_at) == (list(range(1, 13)), None)
+
+
+# --- roles ---
+
+
+async def test_nobody_is_an_operator_unless_made_one_but_whoever_starts_the_bridge_here(database: Database) -> None:
+    here, elsewhere = People(database, local_operates=True), People(database)
+    await here.add("ada")
+    assert [await here.role(name) for name in ("local", "ada", "nobody")] == ["operator", "person", None]
+    assert await elsewhere.role("local") == "person"
+    assert await here.change_role("ada", "operator")
+    assert await elsewhere.role("ada") == "operator"
+    assert {person.name: person.role for person in await elsewhere.everyone()} == {"local": "person", "ada": "operator"}
+    with pytest.raises(PeopleError, match="whoever starts the bridge"):
+        await here.change_role("local", "person")
+
+
+async def test_who_was_revoked_is_no_operator_and_comes_back_as_none(database: Database) -> None:
+    people = People(database)
+    await people.add("ada")
+    await people.change_role("ada", "operator")
+    await people.revoke("ada")
+    assert await people.role("ada") is None
+    with pytest.raises(PeopleError, match="revoked"):
+        await people.change_role("ada", "operator")
+    await people.restore("ada")
+    assert await people.role("ada") == "person"
+
+
+async def test_a_session_is_for_who_may_come_in(database: Database) -> None:
+    people = People(database)
+    await people.add("ada")
+    session = await people.new_session("ada")
+    assert session is not None
+    assert await people.of_session(session.id) == "ada"
+    await people.revoke("ada")
+    assert await people.of_session(session.id) is None
+    assert await people.new_session("ada") is None
+    assert await people.new_session("nobody") is None

@@ -1,0 +1,169 @@
+"""What the bridge's modules keep, on SQLite and on Postgres: the same after every change, and nothing without end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from bridge.database import Database, open_database
+from bridge.door.people import People, Session
+from bridge.llm.sprite_tokens import SpriteTokens
+from bridge.notify.outbox import MOST_WAITING, Outbox
+from bridge.notify.settings import NotifySettings, NotifySettingsStore
+from bridge.notify.subscriptions import MAX_PER_PERSON, Keys, Subscription, SubscriptionError, Subscriptions
+from bridge.notify.vapid import kept_key
+from bridge.waking.due_dates import DueDate, DueDates, stored
+from bridge.write_behind import WriteBehind
+
+
+@pytest.fixture
+async def database(database_at: Path | str) -> AsyncIterator[Database]:
+    async with open_database(database_at) as database:
+        yield database
+
+
+def died() -> None:
+    raise AssertionError("a task died")
+
+
+async def logged_in(people: People, name: str) -> str:
+    session = await people.redeem(await people.link(name))
+    assert isinstance(session, Session)
+    return session.id
+
+
+async def test_a_login_link_works_once_whoever_else_uses_it_at_the_same_time(database: Database) -> None:
+    people = People(database)
+    await people.add("ada")
+    link = await people.link("ada")
+    assert (await people.found_link(link)) != "used"
+    found = await asyncio.gather(*(people.redeem(link) for _ in range(8)))
+    assert sorted(isinstance(each, Session) for each in found) == [False] * 7 + [True]
+    assert {each for each in found if not isinstance(each, Session)} == {"used"}
+
+
+async def test_sessions_are_renewed_once_a_day_end_when_told_and_with_their_person(database: Database) -> None:
+    people = People(database)
+    await people.prepare()
+    await people.prepare()
+    await people.add("ada")
+    first, second = await logged_in(people, "ada"), await logged_in(people, "ada")
+    assert not await people.renew_session(first)
+    await database.statement("UPDATE sessions SET expires_at = expires_at - ?", (2 * 86_400,))
+    assert await people.renew_session(first)
+    assert not await people.renew_session("unknown")
+    await people.seen("ada")
+    (_, ada) = await people.everyone()
+    assert (ada.name, ada.sessions, ada.last_seen_at is None) == ("ada", 2, False)
+    await people.end_session(first)
+    assert (await people.of_session(first), await people.of_session(second)) == (None, "ada")
+    await people.revoke("ada")
+    assert await people.of_session(second) is None
+    assert not await people.may_come("ada")
+    await people.restore("ada")
+    assert await people.may_come("ada")
+
+
+async def test_keys_are_made_once_by_however_many_ask(database: Database) -> None:
+    people, outbox = People(database), Outbox(database)
+    for make in (people.cookie_key, outbox.key):
+        assert len(set(await asyncio.gather(*(make() for _ in range(6))))) == 1
+    assert (await kept_key(database, None)).public == (await kept_key(database, None)).public
+
+
+def encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def subscription(number: int) -> Subscription:
+    point = ec.generate_private_key(ec.SECP256R1()).public_key()
+    raw = point.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    return Subscription(f"https://push.example.org/{number}", Keys(encoded(raw), encoded(bytes(16))))
+
+
+async def test_a_person_has_so_many_browsers_and_each_ends_with_its_session(database: Database) -> None:
+    people, subscriptions = People(database), Subscriptions(database)
+    await people.add("ada")
+    session = await logged_in(people, "ada")
+    made = [subscription(number) for number in range(MAX_PER_PERSON + 2)]
+    for each in made:
+        await subscriptions.add("ada", session, each)
+    assert await subscriptions.of("ada") == made[:1:-1]
+    await subscriptions.add("ada", session, made[3])
+    assert (await subscriptions.of("ada"))[0] == made[3]
+    await subscriptions.drop(Subscription(made[3].endpoint, Keys("", "renewed")))
+    await subscriptions.remove("ada", made[4].endpoint)
+    await subscriptions.drop(made[5])
+    assert {*await subscriptions.of("ada")} == {made[2], made[3], *made[6:]}
+    await people.end_session(session)
+    assert await subscriptions.of("ada") == []
+    with pytest.raises(SubscriptionError, match="logged out"):
+        await subscriptions.add("ada", session, made[0])
+
+
+async def test_what_waits_for_the_webhook_is_due_in_order_put_off_and_bounded(database: Database) -> None:
+    outbox = Outbox(database, pauses=(0.0, 3600.0))
+    for name in ("one", "two", "one"):
+        await outbox.add(name, name.encode())
+    first, second = await outbox.due(10)
+    assert (first.id, first.body, first.tries, second.id) == ("one", b"one", 0, "two")
+    assert [each.id for each in await outbox.due(1)] == ["one"]
+    assert await outbox.failed(first)
+    assert [(each.id, each.tries) for each in await outbox.due(10)] == [("two", 0), ("one", 1)]
+    (again,) = [each for each in await outbox.due(10) if each.id == "one"]
+    assert await outbox.failed(again)
+    assert [each.id for each in await outbox.due(10)] == ["two"]
+    await outbox.done("two")
+    assert (await outbox.next_at() or 0.0) > time.time()
+    rows = [(f"m{number}", b"", 0, 1.0, number) for number in range(MOST_WAITING)]
+    await database.write(lambda tx: tx.executemany("INSERT INTO webhook_outbox VALUES (?, ?, ?, ?, ?)", rows))
+    await outbox.add("newest", b"")
+    assert await outbox.size() == MOST_WAITING
+    left = {row["id"] for row in await database.statement("SELECT id FROM webhook_outbox")}
+    assert {"newest", "one"} <= left
+    assert "m0" not in left
+
+
+async def test_a_choice_is_what_was_chosen_last(database: Database) -> None:
+    await People(database).add("ada")
+    choices = NotifySettingsStore(database)
+    assert not await choices.wants_words("ada")
+    for words in (True, False, True):
+        await choices.change("ada", NotifySettings(words=words))
+        assert await choices.wants_words("ada") is words
+
+
+async def test_a_sprites_token_ends_when_a_new_one_is_made_and_outlives_the_bridge(database: Database) -> None:
+    async with SpriteTokens(database) as tokens:
+        first = await tokens.rotate("ada")
+        second = await tokens.rotate("ada")
+        bobs = await tokens.rotate("bob")
+        await tokens.revoke("bob")
+    async with SpriteTokens(database) as tokens:
+        assert [await tokens.sprite_of(token) for token in (first, second, bobs)] == [None, "ada", None]
+
+
+async def test_due_dates_are_read_as_they_were_left(database: Database) -> None:
+    async with DueDates(database, died) as due:
+        due.opened("ada")
+        due.opened("bob")
+        due.closed("bob", at_rest=True)
+    dates = await stored(database)
+    assert {name: (date.at, date.is_open) for name, date in dates.items()} == {
+        "ada": (None, True),
+        "bob": (None, False),
+    }
+    keep = "INSERT INTO waking VALUES (?, ?, ?, ?, ?) ON CONFLICT (sprite) DO UPDATE SET next_due = excluded.next_due"
+    async with WriteBehind(database, keep, "due dates", died) as rows:
+        rows.note("ada", 1.5, 2**63 - 1, 3.0, 0)
+        rows.note("cleo", None, None, 3.0, 0)
+    dates = await stored(database)
+    assert dates["ada"].at == 1.5
+    assert dates["cleo"] == DueDate(None, None, 3.0, is_open=False)

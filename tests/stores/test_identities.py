@@ -1,0 +1,158 @@
+"""Who somebody at the provider is here: by issuer and subject alone. And what is taken once is not taken again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.database import Database, open_database
+from bridge.door.oidc.identities import Identities, Known, groups_in, role_in, wanted_name
+from bridge.door.oidc.settings import OidcSettings
+from bridge.door.people import People, PeopleError
+from bridge.door.sealed_cookie import Spent
+from bridge.hosts.host import NAME
+
+ISSUER = "https://id.example.org"
+
+
+@pytest.fixture
+async def database(database_at: Path | str) -> AsyncIterator[Database]:
+    async with open_database(database_at) as database:
+        await People(database).prepare()
+        yield database
+
+
+async def test_a_name_that_is_taken_is_never_given_to_somebody_who_claims_it(database: Database) -> None:
+    people, identities = People(database), Identities(database)
+    await people.add("ada")
+    assert await identities.known(ISSUER, "u-1", "ada") == Known("ada-2", is_new=True)
+    assert await identities.known(ISSUER, "u-1", "somebody-else") == Known("ada-2", is_new=False)
+    # Another provider's subject of the same name is somebody else.
+    assert await identities.known("https://other.example.org", "u-1", "ada") == Known("ada-3", is_new=True)
+    assert await identities.known(ISSUER, "u-2", "local") == Known("local-2", is_new=True)
+    assert await identities.of("ada") == []
+
+
+async def test_somebody_who_was_revoked_stays_out_and_gets_no_second_name(database: Database) -> None:
+    people, identities = People(database), Identities(database)
+    known = await identities.known(ISSUER, "u-1", "ada")
+    assert known is not None
+    await people.revoke(known.person)
+    assert await identities.known(ISSUER, "u-1", "ada") is None
+    assert await identities.known(ISSUER, "u-1", "eve") is None
+    assert [person.name for person in await people.everyone()] == ["local", "ada"]
+    await people.restore("ada")
+    assert await identities.known(ISSUER, "u-1", "ada") == Known("ada", is_new=False)
+
+
+async def test_many_first_logins_at_once_make_one_person(database: Database) -> None:
+    identities = Identities(database)
+    found = await asyncio.gather(*(identities.known(ISSUER, "u-1", "ada") for _ in range(8)))
+    assert {known.person for known in found if known} == {"ada"}
+    assert sum(known.is_new for known in found if known) == 1
+
+
+async def test_an_identity_is_linked_to_somebody_who_is_there_and_moved_by_an_operator_only(database: Database) -> None:
+    people, identities = People(database), Identities(database)
+    await people.add("ada")
+    assert await identities.link(ISSUER, "u-1", "ada", moves=False) is None
+    assert await identities.link(ISSUER, "u-1", "ada", moves=False) == "ada"
+    assert await identities.known(ISSUER, "u-1", "eve") == Known("ada", is_new=False)
+    await people.add("bob")
+    with pytest.raises(PeopleError, match="somebody else here already"):
+        await identities.link(ISSUER, "u-1", "bob", moves=False)
+    assert await identities.link(ISSUER, "u-1", "bob", moves=True) == "ada"
+    assert await identities.of("ada") == []
+    assert [(each.issuer, each.subject) for each in await identities.of("bob")] == [(ISSUER, "u-1")]
+    await people.revoke("bob")
+    for name in ("nobody", "bob"):
+        with pytest.raises(PeopleError, match="nobody called"):
+            await identities.link(ISSUER, "u-9", name, moves=True)
+
+
+@pytest.mark.parametrize(
+    ("claims", "name"),
+    [
+        ({"preferred_username": "Ada.Lovelace"}, "ada-lovelace"),
+        ({"preferred_username": "ada@example.org"}, "ada"),
+        ({"email": "Grace_Hopper+x@example.org"}, "grace-hopper-x"),
+        ({"preferred_username": "Zoë Müller"}, "zoe-muller"),
+        ({"preferred_username": "007"}, "p-007"),
+        ({"preferred_username": "../../etc"}, "etc"),
+        ({"preferred_username": "local", "email": "lo@example.org"}, "lo"),
+        ({"preferred_username": "李", "email": "li@example.org"}, "li"),
+        ({"preferred_username": "a" * 10_000}, "a" * 30),
+        # What is not known to be theirs names nobody.
+        ({"email": "ada@example.org", "email_verified": False}, "person"),
+        ({"preferred_username": ["ada"], "email": 7}, "person"),
+        ({"preferred_username": "\x00\ud800"}, "person"),
+        ({}, "person"),
+    ],
+)
+def test_a_new_name_is_like_what_the_provider_says(claims: dict[str, Any], name: str) -> None:
+    assert wanted_name(claims) == name
+    assert NAME.fullmatch(name)
+
+
+@pytest.mark.parametrize(
+    ("said", "people", "operators", "role"),
+    [
+        (["staff"], "", "", "unchanged"),
+        ([], "", "", "unchanged"),
+        (["staff"], "staff", "", "unchanged"),
+        (["guests"], "staff", "", None),
+        (None, "staff", "", None),
+        ({"staff": 1}, "staff", "", None),
+        ("staff", "staff", "", "unchanged"),
+        (["staff"], "staff", "admins", "person"),
+        # Operators may come in by that.
+        (["admins"], "staff", "admins", "operator"),
+        (["Admins", 7, None], "", "admins", "person"),
+    ],
+)
+def test_groups_say_who_may_come_in_and_as_what(said: object, people: str, operators: str, role: str | None) -> None:
+    settings = OidcSettings(
+        ISSUER, "sprite", people=frozenset({people} - {""}), operators=frozenset({operators} - {""})
+    )
+    assert role_in(groups_in({"groups": said}, "groups"), settings) == role
+
+
+@pytest.mark.parametrize(
+    ("claim", "groups"),
+    [
+        # As Keycloak says it.
+        ("realm_access.roles", {"staff", "admins"}),
+        ("resource_access.sprite.roles", {"editor"}),
+        # A name that has dots of its own, or leads elsewhere by them, too.
+        ("https://example.org/groups", {"named"}),
+        ("dotted.name", {"its own"}),
+        ("realm_access", set()),
+        ("realm_access.roles.staff", set()),
+        ("realm_access..roles", set()),
+        ("groups.0", set()),
+        ("nothing.at.all", set()),
+        (".", set()),
+        ("." * 5000, set()),
+    ],
+)
+def test_groups_are_found_by_a_path_with_dots(claim: str, groups: set[str]) -> None:
+    claims = {
+        "realm_access": {"roles": ["staff", "admins", 7]},
+        "resource_access": {"sprite": {"roles": "editor"}},
+        "https://example.org/groups": ["named"],
+        "dotted.name": ["its own"],
+        "dotted": {"name": ["another"]},
+        "groups": ["flat"],
+    }
+    assert groups_in(claims, claim) == groups
+
+
+async def test_a_challenge_is_answered_once(database: Database) -> None:
+    spent = Spent(database)
+    assert await spent.spend("one")
+    assert not await spent.spend("one")
+    assert sum(await asyncio.gather(*(Spent(database).spend("two") for _ in range(8)))) == 1

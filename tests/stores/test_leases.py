@@ -1,0 +1,383 @@
+"""Leases in the database: of several bridges one has a sprite, by the database's clock, and each knows what it has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bridge.app import _ownership
+from bridge.cluster.holders import holders
+from bridge.cluster.lease_book import LeaseBook, since_boot
+from bridge.cluster.leases import CHANNEL, Leases
+from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Owner, SoleOwnership
+from bridge.config import Settings
+from bridge.database import Database, open_database
+from bridge.sql.postgres import CONNECTIONS
+from sprite.clients.leases import Leases as SpriteLeases
+from sprite.database.workspace import open_workspace
+from sprite.errors import FatalPeerError, StaleOwnerError
+from sprite.protocol.shipping import EPOCHS_AHEAD, Lease
+from tests.harness import PATIENCE
+from tests.inspection import eventually
+
+
+@pytest.fixture
+async def database(database_at: Path | str) -> AsyncIterator[Database]:
+    async with open_database(database_at) as opened:
+        yield opened
+
+
+def died() -> None:
+    raise AssertionError("a task died")
+
+
+@asynccontextmanager
+async def bridge(database: Database, name: str, book: LeaseBook | None = None) -> AsyncIterator[Leases]:
+    async with Leases(database, f"http://{name}", died, owner=name, book=book) as leases:
+        yield leases
+
+
+async def expire(database: Database, sprite: str) -> None:
+    """As if its owner had been gone for long, by the database's clock."""
+    await database.statement("UPDATE leases SET expires_at = db_now() - 1 WHERE sprite = ?", (sprite,))
+
+
+async def row(database: Database, sprite: str) -> tuple[str, int, float]:
+    rows = await database.statement(
+        "SELECT owner, epoch, expires_at - db_now() AS left FROM leases WHERE sprite = ?", (sprite,)
+    )
+    return rows[0]["owner"], rows[0]["epoch"], rows[0]["left"]
+
+
+async def test_the_first_has_it_and_the_second_learns_where(database: Database) -> None:
+    async with bridge(database, "a") as a, bridge(database, "b") as b:
+        assert await a.own("ada") == Lease("a", 1)
+        assert await a.own("ada") == Lease("a", 1)
+        assert (a.holds("ada"), a.epoch("ada")) == (True, 1)
+        held = await holders(database)
+        assert {sprite: holder.address for sprite, holder in held.items()} == {"ada": "http://a"}
+        with pytest.raises(OwnedElsewhere) as elsewhere:
+            await b.own("ada")
+        assert (elsewhere.value.address, elsewhere.value.epoch) == ("http://a", 1)
+        assert (b.holds("ada"), b.epoch("ada")) == (False, None)
+        assert await b.owner_of("ada") == Owner("http://a", 1)
+        assert await a.owner_of("ada") is None
+        assert await b.owner_of("nobody's") is None
+        owner, epoch, left = await row(database, "ada")
+        assert (owner, epoch) == ("a", 1)
+        assert 0 < left <= 6
+
+
+async def test_each_new_owner_has_the_next_epoch_and_the_same_one_keeps_its_own(database: Database) -> None:
+    async with bridge(database, "a") as a, bridge(database, "b") as b:
+        await a.own("ada")
+        await expire(database, "ada")
+        assert await b.own("ada") == Lease("b", 2)
+        await expire(database, "ada")
+        assert (await row(database, "ada"))[:2] == ("b", 2)
+    async with bridge(database, "b") as again:
+        assert await again.own("ada") == Lease("b", 2)
+
+
+async def test_of_two_that_race_200_times_exactly_one_wins(database: Database) -> None:
+    async with bridge(database, "a") as a, bridge(database, "b") as b:
+        winners = []
+
+        async def tries(leases: Leases, sprite: str) -> bool:
+            try:
+                await leases.own(sprite)
+            except OwnedElsewhere:
+                return False
+            return True
+
+        for number in range(200):
+            sprite = f"s{number}"
+            won = await asyncio.gather(tries(a, sprite), tries(b, sprite))
+            assert sum(won) == 1, sprite
+            assert (a.holds(sprite), b.holds(sprite)) == tuple(won)
+            winners.append(won.index(True))
+    rows = await database.statement("SELECT count(*) AS count FROM leases WHERE epoch = 1")
+    assert rows[0]["count"] == 200
+
+
+async def test_one_statement_renews_all_and_what_another_has_taken_is_lost(database: Database) -> None:
+    async with bridge(database, "a") as a, bridge(database, "b") as b:
+        changed: list[str] = []
+        for sprite in ("ada", "bob", "cyd"):
+            await a.own(sprite)
+        a.add_listener(changed.append)
+        await expire(database, "bob")
+        await b.own("bob")
+        await expire(database, "cyd")
+        await a._beat()
+        assert (a.holds("ada"), a.holds("bob"), a.holds("cyd")) == (True, False, False)
+        assert {"bob", "cyd"} <= set(changed)
+        assert "ada" not in changed
+        assert (await row(database, "ada"))[2] > 5
+        assert (await row(database, "bob"))[0] == "b"
+
+
+async def test_a_paused_owner_holds_nothing_when_it_comes_back_and_may_not_take_what_is_taken(
+    database: Database,
+) -> None:
+    pause = 0.0
+    async with (
+        bridge(database, "a", LeaseBook(lambda: since_boot() + pause)) as a,
+        bridge(database, "b") as b,
+    ):
+        changed: list[str] = []
+        await a.own("ada")
+        await a.own("bob")
+        a.add_listener(changed.append)
+        pause = 20.0
+        assert not a.holds("ada")
+        await expire(database, "ada")
+        await expire(database, "bob")
+        assert await b.own("ada") == Lease("b", 2)
+        with pytest.raises(OwnedElsewhere):
+            await a.own("ada")
+        assert await a.own("bob") == Lease("a", 1)
+
+
+async def test_what_is_given_back_is_anothers_at_once(database: Database) -> None:
+    async with bridge(database, "b") as b:
+        async with bridge(database, "a") as a:
+            lost: list[str] = []
+            await a.own("ada")
+            await a.own("bob")
+            a.add_listener(lost.append)
+        assert sorted(lost) == ["ada", "bob"]
+        assert not a.holds("ada")
+        assert await b.own("ada") == Lease("b", 2)
+        assert await b.owner_of("bob") is None
+
+
+async def test_what_nobody_uses_is_given_back_and_what_somebody_uses_is_kept(database: Database) -> None:
+    later = 0.0
+    async with bridge(database, "a", LeaseBook(lambda: since_boot() + later)) as a:
+        await a.own("ada")
+        await a.own("bob")
+        with a.using("bob"):
+            later = 4.5
+            await a._beat()
+            await a._give_back(a._book.unused())
+            assert (a.holds("ada"), a.holds("bob")) == (False, True)
+            assert (await row(database, "ada"))[2] <= 0
+            assert (await row(database, "bob"))[2] > 0
+
+
+async def test_a_sprite_that_has_seen_more_is_outgrown_only_by_whom_the_database_says_to_own_it(
+    database: Database,
+) -> None:
+    async with bridge(database, "a") as a, bridge(database, "b") as b:
+        await a.own("ada")
+        await a.refused("ada", 1)
+        assert not a.holds("ada")
+        raised = (await a.own("ada")).epoch
+        assert raised > 1_000_000_000
+        await a.refused("ada", raised)
+        assert (await a.own("ada")).epoch == raised + 1
+        # An old refusal says nothing about the lease of now.
+        await a.refused("ada", 1)
+        assert a.epoch("ada") == raised + 1
+        await b.refused("ada", raised + 1)
+        assert (await row(database, "ada"))[:2] == ("a", raised + 1)
+
+
+async def test_a_sprite_that_was_told_a_larger_epoch_by_somebody_else_is_outgrown_as_far_as_any_bridge_can_be(
+    database: Database, tmp_path: Path
+) -> None:
+    async with bridge(database, "a") as a, open_workspace(tmp_path / "workspace.db") as workspace:
+        sprite = SpriteLeases(workspace, None)
+        lease = await a.own("ada")
+        await sprite.enter(lease, print)
+        # Whoever has the sprite's token, at the largest that it takes.
+        for far in (2**63 - 1, 2**62, int(time.time()) + EPOCHS_AHEAD + 60):
+            with pytest.raises(FatalPeerError, match="no bridge has this one"):
+                await sprite.enter(Lease("thief", far), print)
+        stolen = int(time.time()) + EPOCHS_AHEAD - 60
+        await sprite.enter(Lease("thief", stolen), print)
+        for _ in range(2):
+            with pytest.raises(StaleOwnerError) as refused:
+                await sprite.enter(await a.own("ada"), print)
+            await a.refused("ada", lease.epoch, refused.value.newest)
+            lease = await a.own("ada")
+            assert lease.epoch == stolen + 1
+            await sprite.enter(lease, print)
+            # And from the next start on.
+            sprite = SpriteLeases(workspace, await workspace.lease())
+            stolen = lease.epoch + 5
+            await sprite.enter(Lease("thief", stolen), print)
+
+
+async def test_a_sprite_that_makes_up_what_it_has_heard_keeps_no_bridge_out_of_the_one_that_takes_its_place(
+    database: Database, tmp_path: Path
+) -> None:
+    async with bridge(database, "a") as a, open_workspace(tmp_path / "workspace.db") as workspace:
+        for said in (2**63 - 1, 10**300, -1):
+            await a.refused("ada", (await a.own("ada")).epoch, said)
+        await SpriteLeases(workspace, None, lambda: time.time() + 60).enter(await a.own("ada"), print)
+
+
+async def test_what_was_kept_as_the_newest_and_can_be_no_bridges_is_given_up(tmp_path: Path) -> None:
+    async with open_workspace(tmp_path / "workspace.db") as workspace:
+        await workspace.keep_lease(Lease("thief", 2**63 - 1))
+        await SpriteLeases(workspace, await workspace.lease()).enter(Lease("a", 7), print)
+        assert await workspace.lease() == Lease("a", 7)
+        # A machine whose clock was not set yet.
+        await SpriteLeases(workspace, await workspace.lease(), lambda: 0.0).enter(Lease("b", int(time.time())), print)
+
+
+async def test_news_of_another_owner_ends_a_lease_and_what_is_no_news_does_not(database: Database) -> None:
+    async with bridge(database, "a") as a:
+        await a.own("ada")
+        for text in ("ada:1", "ada:0", "ada:", "ada", ":", "ada:x", "ada:-5", f"ada:{'9' * 400}", "ada:²", "bob:9"):
+            a.moved(text)
+            assert a.holds("ada"), text
+        a.moved("ada:2")
+        assert not a.holds("ada")
+
+
+@pytest.mark.parametrize("chosen_server", ["postgres"], indirect=True)
+async def test_a_change_of_owner_is_told_to_all_and_nothing_else_is(database: Database) -> None:
+    told: list[str] = []
+
+    async def listen() -> None:
+        async for text in database.listen(CHANNEL):
+            told.append(text)
+            heard.set()
+
+    async def until(last: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while last not in told:
+                heard.clear()
+                await database.statement("SELECT db_notify(?, ?)", (CHANNEL, last))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await heard.wait()
+
+    heard = asyncio.Event()
+    listening = asyncio.create_task(listen())
+    try:
+        await until("ready")
+        async with bridge(database, "a") as a, bridge(database, "b") as b:
+            await a.own("ada")
+            await a._beat()
+            await expire(database, "ada")
+            await a._beat()
+            await a.own("ada")
+            await expire(database, "ada")
+            lost: asyncio.Queue[str] = asyncio.Queue()
+            await b.own("bob")
+            a.add_listener(lost.put_nowait)
+            await b.own("ada")
+            async with asyncio.timeout(PATIENCE):
+                while await lost.get() != "ada":
+                    pass
+            assert not a.holds("ada")
+        await until("end")
+        assert [text for text in told if text not in {"ready", "end"}] == ["ada:1", "bob:1", "ada:2"]
+    finally:
+        listening.cancel()
+
+
+async def test_a_database_that_is_away_is_said_in_words_and_nothing_is_held_beyond_the_clock(tmp_path: Path) -> None:
+    later = 0.0
+    async with open_database(tmp_path / "bridge.db") as opened:
+        book = LeaseBook(lambda: since_boot() + later)
+        async with bridge(opened, "a", book) as a:
+            await a.own("ada")
+            await opened.statement("ALTER TABLE leases RENAME TO away")
+            with pytest.raises(NotOwnedError, match="The database is away"):
+                await a.own("bob")
+            assert not a.is_connected
+            assert "Nothing is lost" in a.away
+            assert a.holds("ada")
+            later = 7.0
+            assert not a.holds("ada")
+            with pytest.raises(NotOwnedError, match="The database is away"):
+                await a.owner_of("ada")
+            await opened.statement("ALTER TABLE away RENAME TO leases")
+            assert await a.own("ada") == Lease("a", 1)
+            assert (a.is_connected, a.away) == (True, "")
+
+
+async def test_a_database_that_says_nothing_any_more_is_called_away_before_it_is_given_up(tmp_path: Path) -> None:
+    go_on = threading.Event()
+    async with open_database(tmp_path / "bridge.db") as opened, bridge(opened, "a") as a:
+        await a.own("ada")
+        stuck = asyncio.create_task(opened.write(lambda _: go_on.wait()))
+        try:
+            await eventually(lambda: bool(a.away), "it is not said that the database is away")
+            assert "The database is away" in a.away
+        finally:
+            go_on.set()
+        await stuck
+        await eventually(lambda: not a.away, "the database is still said to be away")
+
+
+async def test_one_bridge_alone_owns_everything_without_a_lease() -> None:
+    alone = SoleOwnership()
+    assert await alone.own("ada") is None
+    assert await alone.owner_of("ada") is None
+    assert (alone.holds("ada"), alone.epoch("ada")) == (True, None)
+    with alone.using("ada"):
+        await alone.refused("ada", 1)
+    assert alone.holds("ada")
+
+
+async def test_many_are_given_back_at_once_and_what_is_wanted_again_meanwhile_is_kept(database: Database) -> None:
+    later = 0.0
+    async with bridge(database, "a", LeaseBook(lambda: since_boot() + later)) as a, bridge(database, "b") as b:
+        for number in range(250):
+            await a.own(f"s{number}")
+        later = 4.5
+        await a._beat()
+        giving = asyncio.create_task(a._give_back(a._book.unused()), name="giving back")
+        await asyncio.sleep(0)
+        # In the middle of it: whoever is given back is taken again, and stays.
+        assert await a.own("s7") == Lease("a", 1)
+        await giving
+        assert a.holds("s7")
+        with pytest.raises(OwnedElsewhere):
+            await b.own("s7")
+        assert not a.holds("s8")
+        assert await b.own("s249") == Lease("b", 2)
+
+
+async def test_a_bridge_that_ends_gives_all_back_and_takes_nothing_any_more(database: Database) -> None:
+    async with bridge(database, "a") as a, bridge(database, "b") as b:
+        await a.own("ada")
+        with a.using("ada"):
+            await a.give_all_back()
+            with pytest.raises(NotOwnedError, match="stopping"):
+                await a.own("ada")
+        assert await b.own("ada") == Lease("b", 2)
+
+
+async def test_a_lease_is_taken_and_renewed_while_all_else_of_the_bridge_waits_for_the_database(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    settings, go_on = Settings(tmp_path, database_url=postgres_url), threading.Event()
+    async with open_database(postgres_url) as database:
+        try:
+            waiting = [asyncio.create_task(database.read(lambda _: go_on.wait())) for _ in range(CONNECTIONS)]
+            await asyncio.sleep(0)  # all of them are under way
+            async with (
+                asyncio.timeout(PATIENCE),
+                _ownership(settings, database, "http://here", died) as (ownership, due),
+            ):
+                assert (await ownership.own("ada")) is not None
+                assert ownership.holds("ada")
+                del due
+                go_on.set()
+        finally:
+            go_on.set()
+        await asyncio.gather(*waiting)

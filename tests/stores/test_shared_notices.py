@@ -1,0 +1,132 @@
+"""Notices where several bridges share a Postgres: each is told by one of them, also what another one left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from bridge.database import Database, open_database
+from bridge.notify.notifier import Notifier
+from bridge.notify.outbox import Outbox
+from bridge.notify.tidings import Tidings
+from sprite.protocol.frames import ServerMessage
+from sprite.protocol.shapes import ChatMessage
+from tests.chat_stand_in import state_sync
+from tests.harness import PATIENCE
+from tests.inspection import eventually
+
+if TYPE_CHECKING:
+    from bridge.notify.notice import Notice
+
+
+class Pager:
+    """A channel that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+
+    async def deliver(self, notice: Notice) -> None:
+        self.titles.append(notice.title)
+
+
+class Bridge:
+    """One bridge's tidings of Ada."""
+
+    def __init__(self, tidings: Tidings, pager: Pager) -> None:
+        self.tidings = tidings
+        self.pager = pager
+
+    def hear_state(self, *lines: ChatMessage) -> None:
+        """As the first thing that a sprite says to a bridge that takes it."""
+        self.tidings.opened("ada")
+        state = state_sync(chat=list(lines))
+        self.tidings.heard("ada", ServerMessage(type="", id="", payload=state, timestamp=time.time() * 1000))
+
+
+@asynccontextmanager
+async def bridge(database: Database) -> AsyncIterator[Bridge]:
+    async def yes(_: str) -> bool:
+        return True
+
+    pager = Pager()
+    async with (
+        Notifier(database, [pager], yes, yes, died, shared=True) as notifier,
+        Tidings(database, notifier, died, shared=True) as tidings,
+    ):
+        yield Bridge(tidings, pager)
+
+
+def died() -> None:
+    raise AssertionError("a task died")
+
+
+def ended(mission_id: str, at: float) -> ChatMessage:
+    return ChatMessage(1, "assistant", f"What {mission_id} found", at, mission_id, "schedule", status="complete")
+
+
+async def test_what_one_bridge_told_the_next_owner_does_not_tell_again_and_goes_on_from_there(
+    postgres_url: str,
+) -> None:
+    now = time.time()
+    async with AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(open_database(postgres_url)) for _ in range(2)]
+        await first.statement("INSERT INTO told_until VALUES ('ada', ?)", (now - 1000,))
+        here, there = [await stack.enter_async_context(bridge(database)) for database in (first, second)]
+        lines = [ended(f"m{number}", now - 500 + 10 * number) for number in range(5)]
+        here.hear_state(*lines)
+        await eventually(lambda: len(here.pager.titles) == len(lines), "they are not told")
+        marked = await _mark(first, lines[-1].at)
+        assert marked >= lines[-1].at
+        there.hear_state(*lines, ended("m9", now - 100))
+        await eventually(lambda: there.pager.titles == ["What m9 found"], "what is new is not told")
+        assert len(here.pager.titles) == len(lines)
+
+
+async def _mark(database: Database, at: float) -> float:
+    """Until when it is written that Ada was told, once that is as late."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            rows = await database.statement("SELECT at FROM told_until WHERE sprite = 'ada'")
+            if rows[0]["at"] >= at:
+                return float(rows[0]["at"])
+            await asyncio.sleep(0.02)
+
+
+async def test_what_a_bridge_left_is_told_by_one_of_the_others(postgres_url: str) -> None:
+    now = time.time()
+    async with AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(open_database(postgres_url)) for _ in range(2)]
+        # One that a bridge which is gone had in hand, and one that another has in hand at this moment.
+        for key, kept_at in (("left", now - 1000), ("in hand", now)):
+            await first.statement(
+                "INSERT INTO notices (sprite, key, kind, title, body, at, is_told, kept_at) "
+                "VALUES ('ada', ?, 'ended', ?, '', ?, 0, ?)",
+                (key, key, now - 1000, kept_at),
+            )
+        both = await asyncio.gather(*(stack.enter_async_context(bridge(database)) for database in (first, second)))
+        await eventually(lambda: any(each.pager.titles for each in both), "what was left is not told")
+        # It is noted as told once every channel has it.
+        async with asyncio.timeout(PATIENCE):
+            while (await first.statement("SELECT count(*) AS n FROM notices WHERE is_told = 0"))[0]["n"] > 1:  # noqa: ASYNC110 - another connection notes it
+                await asyncio.sleep(0.02)
+        assert [title for each in both for title in each.pager.titles] == ["left"]
+
+
+async def test_a_message_for_the_webhook_is_taken_by_one_bridge(postgres_url: str) -> None:
+    async with open_database(postgres_url) as first, open_database(postgres_url) as second:
+        here, there = Outbox(first, shared=True), Outbox(second, shared=True)
+        for number in range(20):
+            await here.add(f"m{number}", b"{}")
+        taken = await asyncio.gather(*(outbox.due(4) for _ in range(4) for outbox in (here, there)))
+        ids = [message.id for some in taken for message in some]
+        assert len(ids) == len(set(ids)) >= 4
+        rest = [message.id for message in await there.due(20)]
+        assert {*ids, *rest} == {f"m{number}" for number in range(20)}
+        assert await here.due(20) == []
+        # What was not brought to its end is taken again, later.
+        assert await here.next_at() is not None
+        await second.statement("UPDATE webhook_outbox SET next_at = ?", (time.time() - 1,))
+        assert len(await here.due(20)) == 20

@@ -1,0 +1,51 @@
+"""What bridges over one Postgres tell each other of revocations: whatever stands there, no bridge ends of it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from bridge.database import open_database
+from bridge.door.admission import Admission
+from bridge.door.people import People
+from bridge.door.revocations import Revocations
+from bridge.door.tokens import REVOKED
+from bridge.door.visitors import Visitors
+from tests.harness import PATIENCE
+
+ODD = (
+    "",
+    " ",
+    "ada",
+    "ada  ",
+    "ada zz",
+    "ada 0",
+    "ada \u0660\u0660",
+    "ada 00 00",
+    "ada " + "0" * 1000,
+    "\u2603" * 1000,
+)
+
+
+async def test_nobody_who_may_notify_ends_a_bridge_by_it(postgres_url: str) -> None:
+    died = asyncio.Event()
+    async with open_database(postgres_url) as database, asyncio.timeout(PATIENCE):
+        people = People(database)
+        await people.prepare()
+        heard = asyncio.Event()
+
+        class Heard(Visitors):
+            async def end_person(self, person: str) -> None:
+                await super().end_person(person)
+                if person == "last":
+                    heard.set()
+
+        admission = Admission(people.tokens, lambda: True)
+        async with Revocations(database, Heard(), admission, died.set):
+            while not heard.is_set() and not died.is_set():
+                for text in (*ODD, "last"):
+                    await database.statement("SELECT db_notify(?, ?)", (REVOKED, text))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await heard.wait()
+            assert not died.is_set()

@@ -1,0 +1,163 @@
+"""A store elsewhere gets every row as it is, goes on where it left off, and never gets two things at one position."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sprite.archive.snapshot import SCHEMAS
+from sprite.database.connection import empty_database
+from sprite.database.ship_changes import shipped_tables
+from sprite.database.ship_state import ROWS
+from sprite.database.workspace import ChatAdded, Effect, TurnBegan
+from sprite.errors import PeerError
+from sprite.protocol.archive import PARTS
+from sprite.protocol.shipping import Ship, Shipped
+from tests.memory_stores import SESSION, call
+from tests.shipping_stage import Copy, Stage, same, shipping_stage
+
+
+async def lived(stage: Stage, turns: int = 3) -> None:
+    """Some of everything that a sprite writes."""
+    for number in range(turns):
+        turn = await stage.stores.turn(f"My name is Ada the {number}.", "Noted.", calls=[call("Bash", f"ok {number}")])
+        await stage.stores.batch(f"LEARNINGS\n[FACT] Ada the {number} [t{turn}]\n", turn)
+        effects: list[Effect] = [
+            TurnBegan(f"m{turn}", "person", SESSION),
+            ChatAdded("user", f"Ada the {number}", f"m{turn}"),
+        ]
+        await stage.workspace.record([], effects)
+    await stage.stores.projection.settle()
+    await stage.workspace.create_stack("Plants")
+    await stage.stores.transcript.journal.append("t", SESSION, "prompt", {"text": "in the middle"})
+
+
+async def test_a_store_gets_exactly_what_an_archive_would_hold(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path) as stage:
+        await lived(stage)
+        copy = Copy()
+        await stage.follow(copy)
+        same(copy, await stage.expected(), stage.settings)
+        assert len(set(copy.positions)) == len(copy.positions)
+        assert copy.rows["manifest", "schemas"]["transcript.db"] == len(SCHEMAS["transcript.db"].migrations)
+        assert (await stage.workspace.ship_state.followed()).acked == copy.through
+        assert await stage.stores.transcript.changes.count() == await stage.workspace.changes.count() == 0
+
+        await lived(stage)
+        await stage.stores.transcript.journal.drop("t")
+        seen = len(copy.positions)
+        await stage.follow(copy, packed=True)
+        same(copy, await stage.expected(), stage.settings)
+        assert len(copy.positions) > seen
+        assert copy.table("log/journal.jsonl") == []
+
+
+def test_no_table_of_an_archive_can_be_written_without_being_noted() -> None:
+    for name in ("transcript.db", "workspace.db"):
+        with empty_database(SCHEMAS[name]) as database:
+            triggers = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
+            for table in shipped_tables(name):
+                assert {f"{table}_ship_{what}" for what in ("new", "changed", "gone")} <= triggers, table
+    others = {part.table for part in PARTS if part.database == "memory.db" and not part.derived}
+    assert others == {"written_files"}
+    assert ROWS not in shipped_tables("workspace.db")
+
+
+async def test_cut_off_at_any_message_it_goes_on_where_the_store_is(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path) as stage:
+        (stage.settings.workspace / "documents").mkdir()
+        copy = Copy()
+        for number in range(6):
+            (stage.settings.workspace / f"documents/{number}.txt").write_text(f"{number} " * 99)
+            await lived(stage, 1)
+            left = copy.messages + number % 3
+            await stage.follow(copy, lambda seen, message, left=left: seen.messages > left or message.whole)
+        await stage.follow(copy)
+        same(copy, await stage.expected(), stage.settings)
+        assert len(copy.files()) == 6
+        assert copy.positions == sorted(set(copy.positions))
+
+
+async def test_a_store_that_is_ahead_of_an_older_disk_is_told_so_also_once_that_has_gone_on(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path / "new") as stage:
+        await lived(stage)
+        copy = Copy()
+        await stage.follow(copy)
+        for path in (stage.stores.transcript, stage.workspace):
+            await path._db.copy_to(tmp_path / path._db.path.name)
+        await lived(stage)
+        await stage.follow(copy)
+    settings = stage.settings
+    for name, place in (("transcript.db", settings.transcript_db), ("workspace.db", settings.workspace_db)):
+        for suffix in ("-wal", "-shm"):
+            Path(f"{place}{suffix}").unlink(missing_ok=True)
+        (tmp_path / name).replace(place)
+    settings.memory_db.unlink()
+    async with shipping_stage(tmp_path / "new") as stage:
+        rows = dict(copy.rows)
+        with pytest.raises(PeerError, match="an older disk came back") as raised:
+            await stage.follow(copy)
+        assert raised.value.code == "store_ahead"
+        await lived(stage, 9)
+        other = Copy()
+        await stage.follow(other, lambda seen, _: len(seen.positions) > 9)
+        with pytest.raises(PeerError, match="an older disk came back"):
+            await stage.follow(copy)
+        assert copy.rows == rows
+        # The store follows it anew, if it is told to.
+        copy = Copy()
+        await stage.follow(copy)
+        same(copy, await stage.expected(), stage.settings)
+
+
+async def test_a_store_that_lost_some_gets_everything_and_hears_what_is_gone(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path) as stage:
+        await lived(stage)
+        old = Copy()
+        await stage.follow(old)
+        position, rows = old.through, dict(old.rows)
+        await stage.stores.transcript.journal.drop("t")
+        await stage.follow(old)
+        # Restored from a copy of its own: it has the journal still, and does not know that it is gone.
+        old.through, old.rows = position, rows
+        await stage.follow(old)
+        baseline = old.rows["manifest", "baseline"]["position"]
+        assert baseline > position
+        assert old.table("log/journal.jsonl") != []
+        fresh = Copy()
+        await stage.follow(fresh)
+        same(fresh, await stage.expected(), stage.settings)
+
+
+async def test_what_makes_no_sense_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path) as stage:
+        await lived(stage)
+        copy = Copy()
+        await stage.follow(copy)
+        followed = await stage.workspace.ship_state.followed()
+        for after in (-1, 2**63, 2**70):
+            with pytest.raises(PeerError, match="no such position"):
+                await stage.shipping.ship(object(), Ship(after, copy.log), lambda _: None)
+        with pytest.raises(PeerError, match="Nothing is being shipped"):
+            await stage.shipping.acknowledge(object(), 3)
+        assert await stage.workspace.ship_state.followed() == followed
+        await lived(stage)
+        messages: asyncio.Queue[Shipped] = asyncio.Queue()
+        peer = object()
+        shipping = asyncio.create_task(stage.shipping.ship(peer, Ship(copy.through, copy.log), messages.put_nowait))
+        message = await messages.get()
+        for through in (-1, message.through + 2**40, 2**70):
+            with pytest.raises(PeerError, match="Nothing was shipped"):
+                await stage.shipping.acknowledge(peer, through)
+        with pytest.raises(PeerError, match="Nothing is being shipped"):
+            await stage.shipping.acknowledge(object(), message.through)
+        assert await stage.workspace.ship_state.followed() == followed
+        for _ in range(2):
+            await stage.shipping.acknowledge(peer, message.through)
+        # Whoever asks last is shipped to.
+        await stage.follow(copy)
+        with pytest.raises(PeerError, match="Another connection"):
+            await shipping
+        same(copy, await stage.expected(), stage.settings)

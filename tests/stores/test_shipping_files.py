@@ -1,0 +1,174 @@
+"""The person's files go along: their content once, what changed of them, as many as fit, and nothing but files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sprite.protocol.frames import encode
+from sprite.protocol.shipping import Ship, Shipped
+from sprite.shipping import looks
+from sprite.shipping.files import Reading
+from sprite.shipping.messages import CHUNK_BYTES
+from sprite.shipping.session import MOST_UNACKED_BYTES
+from tests.inspection import eventually
+from tests.shipping_stage import Copy, Stage, same, shipping_stage
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with shipping_stage(tmp_path) as opened:
+        (opened.settings.workspace / "documents").mkdir()
+        yield opened
+
+
+def write(stage: Stage, path: str, content: bytes) -> Path:
+    file = stage.settings.workspace / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    # Not so new that it might change without a trace.
+    os.utime(file, (1_700_000_000, 1_700_000_000))
+    return file
+
+
+async def test_files_and_folders_arrive_and_their_content_only_once(stage: Stage) -> None:
+    large = os.urandom(CHUNK_BYTES * 3 + 5)
+    write(stage, "documents/large.bin", large)
+    write(stage, "documents/same.bin", large)
+    write(stage, "artifacts/deep/empty", b"").chmod(0o640)
+    copy = Copy()
+    await stage.follow(copy)
+    assert copy.files() == {"documents/large.bin": large, "documents/same.bin": large, "artifacts/deep/empty": b""}
+    assert {row["path"]: row["mode"] for row in copy.table("files")}["artifacts/deep/empty"] == 0o640
+    assert {row["path"] for row in copy.table("folders")} == {"artifacts/deep"}
+    assert copy.size < len(large) * 1.5
+    same(copy, await stage.expected(), stage.settings)
+
+    write(stage, "documents/large.bin", large + b"!")
+    (stage.settings.workspace / "documents/same.bin").rename(stage.settings.workspace / "documents/moved.bin")
+    before = copy.size
+    await stage.follow(copy)
+    assert copy.files()["documents/large.bin"] == large + b"!"
+    assert copy.files().keys() == {"documents/large.bin", "documents/moved.bin", "artifacts/deep/empty"}
+    # Its last piece and rows; not what was there already.
+    assert copy.size - before < CHUNK_BYTES
+
+
+async def test_each_look_at_the_files_is_told_so_that_nobody_takes_an_older_one_for_now(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In the place of half a minute.
+    monkeypatch.setattr(looks, "_LATEST_SECONDS", 0.1)
+    monkeypatch.setattr(looks, "_RARELY", 0)
+    told = []
+
+    def twice(_copy: Copy, message: Shipped) -> bool:
+        told.extend([message] if message.whole else [])
+        return len(told) == 2
+
+    await stage.follow(Copy(), twice)
+    assert (told[1].rows, told[1].chunks, told[1].through) == ([], [], told[0].through)
+
+
+async def test_files_go_as_they_are_and_no_link_no_pipe_and_nothing_of_ours(stage: Stage, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("somebody else's")
+    folder = stage.settings.workspace / "documents"
+    (folder / "link").symlink_to(outside)
+    (folder / "folder").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    write(stage, "documents/notes.txt", b"notes")
+    # A project without its keys is none that runs.
+    keys = {f"documents/{name}": name.encode() for name in (".env", "server.pem", ".ssh/id_ed25519")}
+    for name, key in keys.items():
+        write(stage, name, key)
+    copy = Copy()
+    await stage.follow(copy)
+    assert copy.files() == {"documents/notes.txt": b"notes", **keys}
+    assert ("manifest", "files_left_out") not in copy.rows
+    assert b"somebody else's" not in b"".join(copy.chunks.values())
+    with pytest.raises(NotADirectoryError):
+        Reading(stage.settings.workspace, "documents/folder/outside.txt")
+    with pytest.raises(OSError, match="symbolic links"):
+        Reading(stage.settings.workspace, "documents/link")
+
+
+async def test_what_does_not_fit_is_left_out_and_said_the_newest_stay(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path, ship_files_bytes=1000) as stage:
+        for number, size in enumerate((400, 500, 300, 2000, 100)):
+            os.utime(write(stage, f"documents/{number}", b"x" * size), (number, number))
+        copy = Copy()
+        await stage.follow(copy)
+        assert {path.rpartition("/")[2] for path in copy.files()} == {"4", "2", "1"}
+        assert copy.rows["manifest", "files_left_out"] == {"over_limit": 2, "bytes": 2400}
+        (stage.settings.workspace / "documents/1").unlink()
+        await stage.follow(copy)
+        assert {path.rpartition("/")[2] for path in copy.files()} == {"4", "2", "0"}
+        assert copy.rows["manifest", "files_left_out"] == {"over_limit": 1, "bytes": 2000}
+
+
+async def test_a_file_that_changes_while_it_is_read_is_shipped_as_it_is_then(stage: Stage) -> None:
+    file = write(stage, "documents/log.txt", b"one" * 1000)
+    reading = Reading(stage.settings.workspace, "documents/log.txt")
+    assert reading.next() is not None
+    file.write_bytes(b"other" * 1000)
+    assert reading.next() is None
+    assert reading.facts is None
+    reading.close()
+    copy = Copy()
+    await stage.follow(copy)
+    # Just written: it might have changed once more in the same tick of the clock.
+    file.write_bytes(b"again" * 1000)
+    await stage.follow(copy)
+    assert copy.files() == {"documents/log.txt": b"again" * 1000}
+
+
+async def test_ten_thousand_files_and_a_row_of_fifty_megabytes(stage: Stage) -> None:
+    for number in range(10_000):
+        folder = stage.settings.workspace / f"documents/{number % 100}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.txt").write_bytes(b"file %d" % number)
+    await stage.stores.turn("A book: " + "lorem äpsum " * 4_000_000)
+    copy = Copy()
+    await stage.follow(copy)
+    assert len(copy.files()) == 10_000
+    assert copy.files()["documents/77/9977.txt"] == b"file 9977"
+    assert len(copy.table("log/observations.jsonl")[0]["user_message"]) > 48_000_000
+    seen = copy.messages
+    await stage.follow(copy)
+    # A look at all of it found nothing new.
+    assert copy.messages - seen < 10
+
+
+async def test_what_is_cut_off_between_chunks_and_rows_is_never_a_file_without_its_content(stage: Stage) -> None:
+    for number in range(40):
+        write(stage, f"documents/{number}.bin", os.urandom(100_000))
+    copy = Copy()
+    for cut in range(1, 30, 4):
+        left = copy.messages + cut
+        await stage.follow(copy, lambda seen, message, left=left: seen.messages >= left or message.whole)
+        assert all(name in copy.chunks for row in copy.table("files") for name in row["chunks"])
+    await stage.follow(copy)
+    assert len(copy.files()) == 40
+
+
+async def test_a_store_that_acknowledges_nothing_holds_up_nobody_and_little_is_held_for_it(stage: Stage) -> None:
+    for number in range(30):
+        write(stage, f"documents/{number}.bin", os.urandom(CHUNK_BYTES * 2))
+    held: list[int] = []
+    shipping = asyncio.create_task(
+        stage.shipping.ship(object(), Ship(0), lambda message: held.append(len(encode(message))))
+    )
+    await eventually(lambda: sum(held) > MOST_UNACKED_BYTES // 2, "nothing is shipped")
+    for number in range(100):
+        await stage.stores.turn(f"Turn {number}")
+    # Of 20 MB.
+    assert sum(held) <= MOST_UNACKED_BYTES
+    shipping.cancel()
+    with suppress(asyncio.CancelledError):
+        await shipping

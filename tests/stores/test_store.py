@@ -1,0 +1,673 @@
+"""The store of shipped logs, in files and in Postgres: what came is there, as it is and was, and nobody reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.config import Settings
+from bridge.database import Transaction, open_database
+from bridge.errors import OperatorError
+from bridge.sql.postgres import CONNECTIONS
+from bridge.store.follower import standing
+from bridge.store.keys import FixedKeys, KeyFile
+from bridge.store.sealed_store import SealedStore, open_store
+from bridge.store.shelves import DatabaseShelf, FolderShelf, Shelf
+from bridge.store.sprite_log import PIECE_BYTES
+from bridge.store.store import (
+    BadShipmentError,
+    DamagedError,
+    MissingChunkError,
+    Position,
+    StoreAheadError,
+    StoredRow,
+    StoreError,
+    StoreFullError,
+    WrongKeyError,
+)
+from bridge.store.upkeep import pieces_of_other_keys, sealed_anew, verified
+from sprite.protocol.shipping import Shipped, ShippedChunk, ShippedRow
+from tests.harness import PATIENCE
+from tests.postgres import Server
+from tests.shipments import LOG, TURNS, all_rows, bytes_in, chunk, new_keys, sha, shipped, store_at, turn, words
+
+SPRITE = "ada"
+
+
+@pytest.fixture
+def place(chosen_server: Server | None, tmp_path: Path) -> Iterator[Path | str]:
+    """A folder, or a database on a real Postgres."""
+    if chosen_server is None:
+        yield tmp_path
+    else:
+        url = chosen_server.create()
+        yield url
+        chosen_server.drop(url)
+
+
+async def move_clock(store: SealedStore, sprite: str, seconds: float) -> None:
+    """As if all that is stored had come so many seconds earlier."""
+
+    def move(tx: Transaction) -> None:
+        tx.execute("UPDATE stored_moments SET at = at - ? WHERE sprite = ?", (seconds, sprite))
+        tx.execute(
+            "UPDATE stored_positions SET at = at - ?, whole_at = whole_at - ? WHERE sprite = ?",
+            (seconds, seconds, sprite),
+        )
+        tx.execute("UPDATE stored_chunks SET unused_since = unused_since - ? WHERE sprite = ?", (seconds, sprite))
+
+    await store.shelf.write(sprite, move)
+
+
+async def sealed_pieces(store: SealedStore, sprite: str) -> list[bytes]:
+    def read(tx: Transaction) -> list[bytes]:
+        return [
+            bytes(row["sealed"])
+            for table in ("stored_rows", "stored_chunks", "stored_sprites")
+            for row in tx.execute(f"SELECT sealed FROM {table} WHERE sprite = ?", (sprite,))
+        ]
+
+    return await store.shelf.read(sprite, read)
+
+
+def size_of(pieces: list[bytes]) -> int:
+    """What they count for: all of them but the sprite's secret."""
+    return sum(len(piece) + PIECE_BYTES for piece in pieces) - 60 - PIECE_BYTES
+
+
+async def test_what_was_shipped_is_there_by_table_and_id_and_a_chunk_by_its_sha256(place: Path | str) -> None:
+    content = os.urandom(5000)
+    file = {"size": 5000, "mode": 0o644, "modified_ns": 1, "chunks": [sha(content)]}
+    async with store_at(place) as store:
+        assert await store.position(SPRITE) == Position()
+        with pytest.raises(StoreError, match="Nothing is stored of ada"):
+            await all_rows(store, SPRITE)
+        position = await store.append(
+            SPRITE,
+            shipped(
+                turn(10, "ten", 1),
+                turn(9, "nine", 2),
+                ("files", "notes/ä \N{GRINNING FACE}.md", file, 3),
+                ("memory", "soul.md", {"content": {"base64": base64.b64encode(b"\0\xff").decode()}}, 4),
+                chunks=[chunk(content)],
+                whole=True,
+            ),
+        )
+        assert (position.log, position.through, position.is_whole) == (LOG, 4, True)
+        assert await store.position(SPRITE) == position
+        assert await all_rows(store, SPRITE) == [
+            StoredRow("files", "notes/ä \N{GRINNING FACE}.md", file),
+            StoredRow(TURNS, 9, {"id": 9, "user_text": "nine"}),
+            StoredRow(TURNS, 10, {"id": 10, "user_text": "ten"}),
+            StoredRow("memory", "soul.md", {"content": {"base64": "AP8="}}),
+        ]
+        assert await store.chunk(SPRITE, sha(content)) == content
+        assert await store.sprites() == [SPRITE]
+        kept = await store.kept(SPRITE)
+        assert (kept.rows, kept.older_rows, kept.chunks) == (4, 0, 1)
+        assert kept.size == size_of(await sealed_pieces(store, SPRITE))
+
+
+async def test_more_rows_than_a_page_come_in_order_and_each_once(place: Path | str) -> None:
+    async with store_at(place) as store:
+        rows = [turn(number, f"turn {number}", 1000 - number) for number in range(999, 0, -1)]
+        await store.append(SPRITE, shipped(*rows))
+        assert await words(store, SPRITE) == [f"turn {number}" for number in range(1, 1000)]
+
+
+async def test_what_comes_twice_is_there_once_and_a_message_is_stored_whole_or_not_at_all(place: Path | str) -> None:
+    async with store_at(place) as store:
+        first = shipped(turn(1, "one", 1), turn(2, "two", 2), whole=True)
+        before = await store.append(SPRITE, first)
+        again = await store.append(SPRITE, first)
+        assert (again.through, again.whole_through) == (before.through, before.whole_through)
+        await store.append(SPRITE, shipped(turn(2, "two", 2), turn(3, "three", 3)))
+        assert await words(store, SPRITE) == ["one", "two", "three"]
+        assert not (await store.position(SPRITE)).is_whole
+        with pytest.raises(BadShipmentError):
+            await store.append(SPRITE, shipped(turn(4, "four", 4), ("../etc", 1, {}, 5)))
+        with pytest.raises(StoreError, match="asked anew"):
+            await store.append(SPRITE, shipped(turn(9, "nine", 9)), after=8)
+        assert await words(store, SPRITE) == ["one", "two", "three"]
+        kept = await store.kept(SPRITE)
+        assert (kept.rows, kept.older_rows) == (3, 0)
+
+
+async def test_the_state_of_then_can_be_read_for_a_month(place: Path | str) -> None:
+    async with store_at(place) as store:
+        await store.append(SPRITE, shipped(turn(1, "first", 1), turn(2, "second", 2), whole=True))
+        await move_clock(store, SPRITE, 100)
+        then = time.time() - 50
+        # Not whole yet: a state in between is nobody's.
+        await store.append(SPRITE, shipped(turn(1, "changed", 3)))
+        assert await words(store, SPRITE, time.time() + 50) == ["first", "second"]
+        await store.append(SPRITE, shipped((TURNS, 2, None, 4), turn(3, "third", 5), whole=True))
+        assert await words(store, SPRITE) == ["changed", "third"]
+        assert await words(store, SPRITE, then) == ["first", "second"]
+        with pytest.raises(StoreError, match="of that time"):
+            await all_rows(store, SPRITE, then - 100)
+
+        await move_clock(store, SPRITE, 29 * 86400)
+        await store.tidy(SPRITE)
+        assert await words(store, SPRITE, then - 29 * 86400) == ["first", "second"]
+        await move_clock(store, SPRITE, 2 * 86400)
+        await store.tidy(SPRITE)
+        with pytest.raises(StoreError, match="of that time"):
+            await all_rows(store, SPRITE, then - 31 * 86400)
+        assert await words(store, SPRITE) == ["changed", "third"]
+        kept = await store.kept(SPRITE)
+        assert (kept.rows, kept.older_rows) == (2, 0)
+
+
+async def test_a_reader_sees_one_state_while_more_comes(place: Path | str) -> None:
+    async with store_at(place) as store:
+        await store.append(SPRITE, shipped(*(turn(number, f"old {number}", number) for number in range(1, 501))))
+        reading = store.rows(SPRITE)
+        seen = [(await anext(reading)).row["user_text"]]
+        await store.append(SPRITE, shipped(*(turn(number, f"new {number}", 500 + number) for number in range(1, 502))))
+        seen += [row.row["user_text"] async for row in reading]
+        assert seen == [f"old {number}" for number in range(1, 501)]
+
+
+async def test_chunks_that_none_names_go_after_a_week_and_no_other(place: Path | str) -> None:
+    kept, dropped = b"kept" * 100, b"dropped" * 100
+    async with store_at(place) as store:
+        await store.append(
+            SPRITE,
+            shipped(
+                ("files", "a.txt", {"chunks": [sha(kept)]}, 1),
+                ("files", "b.txt", {"chunks": [sha(kept), sha(dropped)]}, 2),
+                chunks=[chunk(kept), chunk(dropped)],
+                whole=True,
+            ),
+        )
+        await move_clock(store, SPRITE, 100)
+        await store.append(SPRITE, shipped(("files", "b.txt", None, 3), whole=True))
+        await move_clock(store, SPRITE, 31 * 86400)
+        await store.tidy(SPRITE)
+        assert await store.chunk(SPRITE, sha(dropped)) == dropped
+        await move_clock(store, SPRITE, 8 * 86400)
+        await store.tidy(SPRITE)
+        assert await store.chunk(SPRITE, sha(kept)) == kept
+        with pytest.raises(DamagedError, match="lacks a chunk"):
+            await store.chunk(SPRITE, sha(dropped))
+        assert (await verified(store, SPRITE)).wrong == []
+        assert (await store.kept(SPRITE)).size == size_of(await sealed_pieces(store, SPRITE))
+
+
+async def test_another_log_changes_nothing_until_it_is_accepted_and_what_was_there_stays(place: Path | str) -> None:
+    async with store_at(place) as store:
+        await store.append(SPRITE, shipped(turn(1, "before", 1), whole=True))
+        other = shipped(turn(1, "another", 1), log="log-2")
+        with pytest.raises(StoreAheadError):
+            await store.append(SPRITE, other)
+        assert await words(store, SPRITE) == ["before"]
+        await move_clock(store, SPRITE, 100)
+        await store.accept(SPRITE)
+        assert await store.position(SPRITE) == Position(None, 0, (await store.position(SPRITE)).at)
+        # What is said of it is said of what would be restored.
+        found = await standing(store, SPRITE)
+        assert found.behind is not None
+        assert found.behind >= 100
+        assert (await store.newest(SPRITE)).log == LOG
+        assert (await store.kept(SPRITE)).rows == 1
+        await store.append(SPRITE, other)
+        assert (await store.newest(SPRITE)).log == LOG
+        # Until the new one is whole, the old one is what can be restored.
+        assert await words(store, SPRITE) == ["before"]
+        await store.append(SPRITE, shipped(turn(2, "and more", 2), log="log-2", whole=True))
+        assert await words(store, SPRITE) == ["another", "and more"]
+        assert (await store.newest(SPRITE)).log == "log-2"
+        assert (await standing(store, SPRITE)).behind == 0
+        assert await words(store, SPRITE, time.time() - 50) == ["before"]
+        assert (await verified(store, SPRITE)).wrong == []
+        await move_clock(store, SPRITE, 31 * 86400)
+        await store.tidy(SPRITE)
+        assert (await store.kept(SPRITE)).older_rows == 0
+
+
+def tombstone(position: int) -> tuple[str, int, Any, int]:
+    return "tombstones", position, {"rows": {TURNS: [1, 3], "files": ["secret.txt"]}}, position
+
+
+async def test_what_is_forgotten_is_in_no_version_no_generation_and_not_in_the_files_bytes(place: Path | str) -> None:
+    secret, kept = b"the secret file" * 50, b"another file" * 50
+    async with store_at(place) as store:
+        await store.append(SPRITE, shipped(turn(1, "SECRET of before", 1), log="log-0", whole=True))
+        await store.accept(SPRITE)
+        await store.append(
+            SPRITE,
+            shipped(
+                turn(1, "SECRET one", 1),
+                turn(2, "harmless", 2),
+                ("files", "secret.txt", {"chunks": [sha(secret)]}, 3),
+                ("files", "kept.txt", {"chunks": [sha(kept)]}, 4),
+                turn(3, "SECRET three", 5),
+                chunks=[chunk(secret), chunk(kept)],
+                whole=True,
+            ),
+        )
+        await store.append(SPRITE, shipped(turn(1, "SECRET two", 6), whole=True))
+        blobs = await sealed_pieces(store, SPRITE)
+        then = time.time()
+        rows = [turn(1, "[forgotten]", 7), ("files", "secret.txt", None, 8), tombstone(9)]
+        # A row that is overwritten later goes then, and not into the versions of a month.
+        await store.append(SPRITE, shipped(*rows))
+        await store.append(SPRITE, shipped(turn(3, "[forgotten, too]", 10), whole=True))
+
+        assert await words(store, SPRITE) == ["[forgotten]", "harmless", "[forgotten, too]"]
+        with pytest.raises(StoreError, match="of that time"):
+            await all_rows(store, SPRITE, then)
+        with pytest.raises(DamagedError):
+            await store.chunk(SPRITE, sha(secret))
+        assert await store.chunk(SPRITE, sha(kept)) == kept
+        assert b"secret" not in (await everything_unsealed(store, SPRITE)).lower()
+
+        left = await sealed_pieces(store, SPRITE)
+        gone = [blob for blob in blobs if blob not in left]
+        assert len(gone) == 6
+        if isinstance(place, Path):
+            on_disk = bytes_in(place)
+            assert all(blob in on_disk for blob in left)
+            assert [blob for blob in gone if blob[:16] in on_disk or blob[-16:] in on_disk] == []
+        assert (await verified(store, SPRITE)).wrong == []
+        # What changes from here on is kept for a month, as ever.
+        await store.append(SPRITE, shipped(turn(2, "changed", 11), whole=True))
+        assert (await store.kept(SPRITE)).older_rows == 1
+
+
+async def test_a_forget_is_finished_where_the_bridge_ended_before_the_disk_was_wiped(place: Path | str) -> None:
+    async with store_at(place) as store:
+        await store.append(SPRITE, shipped(turn(1, "one", 1)))
+        due = store.in_log(SPRITE, lambda log: log.forget(1, 1))
+        await store.shelf.write(SPRITE, due)
+        is_due = store.in_log(SPRITE, lambda log: log.wipe_is_due())
+        assert await store.shelf.read(SPRITE, is_due)
+        await store.position(SPRITE)
+        assert not await store.shelf.read(SPRITE, is_due)
+
+
+async def test_what_is_shipped_once_more_takes_the_place_of_all_that_was(place: Path | str) -> None:
+    async with store_at(place) as store:
+        await store.append(SPRITE, shipped(turn(1, "one", 1), turn(2, "two", 2), turn(3, "three", 3), whole=True))
+        await store.append(SPRITE, shipped(turn(1, "one", 11), turn(3, "three, changed", 12)))
+        await store.append(SPRITE, shipped(("manifest", "baseline", {"position": 10}, 13), whole=True))
+        assert await all_rows(store, SPRITE) == [
+            StoredRow(TURNS, 1, {"id": 1, "user_text": "one"}),
+            StoredRow(TURNS, 3, {"id": 3, "user_text": "three, changed"}),
+        ]
+
+
+async def test_a_row_without_its_chunks_is_refused(place: Path | str) -> None:
+    async with store_at(place) as store:
+        with pytest.raises(MissingChunkError):
+            await store.append(SPRITE, shipped(("files", "f", {"chunks": [sha(b"content")]}, 1)))
+        assert await store.position(SPRITE) == Position()
+        await store.append(SPRITE, shipped(through=1, chunks=[chunk(b"content")]))
+        await store.append(SPRITE, shipped(("files", "f", {"chunks": [sha(b"content")]}, 2)))
+        assert await store.chunk(SPRITE, sha(b"content")) == b"content"
+
+
+async def everything_unsealed(store: SealedStore, sprite: str) -> bytes:
+    """Every piece there is, key in hand."""
+    found = b""
+
+    def read(tx: Transaction) -> list[Any]:
+        return [dict(row) for row in tx.execute("SELECT * FROM stored_rows WHERE sprite = ?", (sprite,))]
+
+    for row in await store.shelf.read(sprite, read):
+        work = store.in_log(sprite, lambda log, row=row: log.row(row))  # type: ignore[misc]
+        found += msgspec.json.encode((await store.shelf.read(sprite, work)).row)
+    for row in await all_rows(store, sprite):
+        for name in row.row.get("chunks", []):
+            found += await store.chunk(sprite, name)
+    return found
+
+
+async def test_nobody_reads_it_without_the_key_and_what_is_readable_tells_nothing(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        await store.append(
+            SPRITE,
+            shipped(
+                turn(1, "words that nobody reads", 1),
+                ("files", "path/that/nobody/reads.txt", {"chunks": [sha(b"content")]}, 2),
+                chunks=[chunk(b"content")],
+            ),
+        )
+    on_disk = bytes_in(tmp_path)
+    for told in (b"nobody", b"content", sha(b"content").encode(), bytes.fromhex(sha(b"content")), b"user_text"):
+        assert told not in on_disk
+    assert oct((tmp_path / "store/ada").stat().st_mode & 0o777) == "0o700"
+    assert oct((tmp_path / "store/ada/log.db").stat().st_mode & 0o777) == "0o600"
+
+    async with store_at(tmp_path) as another:
+        with pytest.raises(WrongKeyError, match="not in BRIDGE_STORE_KEY"):
+            await another.append(SPRITE, shipped(turn(2, "two", 3)))
+        with pytest.raises(WrongKeyError):
+            await words(another, SPRITE)
+        with pytest.raises(WrongKeyError):
+            await verified(another, SPRITE)
+    assert bytes_in(tmp_path) == on_disk
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE stored_rows SET sealed = CAST(substr(sealed, 1, 20) || x'0001' AS BLOB) WHERE number = 1",
+        "UPDATE stored_rows SET sealed = (SELECT sealed FROM stored_rows WHERE number = 2) WHERE number = 1",
+        "UPDATE stored_rows SET position = 0, since = 0 WHERE number = 1",
+        "UPDATE stored_rows SET part = 'log/sessions.jsonl' WHERE number = 1",
+        "UPDATE stored_rows SET is_gone = 1 WHERE number = 1",
+        "UPDATE stored_rows SET sealed = x'00' WHERE number = 1",
+        "UPDATE stored_chunks SET sealed = zeroblob(length(sealed))",
+        "DELETE FROM stored_chunks",
+    ],
+)
+async def test_what_was_tampered_with_is_named(tmp_path: Path, change: str) -> None:
+    async with store_at(tmp_path) as store:
+        rows = [turn(1, "one", 1), turn(2, "two", 2), ("files", "f", {"chunks": [sha(b"content")]}, 3)]
+        await store.append(SPRITE, shipped(*rows, chunks=[chunk(b"content")]))
+        assert (await verified(store, SPRITE)).wrong == []
+        await store.shelf.write(SPRITE, lambda tx: tx.execute(change))
+        (wrong,) = (await verified(store, SPRITE)).wrong
+        assert wrong.startswith("The store of ada ")
+        if "stored_rows" in change:
+            with pytest.raises(DamagedError, match=r"row \d of log/\w+.jsonl is not what was stored"):
+                await all_rows(store, SPRITE)
+
+
+async def test_a_row_of_another_sprite_is_no_row_of_this_one(place: Path | str) -> None:
+    async with store_at(place) as store:
+        for sprite in (SPRITE, "eve"):
+            await store.append(sprite, shipped(turn(1, f"of {sprite}", 1)))
+        (_, secret), (row, _) = await sealed_pieces(store, "eve"), await sealed_pieces(store, SPRITE)
+
+        def put(tx: Transaction) -> None:
+            tx.execute("UPDATE stored_rows SET sealed = ? WHERE sprite = ?", (row, "eve"))
+
+        await store.shelf.write("eve", put)
+        with pytest.raises(DamagedError, match="store of eve"):
+            await words(store, "eve")
+        assert await words(store, SPRITE) == ["of ada"]
+        assert secret not in await sealed_pieces(store, SPRITE)
+
+
+class Ending:
+    """A shelf whose process ends before its nth piece of writing."""
+
+    def __init__(self, shelf: Shelf, writes: int) -> None:
+        self._shelf = shelf
+        self._left = writes
+        self.read, self.sprites, self.wipe, self.remove = shelf.read, shelf.sprites, shelf.wipe, shelf.remove
+
+    async def write(self, sprite: str, work: Callable[[Transaction], Any]) -> Any:
+        if not self._left:
+            raise asyncio.CancelledError
+        self._left -= 1
+        return await self._shelf.write(sprite, work)
+
+
+async def test_a_forget_of_very_much_is_done_in_steps_and_goes_on_wherever_it_was_ended(place: Path | str) -> None:
+    rows, names = 1300, {"rows": {TURNS: list(range(1, 1201)), "files": [f"{n}.txt" for n in range(600)]}}
+    listed = msgspec.json.encode(names)
+    pieces = [listed[at : at + 4096] for at in range(0, len(listed), 4096)]
+    async with store_at(place) as store:
+        for version in (0, 1):
+            first = version * rows + 1
+            turns = [turn(n, f"SECRET {version}", first + n - 1) for n in range(1, rows + 1)]
+            await store.append(SPRITE, shipped(*turns, whole=True))
+        through = 2 * rows
+        # What it names comes before it, as what is too long for a message does.
+        await store.append(SPRITE, shipped(through=through + 1, chunks=[chunk(piece) for piece in pieces]))
+        before = await store.append(SPRITE, shipped(through=through + 1, whole=True))
+        gone = ("tombstones", 1, {"chunks": [sha(piece) for piece in pieces]}, through + 3)
+        message = shipped(turn(1, "[forgotten]", through + 2), gone)
+        steps, position = 0, before
+        while position.through == before.through:
+            ending = SealedStore(Ending(store.shelf, steps), store.keyring, 2**30)
+            steps += 1
+            try:
+                position = await ending.append(SPRITE, message, before.through)
+            except asyncio.CancelledError:
+                position = await store.position(SPRITE)
+                if position.through > before.through:
+                    # All but the note that the disk was wiped.
+                    break
+                # Not all of it is done, and nothing of what still is was lost.
+                assert position.is_whole == (steps == 1)
+                assert await store.count(SPRITE, TURNS) == rows
+        # Begun; 1,300 older versions, 1,200 turns and 600 files, 500 at a time; and its end.
+        assert steps > 8
+        assert (await store.kept(SPRITE)).older_rows == 0
+        await store.append(
+            SPRITE, shipped(*(turn(n, "[forgotten]", through + 2 + n) for n in range(2, 1201)), whole=True)
+        )
+        assert await words(store, SPRITE) == ["[forgotten]"] * 1200 + ["SECRET 1"] * 100
+        assert (await store.kept(SPRITE)).older_rows == 0
+        assert (await verified(store, SPRITE)).wrong == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        shipped(turn(1, "x", 1), log=""),
+        shipped(turn(1, "x", 1), log="a\0b"),
+        shipped(turn(1, "x", 1), log="x" * 201),
+        shipped(turn(1, "x", 1), through=-1),
+        shipped(turn(1, "x", 1), through=2**53),
+        shipped(turn(1, "x", 5), through=4),
+        shipped(turn(1, "x", -5), through=4),
+        shipped(("files", "a" * 4097, {}, 1)),
+        shipped(("files", "a\ud800", {}, 1)),
+        shipped(("files", 2**63, {}, 1)),
+        shipped(("files/x\0.jsonl", 1, {}, 1)),
+        shipped(("a" * 41, 1, {}, 1)),
+        shipped(("tombstones", 1, {"rows": 3}, 1)),
+        shipped(("tombstones", 1, {"rows": {"../x": [1]}}, 1)),
+        shipped(("tombstones", 1, {"rows": {"files": [{}]}}, 1)),
+        shipped(("manifest", "baseline", {"position": "x"}, 1)),
+        shipped(("manifest", "baseline", {"position": -1}, 1)),
+        shipped(("manifest", "baseline", {}, 1)),
+        shipped(("tombstones", 1, {"chunks": [sha(b"a" * 2**19)] * 40}, 1), chunks=[chunk(b"a" * 2**19)]),
+        Shipped(LOG, 1, [], [ShippedChunk(sha(b"a"), base64.b64encode(b"b").decode())]),
+        Shipped(LOG, 1, [], [ShippedChunk(sha(b"a"), "*")]),
+        Shipped(LOG, 1, [], [ShippedChunk("../../a", "")]),
+    ],
+)
+async def test_a_hostile_shipment_is_refused_and_nothing_of_it_stored(tmp_path: Path, message: Shipped) -> None:
+    async with store_at(tmp_path) as store:
+        with pytest.raises(BadShipmentError):
+            await store.append(SPRITE, message)
+        assert await store.position(SPRITE) == Position()
+        kept = await store.kept(SPRITE)
+        assert (kept.rows, kept.older_rows, kept.chunks, kept.size) == (0, 0, 0, 0)
+
+
+async def test_a_sprite_that_ships_without_an_end_fills_its_own_part_and_no_more(place: Path | str) -> None:
+    async with store_at(place, quota=100_000) as store:
+        await store.append("eve", shipped(turn(1, "of eve", 1), whole=True))
+
+        async def without_end() -> None:
+            for number in range(1, 100):
+                await store.append(SPRITE, shipped(turn(1, "x" * 5000, number)))
+
+        with pytest.raises(StoreFullError, match="BRIDGE_STORE_MB"):
+            await without_end()
+        kept = await store.kept(SPRITE)
+        assert kept.size <= 100_000
+        assert kept.position.through == kept.rows + kept.older_rows
+        # What makes room is taken, and so is a forget.
+        await store.append(SPRITE, shipped(turn(1, "x" * 5000, 49), tombstone(50)))
+        assert (await store.kept(SPRITE)).size < 10_000
+        await store.append("eve", shipped(turn(2, "and more", 2), whole=True))
+
+
+async def test_what_many_tiny_rows_cost_the_disk_counts(tmp_path: Path) -> None:
+    quota = 500_000
+    async with store_at(tmp_path, quota=quota) as store:
+
+        async def without_end() -> None:
+            for number in range(0, 100_000, 500):
+                rows = [turn(each, "", each) for each in range(number + 1, number + 501)]
+                await store.append(SPRITE, shipped(*rows, whole=True))
+
+        with pytest.raises(StoreFullError):
+            await without_end()
+        assert sum(path.stat().st_size for path in (tmp_path / "store").rglob("*.db")) < 2 * quota
+
+
+async def test_a_sprite_that_says_again_and_again_that_it_is_whole_fills_nothing(place: Path | str) -> None:
+    async with store_at(place) as store:
+        await store.append(SPRITE, shipped(turn(1, "first", 1), whole=True))
+        for through in range(2, 30):
+            more: dict[str, Any] = {"chunks": [chunk(b"again")]} if through % 3 else {}
+            row = [("manifest", "baseline", {"position": 1}, through)] if through % 5 == 0 else []
+            await store.append(SPRITE, shipped(*row, through=through, whole=through % 2 == 0, **more))
+        await store.append(SPRITE, shipped(turn(1, "second", 30), whole=True))
+
+        def moments(tx: Transaction) -> int:
+            return int(tx.execute("SELECT count(*) AS count FROM stored_moments").fetchone()["count"])
+
+        assert await store.shelf.read(SPRITE, moments) == 2
+        position = await store.position(SPRITE)
+        assert (position.through, position.is_whole) == (30, True)
+        assert await words(store, SPRITE) == ["second"]
+
+
+async def test_however_much_is_shipped_the_database_has_room_for_everybody_else(postgres_url: str) -> None:
+    """Leases are renewed over the same connections."""
+    go_on = threading.Event()
+    async with open_database(postgres_url) as database:
+        shelf = DatabaseShelf(database)
+        try:
+            shipping = [asyncio.create_task(shelf.write(f"s{n}", lambda _: go_on.wait())) for n in range(CONNECTIONS)]
+            await asyncio.sleep(0)  # all of them are under way
+            async with asyncio.timeout(PATIENCE):
+                await database.statement("SELECT 1")
+        finally:
+            go_on.set()
+        assert await asyncio.gather(*shipping) == [True] * CONNECTIONS
+
+
+async def test_it_is_sealed_anew_with_another_key_after_which_the_old_one_opens_nothing(place: Path | str) -> None:
+    old, new = new_keys(2)
+    async with store_at(place, FixedKeys([old])) as store:
+        rows = [turn(number, f"turn {number}", number) for number in range(1, 131)]
+        await store.append(SPRITE, shipped(*rows, chunks=[chunk(b"content")]))
+        blobs = await sealed_pieces(store, SPRITE)
+    async with store_at(place, FixedKeys([new, old])) as store:
+        assert await pieces_of_other_keys(store, SPRITE) == 132
+        # Ended half-way: everything can be read, and it goes on from there.
+        steps = sealed_anew(store, SPRITE)
+        assert [await anext(steps) for _ in range(3)] == [1, 51, 101]
+        await steps.aclose()
+        assert len(await words(store, SPRITE)) == 130
+        await store.append(SPRITE, shipped(turn(131, "turn 131", 131)))
+        assert await pieces_of_other_keys(store, SPRITE) == 31
+        assert [step async for step in sealed_anew(store, SPRITE)] == [30, 31]
+    async with store_at(place, FixedKeys([new])) as store:
+        assert await words(store, SPRITE) == [f"turn {number}" for number in range(1, 132)]
+        assert await store.chunk(SPRITE, sha(b"content")) == b"content"
+        assert (await verified(store, SPRITE)).wrong == []
+    async with store_at(place, FixedKeys([old])) as store:
+        with pytest.raises(WrongKeyError):
+            await words(store, SPRITE)
+    if isinstance(place, Path):
+        assert [blob for blob in blobs if blob[:16] in bytes_in(place)] == []
+
+
+async def test_bridges_that_share_a_secret_seal_alike_also_where_a_key_is_named(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with open_database(postgres_url) as database:
+
+        def store_of(bridge: str, **settings: Any) -> AbstractAsyncContextManager[SealedStore]:
+            return open_store(Settings(tmp_path / bridge, database_url=postgres_url, **settings), database)
+
+        secret = "what these two share"
+        async with store_of("one", cluster_secret=secret) as one, store_of("two", cluster_secret=secret) as two:
+            await one.append("ada", shipped(turn(1, "one", 1), whole=True), 0)
+            assert await words(two, "ada") == ["one"]
+        async with store_of("one", cluster_secret=secret, store_keys=(new_keys()[0],)) as named:
+            assert await words(named, "ada") == ["one"]
+        async with store_of("one", cluster_secret="what others share") as other:
+            with pytest.raises(WrongKeyError):
+                await words(other, "ada")
+        # Nor is a new key made for it.
+        async with store_of("alone") as alone:
+            with pytest.raises(OperatorError, match="BRIDGE_STORE_KEY"):
+                await words(alone, "ada")
+
+
+async def test_a_key_file_is_made_once_and_rotated_beside_a_store_that_is_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "store.key"
+    used, beside = KeyFile(path, makes=True), KeyFile(path, makes=True)
+    assert used.current().id == beside.current().id
+    assert oct(path.stat().st_mode & 0o777) == "0o600"
+    async with store_at(tmp_path, used) as store:
+        await store.append(SPRITE, shipped(turn(1, "one", 1)))
+        beside.add()
+        await store.append(SPRITE, shipped(turn(2, "two", 2)))
+        assert await pieces_of_other_keys(store, SPRITE) == 2
+        async with store_at(tmp_path, beside) as command:
+            assert [step async for step in sealed_anew(command, SPRITE)][-1] == 2
+        beside.drop_older()
+        assert await words(store, SPRITE) == ["one", "two"]
+        assert beside.count() == 1
+    path.chmod(0o644)
+    with pytest.raises(OperatorError, match="can be read by others"):
+        KeyFile(path).current()
+    path.chmod(0o600)
+    path.write_text("no key\n")
+    with pytest.raises(OperatorError, match="holds no key"):
+        KeyFile(path).current()
+    path.unlink()
+    with pytest.raises(OperatorError, match="Put it back"):
+        KeyFile(path).current()
+
+
+async def test_what_is_deleted_is_in_no_byte_and_another_may_come_at_once(place: Path | str) -> None:
+    async with store_at(place) as store:
+        await store.append("eve", shipped(turn(1, "of eve", 1)))
+        await store.append(SPRITE, shipped(turn(1, "one", 1), chunks=[chunk(b"content")]))
+        await store.delete(SPRITE)
+        assert await store.sprites() == ["eve"]
+        assert await store.position(SPRITE) == Position()
+        await store.delete(SPRITE)
+        await store.append(SPRITE, shipped(turn(7, "seven", 7)))
+        assert await words(store, SPRITE) == ["seven"]
+        assert await words(store, "eve") == ["of eve"]
+
+
+async def test_a_file_that_is_none_of_the_stores_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store/ada/log.db"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no database at all" * 300)
+    async with store_at(tmp_path) as store:
+        with pytest.raises(DamagedError, match="damaged"):
+            await store.append(SPRITE, shipped(turn(1, "one", 1)))
+        assert path.read_bytes() == b"no database at all" * 300
+        await store.append("eve", shipped(turn(1, "of eve", 1)))
+        with pytest.raises(StoreError, match="no name"):
+            await store.position("../eve")
+
+
+async def test_names_of_people_alone_are_folders(tmp_path: Path) -> None:
+    (tmp_path / "store/Not A Name").mkdir(parents=True)
+    (tmp_path / "store/Not A Name/log.db").touch()
+    async with FolderShelf(tmp_path / "store") as shelf:
+        assert await shelf.sprites() == []
+
+
+def test_rows_of_a_message_may_be_of_a_position_that_is_the_messages() -> None:
+    assert ShippedRow("files", "a", {}).position == 0
