@@ -46,13 +46,13 @@ async def let_in(accounts: Accounts, most: float, least: float | None = None, sp
 
 
 async def set_clock(database: Database, now: float) -> None:
-    """Has the database's clock stand still, at a time that the next statements all see."""
-    await database.statement("CREATE TABLE IF NOT EXISTS test_clock (now DOUBLE PRECISION)")
-    await database.statement("DELETE FROM test_clock")
-    await database.statement("INSERT INTO test_clock VALUES (?)", (now,))
+    """Has the database's clock stand still, at a time that the next statements all see.
+
+    In one statement: what a bridge does meanwhile finds one time or the other.
+    """
     await database.statement(
-        "CREATE OR REPLACE FUNCTION db_now() RETURNS DOUBLE PRECISION LANGUAGE sql STABLE "
-        "AS $$ SELECT now FROM test_clock $$"
+        f"CREATE OR REPLACE FUNCTION db_now() RETURNS DOUBLE PRECISION LANGUAGE sql STABLE AS "
+        f"$$ SELECT {now!r}::DOUBLE PRECISION $$"
     )
 
 
