@@ -225,10 +225,11 @@ export class Edit {
     event.stopPropagation();
   }
 
-  /** The keyboard went elsewhere: that saves, but not when the whole window lost it. */
+  /** The keyboard went elsewhere: that saves, but not when the whole window lost it, or the card went from under it. */
   #left() {
     const { activeElement } = document;
     if (this.#over || !this.element.isConnected || this.element.contains(activeElement) || !document.hasFocus()) return;
+    if (this.#page.store.state.cards.get(this.#cardId)?.archived) return;
     if (document.querySelector('dialog[open]')) return;
     if (this.#changed) void this.save();
     else this.cancel();
