@@ -20,8 +20,9 @@ import aiohttp
 import pytest
 from itsdangerous import TimestampSigner
 
-from bridge.app import Bridge, login_link, running
+from bridge.app import Bridge, running
 from bridge.config import Settings
+from bridge.door.people import login_link
 from bridge.door.wrong_links import WRONG_LINKS, WrongLinks
 from bridge.operating import control
 from tests.harness import PATIENCE
