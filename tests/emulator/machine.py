@@ -183,6 +183,8 @@ class Machine:
             "LANG": "C.UTF-8",
             "IS_SANDBOX": "1",
             "CLAUDE_CODE_MAX_RETRIES": "0",
+            # An agent that is started ahead takes seconds of a core, and few tests have it do anything.
+            "SPRITE_SPARE_SECONDS": "0",
             "SPRITE_VM_SOCKET": str(self.socket),
             _MARK: self.id,
         }
