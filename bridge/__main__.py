@@ -6,79 +6,147 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bridge.errors import BAD_USAGE
 
-if TYPE_CHECKING:
-    # argparse names its own type only for checkers.
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+Run = Callable[[argparse.Namespace], int]
+#: Adds the arguments of a command; what runs it then.
+Fill = Callable[[argparse.ArgumentParser], Run]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
     parser = argparse.ArgumentParser(prog="bridge", description="Connects people to their sprites.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_serve, _add_chat, _add_acp, _add_operating, _add_model):
-        add(commands)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    for name, summary, fill in _COMMANDS:
+        commands.add_parser(name, help=summary).fill = fill
     chosen = parser.parse_args(arguments)
-    run: Callable[[argparse.Namespace], int] = chosen.run
+    run: Run = chosen.run
     return run(chosen)
 
 
-def _add_serve(commands: "Commands") -> None:
+class _Parser(argparse.ArgumentParser):
+    """Of one command: its module is imported when it is the one that was asked for, and not for the others."""
+
+    fill: Fill | None = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """See ArgumentParser."""
+        if self.fill is not None:
+            fill, self.fill = self.fill, None
+            self.set_defaults(run=fill(self))
+        return super().parse_known_args(args, namespace)
+
+
+def _serve(parser: argparse.ArgumentParser) -> Run:
     from bridge.commands import serve
 
-    command = commands.add_parser("serve", help="let people in, reach their sprites, and answer for the model")
-    serve.add_arguments(command)
-    command.set_defaults(run=serve.run)
+    serve.add_arguments(parser)
+    return serve.run
 
 
-def _add_operating(commands: "Commands") -> None:
-    from bridge.commands import audit, export, move_database, operate, restore, store
+def _deploy(parser: argparse.ArgumentParser) -> Run:
+    from bridge.commands import operate
 
-    for name, summary, add_arguments in (
-        ("deploy", "bring a sprite to what it should be, with its steps", operate.add_deploy_arguments),
-        ("export", "everything of a person's agent as one file", export.add_arguments),
-        (
-            "store",
-            "the sealed copy of what agents know: list, verify, rotate its key, accept, delete",
-            store.add_arguments,
-        ),
-        ("restore", "a lost agent, of what this bridge keeps of it", restore.add_arguments),
-        ("status", "every sprite: state, version, last seen, next due, spend", operate.add_status_arguments),
-        ("users", "who may come in", operate.add_users_arguments),
-        ("audit", "what operators did, here and on the operator's page", audit.add_arguments),
-        ("notify", "notifications: the webhook's key, and a test", operate.add_notify_arguments),
-        ("move-database", "from bridge.db into the Postgres of BRIDGE_DATABASE_URL", move_database.add_arguments),
-    ):
-        command = commands.add_parser(name, help=summary)
-        add_arguments(command)
-        command.set_defaults(run=operate.run)
+    operate.add_deploy_arguments(parser)
+    return operate.run
 
 
-def _add_chat(commands: "Commands") -> None:
+def _export(parser: argparse.ArgumentParser) -> Run:
+    from bridge.commands import export, operate
+
+    export.add_arguments(parser)
+    return operate.run
+
+
+def _store(parser: argparse.ArgumentParser) -> Run:
+    from bridge.commands import operate, store
+
+    store.add_arguments(parser)
+    return operate.run
+
+
+def _restore(parser: argparse.ArgumentParser) -> Run:
+    from bridge.commands import operate, restore
+
+    restore.add_arguments(parser)
+    return operate.run
+
+
+def _status(parser: argparse.ArgumentParser) -> Run:
+    from bridge.commands import operate
+
+    operate.add_status_arguments(parser)
+    return operate.run
+
+
+def _users(parser: argparse.ArgumentParser) -> Run:
+    from bridge.commands import operate
+
+    operate.add_users_arguments(parser)
+    return operate.run
+
+
+def _audit(parser: argparse.ArgumentParser) -> Run:
+    from bridge.commands import audit, operate
+
+    audit.add_arguments(parser)
+    return operate.run
+
+
+def _notify(parser: argparse.ArgumentParser) -> Run:
+    from bridge.commands import operate
+
+    operate.add_notify_arguments(parser)
+    return operate.run
+
+
+def _move_database(parser: argparse.ArgumentParser) -> Run:
+    from bridge.commands import move_database, operate
+
+    move_database.add_arguments(parser)
+    return operate.run
+
+
+def _chat(parser: argparse.ArgumentParser) -> Run:
     from bridge import chat
 
-    command = commands.add_parser("chat", help="talk to a sprite from this terminal")
-    chat.add_arguments(command)
-    command.set_defaults(run=chat.run)
+    chat.add_arguments(parser)
+    return chat.run
 
 
-def _add_acp(commands: "Commands") -> None:
+def _acp(parser: argparse.ArgumentParser) -> Run:
     from bridge import acp
 
-    command = commands.add_parser("acp", help="your agent in an editor, which starts this", description=acp.DESCRIPTION)
-    acp.add_arguments(command)
-    command.set_defaults(run=acp.run)
+    parser.description = acp.DESCRIPTION
+    acp.add_arguments(parser)
+    return acp.run
 
 
-def _add_model(commands: "Commands") -> None:
-    command = commands.add_parser("model", help="serve the built-in offline model alone")
-    command.add_argument("--host", default="127.0.0.1")
-    command.add_argument("--port", type=int, default=0, help="0 (the default) picks a free one")
-    command.add_argument("--script", type=Path, help="a JSON file of scripted answers")
-    command.set_defaults(run=_model)
+def _offline_model(parser: argparse.ArgumentParser) -> Run:
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 (the default) picks a free one")
+    parser.add_argument("--script", type=Path, help="a JSON file of scripted answers")
+    return _model
+
+
+#: In the order of `--help`: name, summary, and what adds the arguments and says what runs it.
+_COMMANDS: tuple[tuple[str, str, Fill], ...] = (
+    ("serve", "let people in, reach their sprites, and answer for the model", _serve),
+    ("chat", "talk to a sprite from this terminal", _chat),
+    ("acp", "your agent in an editor, which starts this", _acp),
+    ("deploy", "bring a sprite to what it should be, with its steps", _deploy),
+    ("export", "everything of a person's agent as one file", _export),
+    ("store", "the sealed copy of what agents know: list, verify, rotate its key, accept, delete", _store),
+    ("restore", "a lost agent, of what this bridge keeps of it", _restore),
+    ("status", "every sprite: state, version, last seen, next due, spend", _status),
+    ("users", "who may come in", _users),
+    ("audit", "what operators did, here and on the operator's page", _audit),
+    ("notify", "notifications: the webhook's key, and a test", _notify),
+    ("move-database", "from bridge.db into the Postgres of BRIDGE_DATABASE_URL", _move_database),
+    ("model", "serve the built-in offline model alone", _offline_model),
+)
 
 
 def _model(chosen: argparse.Namespace) -> int:

@@ -36,9 +36,7 @@ from bridge.door.crossing import Crossing
 from bridge.door.edge import Edge
 from bridge.door.lobby import Lobby
 from bridge.door.login import Doorkeeper
-from bridge.door.oidc.identities import Identities
-from bridge.door.passkeys.store import Passkeys
-from bridge.door.people import People
+from bridge.door.people import People, login_link
 from bridge.door.restoring import Restoring
 from bridge.door.revocations import Revocations
 from bridge.door.routes import MAX_MESSAGE_BYTES, Readiness, Routes
@@ -87,7 +85,8 @@ from bridge.notify.webhook import Webhook
 from bridge.observing.metrics import Metrics
 from bridge.offline.model import OfflineModel
 from bridge.operating import control
-from bridge.operating.acts import Acts, Inside
+from bridge.operating.acts import Inside
+from bridge.operating.alone import acts_of, people_of
 from bridge.operating.audit import Audit
 from bridge.operating.company import company_doors
 from bridge.operating.operator_api import OperatorApi
@@ -123,11 +122,6 @@ class Bridge:
         return self.url if self.login_token is None else login_link(self.url, self.login_token)
 
 
-def login_link(url: str, token: str) -> str:
-    """The address that logs a browser in, once."""
-    return f"{url}/login?token={token}"
-
-
 @asynccontextmanager
 async def running(
     settings: Settings, on_death: Callable[[], None], give_way: Callable[[], None] | None = None
@@ -141,7 +135,7 @@ async def running(
     async with AsyncExitStack() as stack:
         stack.enter_context(data_folder.owned(settings))
         database = await stack.enter_async_context(open_database(settings.database))
-        people = _people(settings, database)
+        people = people_of(settings, database)
         await _prepared(settings, people)
         listener = stack.enter_context(bound(settings.host, settings.port))
         port: int = listener.getsockname()[1]
@@ -168,7 +162,7 @@ async def running(
             _crossing(settings, database, doorkeeper, people, ownership, visitors, admission, store, url, on_death)
         )
 
-        acts = _acts(settings, database, Inside(admission, visitors, partial(_revoke_sprite, waker, tokens)))
+        acts = acts_of(settings, database, Inside(admission, visitors, partial(_revoke_sprite, waker, tokens)))
         link_of = partial(login_link, settings.public_url or url)
         overview = Overview(
             *(people, host, relay.snapshot, accounts.spend, partial(stored, database), followers.standing),
@@ -258,20 +252,12 @@ async def webhook_key_alone(settings: Settings) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def people_alone(settings: Settings) -> AsyncIterator[Acts]:
-    """What can be done with the people of a data folder on which no bridge runs; it is owned meanwhile."""
-    with data_folder.owned(settings):
-        async with open_database(settings.database) as database:
-            yield _acts(settings, database)
-
-
-@asynccontextmanager
 async def looked_into(settings: Settings) -> AsyncIterator[Overview]:
     """What can be told of the sprites of a data folder on which no bridge runs."""
     with data_folder.owned(settings):
         async with open_database(settings.database) as database, open_store(settings, database) as store:
             spent, due = partial(spend, database), partial(stored, database)
-            people, held = _people(settings, database), _held(settings, database)
+            people, held = people_of(settings, database), _held(settings, database)
             yield Overview(people, None, list, spent, due, partial(standing, store), held=held)
 
 
@@ -303,18 +289,9 @@ async def host_alone(settings: Settings, *, acts_on: str | None = None) -> Async
                 yield Alone(host, restorer, ownership, Audit(database))
 
 
-def _people(settings: Settings, database: Database) -> People:
-    """Whoever started a bridge that only this machine reaches owns its folder, too."""
-    return People(database, local_operates=settings.is_loopback and settings.public_url is None)
-
-
 def _held(settings: Settings, database: Database) -> Callable[[], Awaitable[dict[str, Holder]]] | None:
     """What tells which bridge has which sprite, where there may be several."""
     return partial(holders, database) if _is_shared(settings) else None
-
-
-def _acts(settings: Settings, database: Database, inside: Inside | None = None) -> Acts:
-    return Acts(_people(settings, database), Identities(database), Passkeys(database), Audit(database), inside)
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ import base64
 import os
 import random
 import signal
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from tests.connections import connections, until_one_ends
 from tests.faithful_page import FaithfulPage
 from tests.harness import Message, SpriteProcess, running_sprite
 from tests.inspection import eventually
+from tests.ports import free_port
 from tests.postgres import Server
 from tests.wiretap import Wiretap
 
@@ -287,10 +287,3 @@ async def _people(made: Cluster, names: list[str], stack: AsyncExitStack) -> Non
                 await stack.enter_async_context(tap.listening())
                 # Where bridges on this machine look for it.
                 (made.workspace(name) / SYSTEM / ADDRESS).write_text(f"127.0.0.1:{tap.port}\n")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

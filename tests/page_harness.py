@@ -17,6 +17,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, running_bridge
+from tests.ports import free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 #: A page that is broken is not waited for as long as a slow machine is.
@@ -147,7 +148,7 @@ async def page_stack(
         environment = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "planted-key", **environment}
         running = await stack.enter_async_context(AsyncExitStack())
         data = folder / "data"
-        bridge = await running.enter_async_context(running_bridge(data, *flags, port=0, **environment))
+        bridge = await running.enter_async_context(running_bridge(data, *flags, port=free_port(), **environment))
         browser = await stack.enter_async_context(chromium())
         found = PageStack(browser, model, data, bridge, flags, environment, _running=running)
         await found.log_in()

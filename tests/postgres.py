@@ -12,7 +12,6 @@ import fcntl
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import pytest
 from psycopg import sql
 
 from tests.harness import PATIENCE, ROOT
+from tests.ports import free_port
 
 _MISSING = "no Postgres here (Debian: apt-get install postgresql)"
 #: Who may come in how: `guarded` needs a password, everybody else on this machine none.
@@ -152,7 +152,7 @@ def own_server() -> Iterator[Server]:
     programs = require_postgres()
     # Somebody else than root has to come in here.
     folder = Path(tempfile.mkdtemp(prefix="sprite-postgres-"))
-    server = Server(folder, _free_port())
+    server = Server(folder, free_port())
     try:
         if os.geteuid() == 0:
             shutil.chown(folder, "postgres", "postgres")
@@ -192,13 +192,6 @@ def _as_somebody(*options: str) -> list[str]:
     """Postgres refuses to run as root."""
     user = ["--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
     return ["setpriv", *user, *options] if user or options else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

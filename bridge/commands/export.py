@@ -21,7 +21,6 @@ from urllib.parse import quote
 import aiohttp
 from rich.console import Console
 
-from bridge import app
 from bridge.chat.counted import sized
 from bridge.commands.moments import add_as_of, ago, moment
 from bridge.commands.reach import add_data, running_bridge
@@ -133,7 +132,9 @@ async def _chunks(stack: AsyncExitStack, settings: Settings, wanted: Wanted, sho
     try:
         session = await stack.enter_async_context(running_bridge(settings))
     except NoBridgeError:
-        alone = await stack.enter_async_context(app.host_alone(settings))
+        from bridge.app import host_alone
+
+        alone = await stack.enter_async_context(host_alone(settings))
         stack.enter_context(alone.ownership.using(wanted.name))
         chunks, at = await exported_as_owner(
             *(alone.ownership, alone.host, alone.restorer, wanted.name, show),

@@ -11,16 +11,13 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from bridge import app, data_folder
+from bridge import data_folder
 from bridge.commands import identities, tokens
-from bridge.commands.followed import follow_steps
 from bridge.commands.reach import add_data, bridge_or_acts, day, running_bridge, say
 from bridge.config import DEFAULT_HOST, DEFAULT_PORT, Settings, from_environment
-from bridge.door.people import ROLES, Person
+from bridge.door.people import ROLES, Person, login_link
 from bridge.errors import BAD_USAGE, INTERRUPTED, BridgeError
-from bridge.hosts.host import HostError
 from bridge.hosts.output import printable
-from bridge.hosts.steps import Steps
 from bridge.operating import control, status
 from bridge.operating.audit import CLI
 from bridge.operating.control import ControlError, NoBridgeError
@@ -204,7 +201,9 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
             session = await stack.enter_async_context(running_bridge(settings))
             found = msgspec.convert(await control.ask(session, "GET", "/status"), _Status)
         except NoBridgeError:
-            found = _Status(await (await stack.enter_async_context(app.looked_into(settings))).rows())
+            from bridge.app import looked_into
+
+            found = _Status(await (await stack.enter_async_context(looked_into(settings))).rows())
     rows = found.sprites
     if arguments.name is not None:
         rows = [row for row in rows if row.sprite == arguments.name]
@@ -224,7 +223,9 @@ async def _notify_key(settings: Settings, _arguments: argparse.Namespace) -> int
             session = await stack.enter_async_context(running_bridge(settings))
             key: str = (await control.ask(session, "GET", "/notify/key"))["key"]
         except NoBridgeError:
-            key = await stack.enter_async_context(app.webhook_key_alone(settings))
+            from bridge.app import webhook_key_alone
+
+            key = await stack.enter_async_context(webhook_key_alone(settings))
     say(key)
     return 0
 
@@ -242,6 +243,8 @@ async def _notify_test(settings: Settings, arguments: argparse.Namespace) -> int
 
 
 async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
+    from bridge.commands.followed import follow_steps
+
     try:
         async with running_bridge(settings) as session:
             return await follow_steps(session, f"/deploy/{arguments.name}")
@@ -249,10 +252,14 @@ async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
         if settings.provider == "local":
             say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is wanted.")
             return 0
+    from bridge.app import host_alone
+    from bridge.hosts.host import HostError
+    from bridge.hosts.steps import Steps
+
     with Steps() as show:
         try:
             async with (
-                app.host_alone(settings, acts_on=arguments.name) as alone,
+                host_alone(settings, acts_on=arguments.name) as alone,
                 alone.audit.act(CLI, "deploy", arguments.name),
             ):
                 await alone.host.deploy(arguments.name, show)
@@ -265,4 +272,4 @@ async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
 
 def _link_of(settings: Settings, token: str) -> str:
     url = settings.public_url or data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
-    return app.login_link(url, token)
+    return login_link(url, token)

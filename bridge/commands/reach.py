@@ -14,9 +14,10 @@ from typing import Any
 
 import aiohttp
 
-from bridge import app, data_folder
+from bridge import data_folder
 from bridge.config import Settings
 from bridge.operating import control
+from bridge.operating.alone import people_alone
 from bridge.operating.control import NoBridgeError
 
 #: A bridge that owns the folder but does not answer is just starting, or just stopping.
@@ -48,7 +49,7 @@ async def bridge_or_acts(settings: Settings) -> AsyncIterator[tuple[aiohttp.Clie
         try:
             session = await stack.enter_async_context(running_bridge(settings))
         except NoBridgeError:
-            acts = await stack.enter_async_context(app.people_alone(settings))
+            acts = await stack.enter_async_context(people_alone(settings))
         yield session, acts
 
 

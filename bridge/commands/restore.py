@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bridge import app
 from bridge.commands.export import Wanted, receive
 from bridge.commands.followed import follow_steps
 from bridge.commands.moments import add_as_of, moment
@@ -77,9 +76,11 @@ async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
             return await follow_steps(session, f"/restore/{name}", query)
     except NoBridgeError:
         pass
+    from bridge.app import host_alone
+
     with Steps() as show:
         try:
-            async with app.host_alone(settings, acts_on=arguments.name) as alone:
+            async with host_alone(settings, acts_on=arguments.name) as alone:
                 asked = Asked(CLI, as_of, over=arguments.over or anew, anew=anew, advice=SAY_OVER)
                 show("done", await alone.restorer.restore(name, asked, show))
         except (HostError, StoreError) as error:

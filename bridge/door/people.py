@@ -331,6 +331,11 @@ class People:
         return await self._database.read(find)
 
 
+def login_link(url: str, token: str) -> str:
+    """The address that logs a browser in, once."""
+    return f"{url}/login?token={token}"
+
+
 def _nobody(name: str) -> str:
     return f"There is nobody called {name!r}. `users list` names everyone."
 

@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import stat
 import sys
 import sysconfig
@@ -21,6 +20,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from tests.ports import free_port
 
 Status = Literal["cold", "warm", "running"]
 
@@ -71,7 +72,7 @@ class Machine:
         self.name = name
         self.root = root
         self.status: Status = "cold"
-        self.port = _free_port()
+        self.port = free_port()
         self.services: dict[str, Service] = {}
         self.tasks: dict[str, float] = {}
         #: Every hold that was ever asked for, with what it asked.
@@ -182,6 +183,8 @@ class Machine:
             "LANG": "C.UTF-8",
             "IS_SANDBOX": "1",
             "CLAUDE_CODE_MAX_RETRIES": "0",
+            # An agent that is started ahead takes seconds of a core, and few tests have it do anything.
+            "SPRITE_SPARE_SECONDS": "0",
             "SPRITE_VM_SOCKET": str(self.socket),
             _MARK: self.id,
         }
@@ -296,10 +299,3 @@ class Machine:
 
 def _no_sockets(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if stat.S_ISSOCK((Path(folder) / name).lstat().st_mode)]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

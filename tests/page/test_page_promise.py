@@ -6,7 +6,6 @@ The clock of the bridge and of the VM is libfaketime's, so that a night is a mom
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, Message, observations
 from tests.inspection import eventually
 from tests.page_harness import PageStack, ask, chromium, needs_chromium, shoot
+from tests.ports import free_port
 from tests.push_service import PushService
 from tests.shifted_clock import ShiftedClock, needs_faketime
 
@@ -92,12 +92,6 @@ class World:
         async with asyncio.timeout(PATIENCE):
             while not await self.machine.doze("cold"):  # noqa: ASYNC110 - what it waits for is in another process
                 await asyncio.sleep(0.1)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,10 +17,11 @@ from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
 from tests.harness import ROOT, Message, observations
 from tests.inspection import eventually
+from tests.ports import free_port
 
 OPERATOR_TOKEN = "planted-operator-token"
-#: Longer than the sleeps of this test take together.
-SLOW = "run `python3 -c 'import time; time.sleep(4)'; echo slept well`"
+#: Until the test has it end.
+SLOW = "run `until [ -e go ]; do sleep 0.1; done; echo slept well`"
 
 
 @asynccontextmanager
@@ -74,13 +74,6 @@ class Person:
 
     def events(self, name: str) -> list[Message]:
         return [m["payload"] for m in self.heard if m["type"] == "agent_event" and m["payload"]["event"] == name]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 async def model_calls(bridge: BridgeProcess) -> float:
@@ -153,6 +146,7 @@ async def sleeps_in_the_middle_of_a_mission(page: PageClient, machine: Machine) 
     typed = await page.send("mission", {"text": "Hello, are you awake?"})
     await page.link("waking")
     await page.link("ready")
+    (machine.workspace / "go").touch()
     assert (await page.end_of(slow))["event"] == "complete"
     assert (await page.end_of(typed))["event"] == "complete"
     assert machine.status == "running"

@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
+from bridge.operating import control
 from tests.bridge_harness import bridge_environment
 from tests.bridge_pair import BridgePair, two_bridges
 from tests.harness import PATIENCE, ROOT, observations
@@ -47,10 +48,10 @@ async def stage_(tmp_path_factory: pytest.TempPathFactory, postgres: Server) -> 
 
 async def scoped(stage: BridgePair, *scopes: str) -> str:
     """A token of Ada's that the owner made."""
-    chosen = [word for scope in scopes for word in ("--scope", scope)]
-    status, out, err = await stage.owner.run("users", "token", "ada", *chosen)
-    assert status == 0, err
-    return out.splitlines()[-1]
+    async with control.control_session(stage.owner.data / "run") as session:
+        asked = {"label": None, "scopes": list(scopes)}
+        secret: str = (await control.ask(session, "POST", "/users/ada/tokens", asked))["secret"]
+        return secret
 
 
 @pytest.mark.parametrize("by", ["cookie", "token"])

@@ -69,11 +69,11 @@ async def test_a_first_deploy_ends_in_a_sprite_that_lets_us_in_and_leaks_nothing
     [("packages", ["127.0.0.1", "pypi.org", "files.pythonhosted.org"]), ("bridge", ["127.0.0.1"])],
 )
 async def test_an_operator_can_close_the_network_of_a_vm(
-    egress: Egress, reached: list[str], emulator: Emulator, tokens: Tokens
+    egress: Egress, reached: list[str], emulator: Emulator, tokens: Tokens, disk: Disk
 ) -> None:
+    machine = await disk.put_into(emulator, tokens)
     async with host_of(emulator, ARCHIVE, tokens, egress=egress) as host:
         await host.deploy("ada", Heard())
-    machine = emulator.machines["ada"]
     allowed = [{"domain": domain, "action": "allow"} for domain in reached]
     assert machine.policy == [*allowed, {"domain": "*", "action": "deny"}]
     told = (machine.workspace / ".os/run/model.env").read_text()

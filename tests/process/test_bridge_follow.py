@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import run_bridge, running_bridge
 from tests.claude_code import ClaudeCode, boot_file
+from tests.harness import PATIENCE
 from tests.inspection import children, eventually
 from tests.process.test_following import said
 
@@ -36,8 +38,10 @@ async def test_a_bridge_follows_claude_code_for_the_local_person_whatever_dies(
     logs = claude.home / ".claude/projects"
     async with running_bridge(tmp_path / "data", "--follow", str(logs)) as bridge:
         assert bridge.process.stdout is not None
-        greeting = (await bridge.process.stdout.read(1000)).decode()
-        assert f"Claude Code's sessions below {logs} are followed, and become memory, too." in greeting
+        async with asyncio.timeout(PATIENCE):
+            await bridge.process.stdout.readuntil(
+                f"Claude Code's sessions below {logs} are followed, and become memory, too.".encode()
+            )
         pid = bridge.process.pid
         await claude.say("Hello without a page", folder)
         await eventually(lambda: said(bridge.workspace) == ["Hello without a page"], "it is in the log")

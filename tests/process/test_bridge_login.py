@@ -20,11 +20,13 @@ import aiohttp
 import pytest
 from itsdangerous import TimestampSigner
 
-from bridge.app import Bridge, login_link, running
+from bridge.app import Bridge, running
 from bridge.config import Settings
+from bridge.door.people import login_link
 from bridge.door.wrong_links import WRONG_LINKS, WrongLinks
 from bridge.operating import control
 from tests.harness import PATIENCE
+from tests.ports import free_port
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
 
@@ -98,7 +100,7 @@ def settings(tmp_path: Path) -> Settings:
     import os
 
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC_", "SPRITE"))}
-    environment |= {"HOME": str(tmp_path), "IS_SANDBOX": "1"}
+    environment |= {"HOME": str(tmp_path), "IS_SANDBOX": "1", "SPRITE_SPARE_SECONDS": "0"}
     return Settings(data=tmp_path / "data", port=0, permissions="bypass", environment=environment)
 
 
@@ -302,12 +304,11 @@ async def test_behind_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path:
 
 
 async def test_a_session_outlives_the_bridge(tmp_path: Path) -> None:
-    chosen = settings(tmp_path)
+    chosen = replace(settings(tmp_path), port=free_port())
     async with visiting(chosen) as visitor:
-        _, _, value = (await visitor.login()).partition("=")
-        port = int(visitor.bridge.url.rpartition(":")[2])
-    async with visiting(replace(chosen, port=port)) as visitor:
-        assert await visitor.may_enter(f"bridge-{port}={value}")
+        cookie = await visitor.login()
+    async with visiting(chosen) as visitor:
+        assert await visitor.may_enter(cookie)
 
 
 async def test_a_session_that_is_used_goes_on(visitor: Visitor) -> None:

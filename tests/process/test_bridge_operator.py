@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
+from tests.harness import PATIENCE, ROOT
 
 
 async def test_a_second_bridge_on_the_same_folder_is_refused_and_the_first_lives_on(tmp_path: Path) -> None:
@@ -114,6 +117,27 @@ async def test_people_are_managed_beside_a_running_bridge_and_without_one(tmp_pa
     assert acts == [*("users add ada", "users role ada (role operator)", "users link ada", "users revoke ada")]
     assert await run_bridge("audit", "--since", "2100-01-01", "--data", str(data)) == (0, "Nothing since then.\n", "")
     assert (await run_bridge("audit", "--since", "yesterday", "--data", str(data)))[0] == 2
+
+
+LOADED = """
+import sys
+from bridge.__main__ import main
+status = main(sys.argv[1:])
+print(*sorted({"bridge.app", "bridge.acp.program", "bridge.chat.client", "rich"} & sys.modules.keys()))
+sys.exit(status)
+"""
+
+
+async def test_a_command_about_people_begins_without_all_that_a_bridge_is_made_of(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", LOADED, "users", "list", "--data", str(tmp_path / "data")),
+        cwd=ROOT,
+        env=bridge_environment(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(PATIENCE):
+        out, _ = await process.communicate()
+    assert (process.returncode, out.decode().splitlines()[1:]) == (0, [""])
 
 
 async def test_tokens_are_managed_beside_a_running_bridge_and_without_one(tmp_path: Path) -> None:

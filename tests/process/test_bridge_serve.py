@@ -16,6 +16,7 @@ import pytest
 
 from tests.bridge_harness import bridge_environment, running_bridge
 from tests.harness import PATIENCE, ROOT, observations
+from tests.ports import free_port
 
 
 async def test_a_page_talks_to_an_agent_that_draws_a_card(tmp_path: Path) -> None:
@@ -134,8 +135,8 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 
 async def test_after_a_kill_everything_is_still_there(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    async with running_bridge(data) as bridge:
+    data, port = tmp_path / "data", free_port()
+    async with running_bridge(data, port=port) as bridge:
         _, out, _ = await bridge.run("users", "add", "ada")
         token = out.split("token")[-1].split()[0]
         cookie = await bridge.login()
@@ -143,7 +144,6 @@ async def test_after_a_kill_everything_is_still_there(tmp_path: Path) -> None:
             await page.link("ready")
             await page.mission("my name is Wilhelmina")
         await bridge.kill()
-    port = int(bridge.url.rpartition(":")[2])
     async with running_bridge(data, port=port) as bridge:
         async with bridge.page(cookie) as page:
             sync = await page.type("state_sync")

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.emulator import Emulator
 from tests.emulator.api import TOKEN
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+from tests.ports import free_port
 
 
 async def test_a_vm_is_deployed_with_its_steps_and_its_person_talks_to_it(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ _PATIENCE_SECONDS = 180
 def environment() -> dict[str, str]:
     """No key: the offline model answers. The sprite may act: what runs here is a throw-away workspace."""
     names = ("ANTHROPIC_", "SPRITE", "CLAUDE", "BRIDGE_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(names)} | {"IS_SANDBOX": "1"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(names)}
+    return kept | {"IS_SANDBOX": "1", "SPRITE_SPARE_SECONDS": "0"}
 
 
 def chat(
@@ -62,34 +63,42 @@ def serving(data: Path) -> Iterator[str]:
             assert bridge.wait(_PATIENCE_SECONDS) == 0
 
 
+@pytest.fixture(name="printed", scope="module")
+def _printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A conversation about this and that."""
+    return chat(
+        tmp_path_factory.mktemp("talked") / "data",
+        "hello there",
+        "make a table card of apples 3, pears 5",
+        "run `echo seen-by-a-person`",
+        *("/memory", "/memory user.md", "/status"),
+    )
+
+
 @pytest.fixture(name="data")
 def _data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_a_message_gets_a_reply_and_the_stand_in_says_what_it_is(data: Path) -> None:
-    printed = chat(data, "hello there")
+def test_a_message_gets_a_reply_and_the_stand_in_says_what_it_is(printed: str) -> None:
     banner, _, rest = printed.partition("hello there")
     assert "offline stand-in" in banner
-    assert rest.strip()
+    assert rest.partition("make a table")[0].strip()
 
 
-def test_a_card_is_drawn_as_a_table(data: Path) -> None:
-    printed = chat(data, "make a table card of apples 3, pears 5")
+def test_a_card_is_drawn_as_a_table(printed: str) -> None:
     after = printed.partition("▸ create_card")[2]
     cells = [line.strip("│ ").split() for line in after.splitlines() if line.startswith("│")]
     assert ["apples", "3"] in cells
     assert ["pears", "5"] in cells
 
 
-def test_a_tool_runs_and_is_seen(data: Path) -> None:
-    printed = chat(data, "run `echo seen-by-a-person`")
+def test_a_tool_runs_and_is_seen(printed: str) -> None:
     assert "▸ Bash  echo seen-by-a-person" in printed
     assert "✓ seen-by-a-person" in printed
 
 
-def test_memory_shows_its_files(data: Path) -> None:
-    printed = chat(data, "hello", "/memory", "/memory user.md", "/status")
+def test_memory_shows_its_files(printed: str) -> None:
     for name in ("soul.md", "os.md", "tools.md", "files.md", "user.md", "context.md"):
         assert name in printed
 

@@ -781,7 +781,7 @@ async def listening(folder: Path, events: int = 0, size: int = 0) -> AsyncIterat
             yield Listener(feed, server.sockets[0].getsockname()[1], served)
         finally:
             server.close()
-            await asyncio.wait_for(asyncio.gather(*served.values(), return_exceptions=True), 10)
+            await asyncio.wait_for(asyncio.gather(*served.values(), return_exceptions=True), PATIENCE)
 
 
 async def test_a_slow_reader_is_cut_off_and_neither_feed_nor_others_wait_for_it(tmp_path: Path) -> None:

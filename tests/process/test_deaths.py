@@ -225,7 +225,11 @@ async def test_a_bridge_at_rest_runs_these_tasks_and_no_other(tmp_path: Path, mo
     assert task_names() == before
 
 
-@pytest.mark.parametrize("name", BRIDGE)
+#: Of what a bridge cannot be without: what everybody comes by, what the agents' model is paid by, what is only its own.
+WITH_SPRITES = ("accept", "ledger", "write behind")
+
+
+@pytest.mark.parametrize("name", WITH_SPRITES)
 async def test_a_bridge_one_of_whose_tasks_dies_stops_its_sprites_in_order_and_ends_with_an_error(
     name: str, tmp_path: Path
 ) -> None:
@@ -247,19 +251,32 @@ async def test_a_bridge_one_of_whose_tasks_dies_stops_its_sprites_in_order_and_e
     assert not runs(sprite)
 
 
+@pytest.mark.parametrize("name", BRIDGE)
+async def test_a_bridge_ends_when_one_of_its_tasks_dies_and_leaves_none_behind(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    await dies_of(name, set(BRIDGE), tmp_path)
+
+
 @pytest.mark.parametrize("name", SHARED)
 async def test_a_bridge_that_shares_its_database_ends_when_one_of_the_tasks_for_that_dies(
     name: str, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("BRIDGE_DATABASE_URL", postgres_url)
+    await dies_of(name, {*BRIDGE, *SHARED}, tmp_path)
+
+
+async def dies_of(name: str, runs_on: set[str], folder: Path) -> None:
+    """A bridge that runs these tasks, until one of them dies: what that comes to."""
     before, ended = task_names(), asyncio.Event()
 
     async def one_dies() -> None:
-        async with running(from_environment(data=tmp_path / "data", port=0), ended.set):
-            assert task_names() - before == {*BRIDGE, *SHARED}
-            (task,) = (task for task in asyncio.all_tasks() if task.get_name() == name)
-            task.cancel()
+        async with running(from_environment(data=folder / "data", port=0), ended.set):
+            assert task_names() - before == runs_on
+            # Operators' connections are accepted by a task of the same name.
+            next(task for task in asyncio.all_tasks() if task.get_name() == name).cancel()
             async with asyncio.timeout(PATIENCE):
                 await ended.wait()
 

@@ -21,6 +21,7 @@ from sprite.follow.spool import Spool
 from tests.bridge_harness import run_bridge, running_bridge
 from tests.harness import observations
 from tests.inspection import eventually
+from tests.ports import free_port
 from tests.process.test_following import follower, once, said
 
 
@@ -175,8 +176,7 @@ async def test_sessions_reach_the_sprite_behind_a_bridge_also_after_that_was_awa
     assert code == 0, complaint
     token = tmp_path / "token"
     token.write_text(printed.splitlines()[-1])
-    async with running_bridge(data) as bridge:
-        port = int(bridge.url.rsplit(":", 1)[1])
+    port = free_port()
     to = ("--to", f"http://127.0.0.1:{port}", "--token-file", token)
     code, _, complaint = await once(away, logs, *to, **state)
     assert code == 1

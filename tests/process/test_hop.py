@@ -465,9 +465,11 @@ async def test_an_owner_that_stalls_is_given_up(tmp_path: Path, first: bytes) ->
 
 
 async def test_an_owner_that_takes_long_and_lives_is_waited_for(tmp_path: Path) -> None:
-    async with dying_owner(tmp_path, b"", beat_seconds=0.05) as (stage, die):
+    beat = 1.0
+    async with dying_owner(tmp_path, b"", beat_seconds=beat) as (stage, die):
         asking = asyncio.create_task(_status(stage.ask()))
-        done, _ = await asyncio.wait({asking}, timeout=1.0)
+        # Longer than one that gives no sign of life would be.
+        done, _ = await asyncio.wait({asking}, timeout=4 * beat)
         assert not done
         die.set()
         assert await asking == 503

@@ -187,7 +187,7 @@ async def test_an_api_that_is_gone_is_said_in_words(tokens: Tokens, tmp_path: Pa
 
 async def test_a_call_that_is_too_slow_is_given_up_and_said(emulator: Emulator, tokens: Tokens) -> None:
     emulator.faults.append(Fault("POST", "/v1/sprites/ada/policy/", delay=PATIENCE))
-    async with host_of(emulator, ARCHIVE, tokens, call_seconds=0.5) as host:
+    async with host_of(emulator, ARCHIVE, tokens, call_seconds=5.0) as host:
         with pytest.raises(HostError, match=r"Setting the network policy took longer than") as caught:
             await host.deploy("ada", Heard())
     assert caught.value.retryable

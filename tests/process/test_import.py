@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bridge.offline.model import OfflineModel
+from sprite.__main__ import main
 from sprite.config import Settings
 from tests.elsewhere import CODEX
 from tests.harness import PATIENCE, ROOT, observations, rows, running_sprite, sprite_environment
@@ -25,9 +28,21 @@ from tests.session_logs import Recorded, write_many
 HOUR = 3600.0
 
 
-def run(workspace: Path, *arguments: str | Path, command: str = "import") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sprite", command, "--workspace", workspace, *arguments],
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command came to."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
+
+
+def run_process(workspace: Path, *arguments: str | Path, command: str = "import") -> Done:
+    done = subprocess.run(
+        [sys.executable, "-m", "sprite", *command.split(), "--workspace", workspace, *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -35,9 +50,21 @@ def run(workspace: Path, *arguments: str | Path, command: str = "import") -> sub
         timeout=PATIENCE,
         check=False,
     )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
-def facts(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """The same command line in this process: most of what a process of its own takes is its start."""
+
+    def run(workspace: Path, *arguments: str | Path, command: str = "import") -> Done:
+        code = main([*command.split(), "--workspace", str(workspace), *map(str, arguments)])
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+def facts(done: Done) -> dict[str, Any]:
     parsed: dict[str, Any] = json.loads(done.stdout)
     return parsed
 
@@ -55,9 +82,9 @@ def logs(recorded: Recorded, tmp_path: Path) -> Recorded:
 
 @pytest.fixture(scope="module")
 def many(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """4,000 turns in 40 logs."""
+    """2,000 turns in 20 logs: four transactions."""
     folder = tmp_path_factory.mktemp("many")
-    write_many(recorded.log("everyday"), folder, sessions=40, turns=100)
+    write_many(recorded.log("everyday"), folder, sessions=20, turns=100)
     return folder
 
 
@@ -66,7 +93,7 @@ def many(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Recorded, tmp_path: Path) -> None:
     workspace = tmp_path / "new/workspace"
-    done = run(workspace, logs.projects, "--json")
+    done = run_process(workspace, logs.projects, "--json")
     assert done.returncode == 0, done.stderr
     found = facts(done)
     assert (found["files"], found["sessions"], found["turns"]) == (11, 8, 27)
@@ -87,10 +114,10 @@ def test_a_folder_becomes_sessions_of_turns_that_wait_to_be_curated(logs: Record
         assert session["ended_at"] == session["last_active_at"] == own[-1]["timestamp"]
         assert session["observation_count"] == len(own)
         assert session["message_count"] == len([turn for turn in own if turn["trigger"] == "user"])
-    assert run(workspace, command="status").returncode == 0
+    assert run_process(workspace, command="status").returncode == 0
 
 
-def test_a_second_import_adds_nothing(logs: Recorded, workspace: Path) -> None:
+def test_a_second_import_adds_nothing(logs: Recorded, workspace: Path, run: Run) -> None:
     assert run(workspace, logs.projects).returncode == 0
     before = observations(workspace), sessions(workspace)
     again = run(workspace, logs.projects, logs.log("everyday"), "--json")
@@ -100,24 +127,18 @@ def test_a_second_import_adds_nothing(logs: Recorded, workspace: Path) -> None:
     assert (observations(workspace), sessions(workspace)) == before
 
 
-def test_what_was_forgotten_is_not_imported_again(logs: Recorded, workspace: Path) -> None:
+def test_what_was_forgotten_is_not_imported_again(logs: Recorded, workspace: Path, run: Run) -> None:
     assert run(workspace, logs.log("everyday")).returncode == 0
-    forgotten = subprocess.run(
-        [sys.executable, "-m", "sprite", "memory", "forget", "--workspace", workspace, "--turn", "5", "--yes"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=sprite_environment(None),
-        timeout=PATIENCE,
-        check=False,
-    )
+    forgotten = run(workspace, "--turn", "5", "--yes", command="memory forget")
     assert forgotten.returncode == 0, forgotten.stderr
     assert facts(run(workspace, logs.projects, "--json"))["turns"] == 19
     assert not any("prefer tea" in turn["user_message"] for turn in observations(workspace))
 
 
 @pytest.mark.parametrize("name", ["everyday", "troubled", "delegating", "commands"])
-def test_of_a_log_that_has_grown_only_what_is_new_is_added(logs: Recorded, workspace: Path, name: str) -> None:
+def test_of_a_log_that_has_grown_only_what_is_new_is_added(
+    logs: Recorded, workspace: Path, name: str, run: Run
+) -> None:
     log = logs.log(name)
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
     added = 0
@@ -135,7 +156,9 @@ def test_of_a_log_that_has_grown_only_what_is_new_is_added(logs: Recorded, works
     assert added == len(observations(at_once))
 
 
-def test_one_log_alone_brings_its_subagents_and_an_agents_log_its_session(logs: Recorded, workspace: Path) -> None:
+def test_one_log_alone_brings_its_subagents_and_an_agents_log_its_session(
+    logs: Recorded, workspace: Path, run: Run
+) -> None:
     log = logs.log("delegating")
     (*_, agent) = (log.parent / log.stem / "subagents").glob("*.jsonl")
     for path in (log, agent):
@@ -144,7 +167,7 @@ def test_one_log_alone_brings_its_subagents_and_an_agents_log_its_session(logs: 
         assert [turn["tool_calls_json"].count('"agent_id"') for turn in observations(found)] == [0, 1, 1, 1, 0]
 
 
-def test_a_session_that_was_forked_brings_only_what_it_added(logs: Recorded, workspace: Path) -> None:
+def test_a_session_that_was_forked_brings_only_what_it_added(logs: Recorded, workspace: Path, run: Run) -> None:
     assert run(workspace, logs.log("troubled")).returncode == 0
     done = facts(run(workspace, logs.log("forked"), "--json"))
     assert (done["turns"], done["already_imported"]) == (1, 7)
@@ -152,7 +175,7 @@ def test_a_session_that_was_forked_brings_only_what_it_added(logs: Recorded, wor
     assert observations(workspace)[-1]["session_id"] == logs.ids["forked"]
 
 
-def test_a_dry_run_says_what_an_import_would_do_and_writes_nothing(logs: Recorded, workspace: Path) -> None:
+def test_a_dry_run_says_what_an_import_would_do_and_writes_nothing(logs: Recorded, workspace: Path, run: Run) -> None:
     found = facts(run(workspace, logs.projects, "--dry-run", "--json"))
     assert (found["turns"], found["already_imported"]) == (27, 7)
     assert not (workspace / ".os").exists()
@@ -165,7 +188,7 @@ def test_a_dry_run_says_what_an_import_would_do_and_writes_nothing(logs: Recorde
 async def test_an_import_is_curated_by_the_next_sprite_and_found_by_its_search(
     model: OfflineModel, logs: Recorded, workspace: Path
 ) -> None:
-    assert run(workspace, logs.log("everyday")).returncode == 0
+    assert run_process(workspace, logs.log("everyday")).returncode == 0
     model.script.curator({"raw_text": 'PREFERENCE [t5]: Ada prefers tea | "I prefer tea"\n'})
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await eventually(lambda: bool(curations(workspace)), "the import is curated")
@@ -189,7 +212,7 @@ async def test_what_the_sprite_had_itself_is_not_imported_again(model: OfflineMo
     before = observations(workspace)
     shutil.copytree(elsewhere, own)
     for folder in (own, elsewhere):
-        done = run(workspace, folder, "--json")
+        done = run_process(workspace, folder, "--json")
         assert done.returncode == 0
         assert (facts(done)["turns"], len(facts(done)["own_sessions"])) == (0, 1)
     assert observations(workspace) == before
@@ -201,24 +224,24 @@ async def test_where_a_sprite_runs_it_takes_the_turns_itself_each_once_and_its_f
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/AGENTS.md").write_text("Use tabs.\n")
     async with running_sprite(workspace, model.url):
-        done = run(workspace, logs.log("everyday"), CODEX, "--json")
+        done = run_process(workspace, logs.log("everyday"), CODEX, "--json")
         assert done.returncode == 0, done.stderr
         assert facts(done)["kinds"] == {
             "codex": {"turns": 5, "already_imported": 0},
             "claude-code": {"turns": 8, "already_imported": 0},
         }
-        again = run(workspace, logs.log("everyday"), CODEX, tmp_path / "notes", "--json")
+        again = run_process(workspace, logs.log("everyday"), CODEX, tmp_path / "notes", "--json")
         assert (again.returncode, facts(again)["turns"], facts(again)["already_imported"]) == (1, 0, 13)
         assert "stop it first" in facts(again)["refused"][0]["reason"]
     # Without the sprite it is the same import.
-    assert facts(run(workspace, logs.log("everyday"), CODEX, "--json"))["turns"] == 0
+    assert facts(run_process(workspace, logs.log("everyday"), CODEX, "--json"))["turns"] == 0
     at_once = workspace.with_name("at-once")
-    assert run(at_once, logs.log("everyday"), CODEX).returncode == 0
+    assert run_process(at_once, logs.log("everyday"), CODEX).returncode == 0
     kept = [{**turn, "processed": 0} for turn in observations(workspace)]
     assert kept == observations(at_once)
 
 
-def test_notes_alone_are_told_of_without_turns(workspace: Path, tmp_path: Path) -> None:
+def test_notes_alone_are_told_of_without_turns(workspace: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
     done = run(workspace, tmp_path / "AGENTS.md")
     assert done.returncode == 0, done.stderr
@@ -228,7 +251,7 @@ def test_notes_alone_are_told_of_without_turns(workspace: Path, tmp_path: Path) 
 async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs: Recorded, workspace: Path) -> None:
     async with running_sprite(workspace, model.url) as sprite:
         Settings(workspace).address_file.unlink()
-        done = run(workspace, logs.log("everyday"))
+        done = run_process(workspace, logs.log("everyday"))
         assert done.returncode == 2
         assert f"process {sprite.process.pid}" in done.stderr
         assert str(workspace) in done.stderr
@@ -238,12 +261,12 @@ async def test_a_sprite_that_does_not_answer_is_named(model: OfflineModel, logs:
 # --- killed ---
 
 
-def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path, workspace: Path) -> None:
+def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path, workspace: Path, run: Run) -> None:
     at_once = workspace.with_name("at-once")
-    assert facts(run(at_once, many, "--json"))["turns"] == 4000
+    assert facts(run(at_once, many, "--json"))["turns"] == 2000
     log = workspace / ".os/memory/transcript.db"
-    wanted = [1, 900, 1700, 3100]
-    for turns in wanted:
+    left = []
+    for turns in (1, 600, 1100):
         process = subprocess.Popen(
             [sys.executable, "-m", "sprite", "import", "--workspace", workspace, many],
             cwd=ROOT,
@@ -254,11 +277,13 @@ def test_killed_at_any_moment_a_second_run_completes_the_first(many: Path, works
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert 0 < _count(log) < 4000
+        left.append(_count(log))
+    # Beside a busy machine's test the last ones may come to their end.
+    assert any(0 < count < 2000 for count in left), left
     assert run(workspace, many).returncode == 0
     assert observations(workspace) == observations(at_once)
     assert sessions(workspace) == sessions(at_once)
-    hit = run(workspace, "search", "parallel", "--json", command="memory")
+    hit = run(workspace, "parallel", "--json", command="memory search")
     assert hit.returncode in {0, 2}
 
 
@@ -272,7 +297,9 @@ def _count(log: Path) -> int:
 # --- bad input ---
 
 
-def test_damaged_lines_are_named_and_everything_around_them_is_imported(logs: Recorded, workspace: Path) -> None:
+def test_damaged_lines_are_named_and_everything_around_them_is_imported(
+    logs: Recorded, workspace: Path, run: Run
+) -> None:
     log = logs.log("everyday")
     lines = log.read_text(encoding="utf-8").splitlines()
     first = next(n for n, line in enumerate(lines) if "run `ls /nowhere`" in line and '"promptSource"' in line)
@@ -288,7 +315,7 @@ def test_damaged_lines_are_named_and_everything_around_them_is_imported(logs: Re
     assert observations(workspace)[2]["trigger"] == "task"
 
 
-def test_a_log_of_damaged_lines_names_some_and_counts_the_rest(logs: Recorded, workspace: Path) -> None:
+def test_a_log_of_damaged_lines_names_some_and_counts_the_rest(logs: Recorded, workspace: Path, run: Run) -> None:
     with logs.log("everyday").open("a") as stream:
         stream.write("damage\n" * 1000)
     done = run(workspace, logs.log("everyday"))
@@ -318,7 +345,7 @@ ODD = {"prose", "other", "history", "binary", "one-line", "circle", "gone", "pip
 
 
 def test_what_is_no_session_log_is_refused_by_name_and_the_others_go_on(
-    logs: Recorded, odd: Path, workspace: Path
+    logs: Recorded, odd: Path, workspace: Path, run: Run
 ) -> None:
     shutil.copy(logs.log("everyday"), odd / "inside/a-copy.jsonl")
     (odd / "empty.jsonl").touch()
@@ -334,7 +361,9 @@ def test_what_is_no_session_log_is_refused_by_name_and_the_others_go_on(
     assert f"refused: {odd / 'circle.jsonl'}: cannot be read: Too many levels of symbolic links" in words
 
 
-def test_where_nothing_can_be_read_the_exit_code_says_so_and_no_workspace_is_made(odd: Path, workspace: Path) -> None:
+def test_where_nothing_can_be_read_the_exit_code_says_so_and_no_workspace_is_made(
+    odd: Path, workspace: Path, run: Run
+) -> None:
     for paths in ([odd], [odd / "prose.jsonl"], [workspace / "nothing"], [workspace], [Path("/proc/self/mem")]):
         done = run(workspace, *paths)
         assert done.returncode == 2, paths
@@ -343,7 +372,7 @@ def test_where_nothing_can_be_read_the_exit_code_says_so_and_no_workspace_is_mad
     assert not (workspace / ".os").exists()
 
 
-def test_an_empty_log_is_a_session_without_turns(tmp_path: Path, workspace: Path) -> None:
+def test_an_empty_log_is_a_session_without_turns(tmp_path: Path, workspace: Path, run: Run) -> None:
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "summary.jsonl").write_text('{"type":"summary","summary":"About tea","leafUuid":"x"}\n')
     done = run(workspace, tmp_path / "empty.jsonl", tmp_path / "summary.jsonl", "--json")
@@ -351,7 +380,7 @@ def test_an_empty_log_is_a_session_without_turns(tmp_path: Path, workspace: Path
     assert (facts(done)["files"], facts(done)["turns"]) == (2, 0)
 
 
-def test_a_folder_linked_into_another_is_followed_and_read_once(logs: Recorded, workspace: Path) -> None:
+def test_a_folder_linked_into_another_is_followed_and_read_once(logs: Recorded, workspace: Path, run: Run) -> None:
     (logs.projects / "again").symlink_to(logs.log("everyday").parent)
     (logs.projects / "up").symlink_to(logs.projects)
     done = facts(run(workspace, logs.projects, "--json"))

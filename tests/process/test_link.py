@@ -23,7 +23,8 @@ from sprite.protocol.messages import (
     StateSync,
 )
 from tests.chat_stand_in import StandIn, Visitor, state_sync
-from tests.relay_stage import PATIENCE, Street
+from tests.harness import PATIENCE
+from tests.relay_stage import Street
 
 
 class Audience:

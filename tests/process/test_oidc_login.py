@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import html
 import re
-import socket
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -31,14 +30,9 @@ from bridge.door.wrong_links import WRONG_LINKS
 from bridge.operating import control
 from tests.harness import PATIENCE
 from tests.oidc_house import SECRET, provider_for
+from tests.ports import free_port
 
 HTML = {"Accept": "text/html"}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,6 +29,7 @@ from tests.emulator.api import TOKEN
 from tests.harness import ROOT, observations
 from tests.inspection import eventually, memory
 from tests.memory_stores import open_stores
+from tests.ports import free_port
 from tests.vms import Tokens, host_of
 from tests.waking_stage import QUICK, died
 from tests.webhook_receiver import KEY, Receiver, receiving
@@ -146,9 +146,7 @@ async def test_a_question_that_waits_with_no_page_open_reaches_the_webhook(tmp_p
 
 async def test_a_bridge_that_is_killed_while_a_schedule_runs_tells_of_its_end_once_it_is_back(tmp_path: Path) -> None:
     """Nobody opens a page again; the VM goes on by itself."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    data = tmp_path / "data"
+    data, port = tmp_path / "data", free_port()
     async with Emulator(tmp_path / "vms") as emulator, receiving() as receiver:
         settings = {
             "SPRITES_URL": emulator.url,
