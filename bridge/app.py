@@ -147,7 +147,7 @@ async def running(
         )
         ownership, due = await stack.enter_async_context(_ownership(settings, database, url, on_death))
         store = await stack.enter_async_context(open_store(settings, database))
-        host, restorer = _home(settings, database, store, tokens, port)
+        host, restorer = _home(settings, database, store, tokens, ownership, port)
         relay, followers = await stack.enter_async_context(
             _followed(store, host, restorer, ownership, [due, notices.tidings], on_death)
         )
@@ -284,7 +284,7 @@ async def host_alone(settings: Settings, *, acts_on: str | None = None) -> Async
             _owned_alone(settings, database, acts_on) as ownership,
             open_store(settings, database) as store,
         ):
-            host, restorer = _home(settings, database, store, tokens, settings.port)
+            host, restorer = _home(settings, database, store, tokens, ownership, settings.port)
             async with host, restorer:
                 yield Alone(host, restorer, ownership, Audit(database))
 
@@ -393,11 +393,16 @@ async def _ownership(
 
 
 def _home(
-    settings: Settings, database: Database, store: SealedStore, tokens: SpriteTokens, port: int
+    settings: Settings,
+    database: Database,
+    store: SealedStore,
+    tokens: SpriteTokens,
+    ownership: Ownership,
+    port: int,
 ) -> tuple[LocalHost | SpritesHost, Restorer]:
     """Where sprites live, not open yet, and what makes a lost one again of what is kept of it."""
     losses = Losses(database, store)
-    host = _host(settings, tokens, port, database, losses.refuse)
+    host = _host(settings, tokens, port, database, losses.refuse, ownership)
     return host, Restorer(store, losses, host, settings.run, Audit(database).note)
 
 
@@ -416,7 +421,7 @@ async def _opened(
 
 
 def _host(
-    settings: Settings, tokens: SpriteTokens, port: int, database: Database, guard: Guard
+    settings: Settings, tokens: SpriteTokens, port: int, database: Database, guard: Guard, ownership: Ownership
 ) -> LocalHost | SpritesHost:
     """Where sprites live. OperatorError when the provider needs a setting that is not there."""
     environment = {**settings.environment, "SPRITE_OFFLINE": "1" if settings.uses_offline_model else ""}
@@ -444,6 +449,7 @@ def _host(
             egress=settings.egress,
             environment=environment,
             guard=guard,
+            epoch=ownership.epoch,
         )
     # Sprites here come by loopback also where the bridge listens on every address.
     name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104

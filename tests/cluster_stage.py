@@ -1,15 +1,13 @@
-"""Three real bridges over a Postgres, sprites on machines of their own, and what may happen to each of them.
+"""Three real bridges over a Postgres, sprites in a place of their own, and what may happen to each of the bridges.
 
-Sprites are processes that no bridge started, as on VMs: a bridge's end is not theirs. Their model calls go to whichever
-bridge is up, through a balancer; what bridges say to each other goes over wires that can be cut (`ChaosProxy`), and
-what they say to a sprite is listened to (`Wiretap`).
+Sprites' model calls go to whichever bridge is up, through a balancer; what bridges say to each other goes over wires
+that can be cut (`ChaosProxy`), and what they say to a sprite is listened to (see cluster_places.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import random
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -21,29 +19,25 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from bridge.cluster.homes import this_machine
 from bridge.database import open_database
 from bridge.door.people import People
-from bridge.hosts.workspace import ADDRESS, SYSTEM
 from bridge.llm.sprite_tokens import SpriteTokens
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, running_bridge
 from tests.chaos_proxy import ChaosProxy
+from tests.cluster_places import Place, Processes
 from tests.connections import connections, until_one_ends
 from tests.faithful_page import FaithfulPage
-from tests.harness import Message, SpriteProcess, running_sprite
+from tests.harness import Message
 from tests.inspection import eventually
 from tests.ports import free_port
 from tests.postgres import Server
-from tests.wiretap import Wiretap
 
 BRIDGES = ("a", "b", "c")
 #: By which they seal what they store.
 STORE_KEY = base64.b64encode(bytes(range(32))).decode()
 #: Of model calls, beside what the sprites spend: the tokens of these names have no sprites.
-SPENDERS = tuple(f"spender-{number}" for number in range(5))
-#: So many sprites start side by side.
-AT_ONCE = os.cpu_count() or 1
+SPENDERS = tuple(f"spender-{number}" for number in range(6))
 #: Every lease that was ever given, as the database itself saw it.
 _HISTORY = """
 CREATE TABLE lease_history (
@@ -77,15 +71,13 @@ class Cluster:
     server: Server
     url: str
     model: OfflineModel
+    place: Place
     flags: tuple[str, ...] = ()
     slots: dict[str, Slot] = field(default_factory=dict)
     wires: dict[str, ChaosProxy] = field(default_factory=dict)
-    sprites: dict[str, SpriteProcess] = field(default_factory=dict)
     #: The person's own token of each sprite.
     tokens: dict[str, str] = field(default_factory=dict)
     spender_tokens: dict[str, str] = field(default_factory=dict)
-    #: What each sprite hears from bridges.
-    taps: dict[str, Wiretap] = field(default_factory=dict)
     balancer: Balancer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +85,7 @@ class Cluster:
 
     def workspace(self, sprite: str) -> Path:
         """On the sprite's own machine."""
-        return self.folder / f"machines/{sprite}/workspace"
+        return self.place.workspace(sprite)
 
     def up(self) -> list[Slot]:
         """The bridges that run, and answer."""
@@ -135,7 +127,7 @@ class Cluster:
         bridge = await stack.enter_async_context(
             running_bridge(
                 self.folder / f"bridge-{name}/data",
-                *self.flags,
+                *(*self.flags, *self.place.flags),
                 port=port,
                 BRIDGE_DATABASE_URL=self.url,
                 BRIDGE_CLUSTER_SECRET="what these three bridges share",
@@ -143,6 +135,7 @@ class Cluster:
                 BRIDGE_ADDRESS=self.address(name),
                 ANTHROPIC_BASE_URL=self.model.url,
                 ANTHROPIC_API_KEY="offline",
+                **self.place.settings(self.balancer.url),
             )
         )
         self.slots[name] = Slot(name, port, bridge, stack)
@@ -236,54 +229,36 @@ async def cluster(
     model: OfflineModel,
     sprites: int,
     *flags: str,
+    place: Place | None = None,
     bridges: Sequence[str] = BRIDGES,
     cuts: int = 0,
     seed: int = 0,
 ) -> AsyncIterator[Cluster]:
-    """Bridges that listen, and sprites that run and that nobody has come to yet.
+    """Bridges that listen, and sprites that nobody has come to yet: in processes, if no place is said.
 
     The first `cuts` connections to each bridge from the others are cut somewhere.
     """
-    made = Cluster(folder, server, server.create(), model, flags=flags)
+    made = Cluster(folder, server, server.create(), model, place or Processes(folder / "machines"), flags)
     async with AsyncExitStack() as stack:
         ports = {name: free_port() for name in bridges}
         for number, (name, port) in enumerate(ports.items()):
             made.wires[name] = await stack.enter_async_context(ChaosProxy(port, cuts, seed + number))
         await stack.enter_async_context(made.balancer.serving())
+        await stack.enter_async_context(made.place)
         try:
             await asyncio.gather(*(made.start(name, port) for name, port in ports.items()))
             server.run(_HISTORY, made.url.rpartition("/")[2])
-            await _people(made, [f"s{number}" for number in range(sprites)], stack)
+            await _people(made, [f"s{number}" for number in range(sprites)])
             yield made
         finally:
             await asyncio.gather(*(slot.stack.aclose() for slot in made.slots.values()), return_exceptions=True)
 
 
-async def _people(made: Cluster, names: list[str], stack: AsyncExitStack) -> None:
-    """A person for each sprite, and the sprite on its machine."""
+async def _people(made: Cluster, names: list[str]) -> None:
+    """A person for each sprite, and the sprite in its place."""
     async with open_database(made.url) as database, SpriteTokens(database) as keys:
         people = People(database)
         made.spender_tokens = {name: await keys.rotate(name) for name in SPENDERS}
-        for at in range(0, len(names), AT_ONCE):
-            some = names[at : at + AT_ONCE]
-            for name in some:
-                workspace = made.workspace(name)
-                workspace.mkdir(parents=True)
-                _, made.tokens[name] = await people.add(name)
-                home = (name, this_machine(), str(workspace))
-                await database.statement("INSERT INTO homes (sprite, machine, path) VALUES (?, ?, ?)", home)
-            started = [
-                running_sprite(
-                    made.workspace(name),
-                    made.balancer.url,
-                    ANTHROPIC_API_KEY=await keys.rotate(name),
-                    CLAUDE_CODE_MAX_RETRIES="8",
-                )
-                for name in some
-            ]
-            for name, sprite in zip(some, await asyncio.gather(*map(stack.enter_async_context, started)), strict=True):
-                made.sprites[name] = sprite
-                tap = made.taps[name] = Wiretap(sprite.port)
-                await stack.enter_async_context(tap.listening())
-                # Where bridges on this machine look for it.
-                (made.workspace(name) / SYSTEM / ADDRESS).write_text(f"127.0.0.1:{tap.port}\n")
+        for name in names:
+            _, made.tokens[name] = await people.add(name)
+        await made.place.settle(names, database, keys, made.balancer.url)

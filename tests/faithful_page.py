@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import aiohttp
 
@@ -15,6 +16,14 @@ from tests.inspection import ENDINGS
 
 #: A WebSocket whose `resume` is this.
 Connect = Callable[[Message], AbstractAsyncContextManager[PageClient]]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a page heard of one sequence of events; see FaithfulPage."""
+
+    seqs: list[int]
+    events: dict[int, tuple[str, Message]]
 
 
 class FaithfulPage:
@@ -34,6 +43,8 @@ class FaithfulPage:
         self.unsaid: dict[str, str] = {}
         #: How often another sequence began, which is a state and no events.
         self.began_anew = 0
+        #: The sequences that ended: `seqs` and `events` of each, oldest first.
+        self.earlier: list[Heard] = []
         self.connections = 0
         self.is_ready = False
 
@@ -71,8 +82,10 @@ class FaithfulPage:
             self.unsaid.pop(message["reply_to"], None)
         if kind == "auth_ok" and payload["epoch"] != self._epoch:
             self._epoch = payload["epoch"]
+            if self.began_anew:
+                self.earlier.append(Heard(self.seqs, self.events))
             self.began_anew += 1
-            self.seqs.append(payload["last_seq"])
+            self.seqs, self.events = [payload["last_seq"]], {}
         if "seq" in message:
             self.seqs.append(message["seq"])
             self.events[message["seq"]] = (kind, payload)

@@ -85,6 +85,7 @@ async def host_of(
     call_seconds: float = 30.0,
     egress: Egress = "open",
     guard: Guard = unguarded,
+    epoch: Callable[[str], int | None] = lambda _: None,
     **environment: str,
 ) -> AsyncIterator[SpritesHost]:
     async with SpritesHost(
@@ -98,6 +99,7 @@ async def host_of(
         call_seconds=call_seconds,
         egress=egress,
         guard=guard,
+        epoch=epoch,
     ) as host:
         yield host
 

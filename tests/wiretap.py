@@ -1,7 +1,8 @@
 """What bridges and a sprite say to each other, noted in the order in which it passes, with the lease it is said by.
 
-Stands where bridges look for the sprite. A frame is noted before it is passed on, and an answer once it has come: so
-what a bridge said after the sprite had welcomed a newer lease is told for certain from what it said before.
+Whoever passes it on feeds it in: a frame before it is passed on, and an answer once it has come. So what a bridge said
+after the sprite had welcomed a newer lease is told for certain from what it said before. A sprite that is a process is
+listened to by `forwarding`, one on a VM by the emulated proxy (`Machine.overheard`), through which all of it passes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,16 +29,6 @@ _FRAME = msgspec.json.Decoder(Envelope)
 _AUTH = msgspec.json.Decoder(Auth)
 
 
-@dataclass(slots=True)
-class Conversation:
-    """One connection of a bridge's."""
-
-    lease: Lease | None = None
-    is_welcome: bool = False
-    #: Frames that were said after the sprite had welcomed a newer lease, by id: what they are.
-    late: dict[str, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class Said:
     """A bridge's frame. `at` is Unix seconds, when it had come as far as this."""
@@ -46,82 +38,113 @@ class Said:
     what: str
 
 
+@dataclass
 class Wiretap:
-    """Forwards to the sprite at a port; `port` is where bridges are to come."""
+    """What one sprite and all bridges say; `conversation` for each connection to it."""
 
-    def __init__(self, sprite_port: int) -> None:
-        self._sprite_port = sprite_port
-        self.port = 0
-        #: What bridges said that had been welcomed, in order.
-        self.said: list[Said] = []
-        #: The leases that the sprite welcomed, in order, each as often as it did.
-        self.welcomed: list[Lease] = []
-        #: What the sprite answered though it was said by a lease that was the newest no longer, in words.
-        self.out_of_turn: list[str] = []
-        #: How often the sprite refused a lease, or had a connection of an older one end.
-        self.refusals = 0
+    #: What bridges said that had been welcomed, in order.
+    said: list[Said] = field(default_factory=list)
+    #: The leases that the sprite welcomed, in order, each as often as it did.
+    welcomed: list[Lease] = field(default_factory=list)
+    #: What the sprite answered though it was said by a lease that was the newest no longer, in words.
+    out_of_turn: list[str] = field(default_factory=list)
+    #: How often the sprite refused a lease, or had a connection of an older one end.
+    refusals: int = 0
 
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        """Listens while the block runs."""
-        async with connections(self._arrive) as port:
-            self.port = port
-            yield
+    def conversation(self) -> Conversation:
+        """For one connection from its beginning."""
+        return Conversation(self)
 
-    async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        conversation = Conversation()
-        try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._sprite_port)
-            try:
-                await until_one_ends(
-                    _pass(reader, far_writer, lambda line: self._to_sprite(conversation, line)),
-                    _pass(far_reader, writer, lambda line: self._from_sprite(conversation, line)),
-                )
-            finally:
-                far_writer.close()
-        except ConnectionError:
-            # The sprite is not there: that is how it looks from here, too.
-            return
-        finally:
-            writer.close()
+    @property
+    def newest(self) -> int:
+        """The epoch of the lease that was welcomed last; 0 before the first."""
+        return self.welcomed[-1].epoch if self.welcomed else 0
 
-    def _to_sprite(self, conversation: Conversation, line: bytes) -> None:
+
+class Conversation:
+    """One connection of a bridge's, fed with all that passes, in pieces that may end anywhere."""
+
+    def __init__(self, tap: Wiretap) -> None:
+        self._tap = tap
+        self._lease: Lease | None = None
+        self._is_welcome = False
+        #: Frames that were said after the sprite had welcomed a newer lease, by id: what they are.
+        self._late: dict[str, str] = {}
+        self._inwards, self._outwards = bytearray(), bytearray()
+
+    def to_sprite(self, data: bytes) -> None:
+        """What a bridge says."""
+        for line in _lines(self._inwards, data):
+            self._from_bridge(line)
+
+    def from_sprite(self, data: bytes) -> None:
+        """What the sprite says."""
+        for line in _lines(self._outwards, data):
+            self._from_sprite(line)
+
+    def _from_bridge(self, line: bytes) -> None:
         frame = _FRAME.decode(line)
         if frame.type == "auth":
-            conversation.lease = _AUTH.decode(frame.payload).lease
+            self._lease = _AUTH.decode(frame.payload).lease
             return
-        lease = conversation.lease
-        if lease is None:
+        if self._lease is None:
             return
-        if conversation.is_welcome:
-            self.said.append(Said(time.time(), lease, frame.type))
-        if self.welcomed and self.welcomed[-1].epoch > lease.epoch:
-            conversation.late[frame.id] = frame.type
+        if self._is_welcome:
+            self._tap.said.append(Said(time.time(), self._lease, frame.type))
+        if self._tap.newest > self._lease.epoch:
+            self._late[frame.id] = frame.type
 
-    def _from_sprite(self, conversation: Conversation, line: bytes) -> None:
+    def _from_sprite(self, line: bytes) -> None:
         frame = _FRAME.decode(line)
-        lease = conversation.lease
-        if frame.type == "auth_ok" and lease is not None:
-            conversation.is_welcome = True
-            if self.welcomed and self.welcomed[-1].epoch > lease.epoch:
-                self.out_of_turn.append(f"{lease} was welcomed after {self.welcomed[-1]}")
+        if frame.type == "auth_ok" and self._lease is not None:
+            self._is_welcome = True
+            if self._tap.newest > self._lease.epoch:
+                self._tap.out_of_turn.append(f"{self._lease} was welcomed after {self._tap.welcomed[-1]}")
             else:
-                self.welcomed.append(lease)
+                self._tap.welcomed.append(self._lease)
         if frame.type == "error" and b'"stale_owner"' in line:
-            self.refusals += 1
-        elif frame.reply_to in conversation.late:
-            self.out_of_turn.append(f"{conversation.late[frame.reply_to]} of {lease} was answered by {frame.type}")
+            self._tap.refusals += 1
+        elif frame.reply_to in self._late:
+            self._tap.out_of_turn.append(f"{self._late[frame.reply_to]} of {self._lease} was answered by {frame.type}")
+
+
+@asynccontextmanager
+async def forwarding(tap: Wiretap, sprite_port: int) -> AsyncIterator[int]:
+    """Forwards to the sprite at a port while the block runs, and yields the port where bridges are to come."""
+    async with connections(partial(_forward, tap, sprite_port)) as port:
+        yield port
+
+
+async def _forward(tap: Wiretap, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    conversation = tap.conversation()
+    try:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await until_one_ends(
+                _pass(reader, far_writer, conversation.to_sprite), _pass(far_reader, writer, conversation.from_sprite)
+            )
+        finally:
+            far_writer.close()
+    except ConnectionError:
+        # The sprite is not there: that is how it looks from here, too.
+        return
+    finally:
+        writer.close()
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Callable[[bytes], None]) -> None:
-    unfinished = bytearray()
     with suppress(ConnectionError):
         while data := await reader.read(_READ_BYTES):
-            unfinished += data
-            *lines, rest = bytes(unfinished).split(b"\n") if b"\n" in data else (bytes(unfinished),)
-            for line in lines:
-                note(line)
-            if lines:
-                unfinished = bytearray(rest)
+            note(data)
             writer.write(data)
             await writer.drain()
+
+
+def _lines(unfinished: bytearray, data: bytes) -> list[bytes]:
+    """The lines that end with this piece; what follows the last of them stays in `unfinished`."""
+    unfinished += data
+    if b"\n" not in data:
+        return []
+    *lines, rest = bytes(unfinished).split(b"\n")
+    unfinished[:] = rest
+    return lines

@@ -65,7 +65,8 @@ class SpritesHost:
 
     `base_url` is where a VM reaches the model proxy; what else it reaches, `egress` says (see Settings).
     `access` mints a model token, `knows` says whose one is (None: revoked). A call that is not known to take
-    longer has `call_seconds`. `guard` says which VM is not to be made anew.
+    longer has `call_seconds`. `guard` says which VM is not to be made anew. `epoch` is the number of this bridge's
+    ownership of a sprite (see Ownership): what was seen under another one is looked at again.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class SpritesHost:
         package_index: tuple[str, ...] = PACKAGE_INDEX,
         call_seconds: float = CALL_SECONDS,
         guard: Guard = unguarded,
+        epoch: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self._token = token
         self._api_url = api_url
@@ -89,6 +91,7 @@ class SpritesHost:
         self._knows = knows
         self._call_seconds = call_seconds
         self._guard = guard
+        self._epoch = epoch
         self._plan = Plan(
             archive,
             base_url,
@@ -182,7 +185,7 @@ class SpritesHost:
             raise RuntimeError("the host is not open")
         if checked_name(sprite) not in self._vms:
             machine = Machine(self._client, sprite, call_seconds=self._call_seconds)
-            self._vms[sprite] = _VM(machine, self._plan, self._access, self._knows, self._guard)
+            self._vms[sprite] = _VM(machine, self._plan, self._access, self._knows, self._guard, self._epoch)
         return self._vms[sprite]
 
 
@@ -190,10 +193,17 @@ class _VM:
     """One VM and what is known of it. `lock`: one wake, one deploy at a time."""
 
     def __init__(
-        self, machine: Machine, plan: Plan, access: Access, knows: Callable[[str], Awaitable[str | None]], guard: Guard
+        self,
+        machine: Machine,
+        plan: Plan,
+        access: Access,
+        knows: Callable[[str], Awaitable[str | None]],
+        guard: Guard,
+        epoch: Callable[[str], int | None],
     ) -> None:
         self.machine = machine
         self._guard = guard
+        self._epoch = epoch
         self.lock = asyncio.Lock()
         self.version: str | None = None
         #: Why the last update failed, "" if it did not. It is not tried again by itself: that would stop it each time.
@@ -202,10 +212,15 @@ class _VM:
         self._bootstrap = Bootstrap(machine, plan, access, knows, self._probe)
         self._token: str | None = None
         self._seen_at = float("-inf")
+        self._seen_by: int | None = None
         self._put_off_at: float | None = None
 
     async def ready(self, report: Report) -> str:
         """Makes sure that it runs what it should, as far as can be seen; the sprite's token."""
+        by = self._epoch(self.machine.name)
+        if by != self._seen_by:
+            # Another bridge may have put another VM in its place, or another token on it.
+            self._seen_at, self._seen_by = float("-inf"), by
         status = await self.machine.status()
         now = asyncio.get_running_loop().time()
         if status == "running" and self._token is not None and now - self._seen_at < _SEEN_SECONDS:

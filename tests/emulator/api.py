@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -66,7 +66,9 @@ class Fault:
 class Emulator:
     """`async with Emulator(folder) as emulator:`; `emulator.url` is the API's address."""
 
-    def __init__(self, folder: Path, *, longest_watch: float = 0.4) -> None:
+    def __init__(
+        self, folder: Path, *, longest_watch: float = 0.4, creations_a_minute: int = CREATIONS_A_MINUTE
+    ) -> None:
         self.folder = folder
         self.machines: dict[str, Machine] = {}
         self.calls: list[Call] = []
@@ -76,7 +78,12 @@ class Emulator:
         self.image: Path | None = None
         #: A service is watched this long at most, in seconds: tests have no time.
         self.longest_watch = longest_watch
+        #: Is told of each new VM before anybody comes to it.
+        self.on_added: Callable[[Machine], None] | None = None
+        self._creations_a_minute = creations_a_minute
         self._creations: list[float] = []
+        #: How many requests met nobody, while it is away.
+        self._missed: int | None = None
         self._stack = contextlib.AsyncExitStack()
         self._sockets = Path()
         self._guests: dict[str, web.AppRunner] = {}
@@ -107,11 +114,32 @@ class Emulator:
         """How many calls fit so far."""
         return sum(method in call.method and re.search(path, call.path) is not None for call in self.calls)
 
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Nobody is there while the block runs: what is open is cut, and what comes is cut off or answered 503."""
+        self._missed = 0
+        for machine in self.machines.values():
+            machine.cut()
+        try:
+            yield
+        finally:
+            self._missed = None
+
+    async def lose(self, name: str, disk: Path) -> None:
+        """The VM is gone from one moment to the next, as if it had never been; its disk is put where a test looks."""
+        await self._end(self.machines.pop(name))
+        await asyncio.to_thread(shutil.move, self.folder / name, disk)
+
     # --- requests ---
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self.calls.append(Call(request.method, request.path, request.query_string))
+        if self._missed is not None:
+            self._missed += 1
+            if self._missed % 2 and request.transport is not None:
+                request.transport.close()
+            return web.Response(status=503, text="no healthy upstream")
         fault = next((f for f in self.faults if f.fits(request)), None)
         if fault is not None:
             fault.times -= 1
@@ -172,12 +200,12 @@ class Emulator:
         name = (await request.json())["name"]
         now = time.monotonic()
         self._creations = [at for at in self._creations if now - at < 60.0]
-        if len(self._creations) >= CREATIONS_A_MINUTE:
+        if len(self._creations) >= self._creations_a_minute:
             return web.json_response(
                 {
                     "error": "sprite_creation_rate_limited",
                     "message": "Rate limit exceeded",
-                    "limit": CREATIONS_A_MINUTE,
+                    "limit": self._creations_a_minute,
                     "window_seconds": 60,
                     "retry_after_seconds": 1,
                 },
@@ -195,6 +223,8 @@ class Emulator:
         if self.image is not None:
             await asyncio.to_thread(shutil.copytree, self.image, root, symlinks=True)
         machine = Machine(name, root, self._sockets)
+        if self.on_added is not None:
+            self.on_added(machine)
         self.machines[name] = machine
         self._guests[name] = await guest_api(machine)
         return machine
@@ -209,11 +239,14 @@ class Emulator:
 
     async def _delete(self, request: web.Request) -> web.Response:
         machine = self.machines.pop(request.match_info["name"])
-        await machine.close()
-        await self._guests.pop(machine.name).cleanup()
+        await self._end(machine)
         # Its disk goes with it.
         await asyncio.to_thread(shutil.rmtree, machine.root)
         return web.Response(status=204)
+
+    async def _end(self, machine: Machine) -> None:
+        await machine.close()
+        await self._guests.pop(machine.name).cleanup()
 
     # --- services ---
 

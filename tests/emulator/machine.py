@@ -19,7 +19,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tests.ports import free_port
 
@@ -41,6 +41,14 @@ exec "{python}" "$@"
 """
 
 Event = dict[str, Any]
+
+
+class Overhearing(Protocol):
+    """Hears one connection through the TCP proxy, each piece before it is passed on."""
+
+    def to_sprite(self, data: bytes) -> None: ...
+
+    def from_sprite(self, data: bytes) -> None: ...
 
 
 @dataclass(slots=True)
@@ -82,6 +90,8 @@ class Machine:
         self.socket = sockets / f"{self.id[:8]}.sock"
         #: What the image's environment says beside what every one does.
         self.environment: dict[str, str] = {}
+        #: Who hears what passes through the TCP proxy, made anew for each connection.
+        self.overheard: Callable[[], Overhearing] | None = None
         self.is_disk_full = False
         self.has_services = True
         self.wakes = 0
@@ -131,15 +141,24 @@ class Machine:
             self._signal(signal.SIGSTOP)
         else:
             await self._end_processes()
-        for cut in list(self._cuts):
-            cut()
+        self.cut()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a task keeps it from falling asleep."""
+        return any(ends > time.monotonic() for ends in self.tasks.values())
 
     async def doze(self, kind: Literal["warm", "cold"] = "warm") -> bool:
         """Sleeps as an idle VM does: not while a task holds it. Whether it sleeps now."""
-        if any(ends > time.monotonic() for ends in self.tasks.values()):
+        if self.is_held:
             return False
         await self.sleep(kind)
         return True
+
+    def cut(self) -> None:
+        """Cuts every connection from outside."""
+        for cut in list(self._cuts):
+            cut()
 
     def on_cut(self, cut: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
         """Calls it when connections are cut, while the block runs."""
@@ -156,8 +175,7 @@ class Machine:
 
     async def close(self) -> None:
         self.status = "cold"
-        for cut in list(self._cuts):
-            cut()
+        self.cut()
         await self._end_processes()
 
     # --- processes ---

@@ -8,7 +8,7 @@ import json
 
 from aiohttp import WSMsgType, web
 
-from tests.emulator.machine import Machine
+from tests.emulator.machine import Machine, Overhearing
 
 #: Odd, so that no message ends where a frame does.
 _READ_BYTES = 4093
@@ -28,6 +28,7 @@ async def run_proxy(machine: Machine, request: web.Request) -> web.StreamRespons
         return socket
     await socket.send_json({"status": "connected", "target": f"10.0.0.1:{wish['port']}"})
     transport = request.transport
+    hears = None if machine.overheard is None else machine.overheard()
 
     def cut() -> None:
         writer.transport.abort()
@@ -35,8 +36,8 @@ async def run_proxy(machine: Machine, request: web.Request) -> web.StreamRespons
             transport.abort()
 
     with machine.on_cut(cut):
-        inwards = asyncio.create_task(_inwards(socket, writer), name="proxy in")
-        outwards = asyncio.create_task(_outwards(reader, socket), name="proxy out")
+        inwards = asyncio.create_task(_inwards(socket, writer, hears), name="proxy in")
+        outwards = asyncio.create_task(_outwards(reader, socket, hears), name="proxy out")
         await asyncio.wait({inwards, outwards}, return_when=asyncio.FIRST_COMPLETED)
     for task in (inwards, outwards):
         task.cancel()
@@ -48,15 +49,19 @@ async def run_proxy(machine: Machine, request: web.Request) -> web.StreamRespons
     return socket
 
 
-async def _inwards(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> None:
+async def _inwards(socket: web.WebSocketResponse, writer: asyncio.StreamWriter, hears: Overhearing | None) -> None:
     async for message in socket:
         if message.type is WSMsgType.BINARY:
+            if hears is not None:
+                hears.to_sprite(message.data)
             writer.write(message.data)
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
 
 
-async def _outwards(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> None:
+async def _outwards(reader: asyncio.StreamReader, socket: web.WebSocketResponse, hears: Overhearing | None) -> None:
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(_READ_BYTES):
+            if hears is not None:
+                hears.from_sprite(data)
             await socket.send_bytes(data)

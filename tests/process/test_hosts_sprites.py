@@ -56,6 +56,26 @@ async def test_a_vm_that_runs_and_was_looked_at_is_reached_with_two_calls(
     assert heard.steps == []
 
 
+async def test_what_was_seen_of_a_vm_is_looked_at_again_once_another_bridge_had_it(
+    emulator: Emulator, tokens: Tokens, disk: Disk, tmp_path: Path
+) -> None:
+    await disk.put_into(emulator, tokens)
+    epoch = 1
+    async with (
+        host_of(emulator, ARCHIVE, tokens, epoch=lambda _: epoch) as first,
+        host_of(emulator, ARCHIVE, tokens) as second,
+    ):
+        before = await first.reach("ada", Heard())
+        assert (await greeting(before)).protocol == 1
+        # The other bridge has another VM made, as a restore does: it lets in nobody by the token of before.
+        await emulator.lose("ada", tmp_path / "lost")
+        await second.deploy("ada", Heard())
+        epoch = 3
+        after = await first.reach("ada", Heard())
+        assert (await greeting(after)).protocol == 1
+        assert after.token != before.token
+
+
 async def test_a_cut_is_an_error_at_the_next_read_and_closing_twice_is_fine(
     emulator: Emulator, tokens: Tokens, disk: Disk
 ) -> None:

@@ -1,0 +1,176 @@
+"""Where the sprites of several bridges live: in processes of this machine, or on VMs of the emulated API.
+
+Either way a bridge's end is not theirs: no bridge started the processes, and VMs live on by themselves. What bridges
+say to each sprite is listened to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+from bridge.cluster.homes import this_machine
+from bridge.hosts.workspace import ADDRESS, SYSTEM
+from tests.emulator import Emulator, Machine
+from tests.emulator.api import TOKEN
+from tests.harness import running_sprite
+from tests.wiretap import Wiretap, forwarding
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bridge.database import Database
+    from bridge.llm.sprite_tokens import SpriteTokens
+
+#: So many processes start side by side.
+_AT_ONCE = os.cpu_count() or 1
+#: A bridge that is killed ends the model calls that go through it.
+_RETRIES = {"CLAUDE_CODE_MAX_RETRIES": "8"}
+#: More than there are sprites: a test does not wait for the next minute.
+_CREATIONS_A_MINUTE = 1000
+
+
+class Place(Protocol):
+    """`async with place:` before the bridges begin; then `settle`."""
+
+    #: What each sprite hears from bridges.
+    taps: dict[str, Wiretap]
+    #: The workspaces of machines that are gone, by sprite, oldest first.
+    lost: dict[str, list[Path]]
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def settings(self, model_url: str) -> dict[str, str]:
+        """What a bridge's environment says of it; sprites reach the bridges' model proxy at this address."""
+        ...
+
+    @property
+    def flags(self) -> Sequence[str]:
+        """What a bridge is started with."""
+        ...
+
+    def workspace(self, sprite: str) -> Path:
+        """The sprite's workspace, as it lies on this machine's disk."""
+        ...
+
+    async def settle(self, sprites: Sequence[str], database: Database, keys: SpriteTokens, model_url: str) -> None:
+        """Has these sprites where the bridges look for them."""
+        ...
+
+
+class Processes:
+    """Each sprite is a process on a machine that bridges know from the table `homes`: this one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.taps: dict[str, Wiretap] = {}
+        #: Nothing is destroyed here.
+        self.lost: dict[str, list[Path]] = {}
+        self._folder = folder
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def settings(self, model_url: str) -> dict[str, str]:
+        """See Place."""
+        del model_url
+        return {}
+
+    @property
+    def flags(self) -> Sequence[str]:
+        """See Place."""
+        return ()
+
+    def workspace(self, sprite: str) -> Path:
+        """See Place."""
+        return self._folder / sprite / "workspace"
+
+    async def settle(self, sprites: Sequence[str], database: Database, keys: SpriteTokens, model_url: str) -> None:
+        """See Place. They run when it returns, and nobody has come to them."""
+        for some in (sprites[at : at + _AT_ONCE] for at in range(0, len(sprites), _AT_ONCE)):
+            for name in some:
+                self.workspace(name).mkdir(parents=True)
+                home = (name, this_machine(), str(self.workspace(name)))
+                await database.statement("INSERT INTO homes (sprite, machine, path) VALUES (?, ?, ?)", home)
+            started = [
+                running_sprite(self.workspace(name), model_url, ANTHROPIC_API_KEY=await keys.rotate(name), **_RETRIES)
+                for name in some
+            ]
+            running = await asyncio.gather(*map(self._stack.enter_async_context, started))
+            for name, sprite in zip(some, running, strict=True):
+                tap = self.taps[name] = Wiretap()
+                port = await self._stack.enter_async_context(forwarding(tap, sprite.port))
+                # Where bridges on this machine look for it.
+                (self.workspace(name) / SYSTEM / ADDRESS).write_text(f"127.0.0.1:{port}\n")
+
+
+class Vms:
+    """Each sprite has a VM of its name, which a bridge makes when somebody first comes; `emulator` has them.
+
+    `packages` is what a VM's image has beside Python: a disk whose virtual environments are taken, since to make them
+    takes longer than all else of a deploy.
+    """
+
+    def __init__(self, folder: Path, packages: Path) -> None:
+        self.taps: dict[str, Wiretap] = {}
+        self.emulator = Emulator(folder / "vms", creations_a_minute=_CREATIONS_A_MINUTE)
+        self.lost: dict[str, list[Path]] = {}
+        self._folder = folder
+        self._packages = packages
+
+    async def __aenter__(self) -> Self:
+        system = Path("workspace") / SYSTEM
+        image = self._folder / "image"
+        shutil.copytree(self._packages / system / "venvs", image / system / "venvs", symlinks=True)
+        self.emulator.image = image
+        self.emulator.on_added = self._added
+        await self.emulator.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.emulator.__aexit__(kind, error, trace)
+
+    def settings(self, model_url: str) -> dict[str, str]:
+        """See Place."""
+        return {"SPRITES_URL": self.emulator.url, "SPRITES_TOKEN": TOKEN, "BRIDGE_PUBLIC_URL": model_url}
+
+    @property
+    def flags(self) -> Sequence[str]:
+        """See Place."""
+        return ("--provider", "sprites")
+
+    def workspace(self, sprite: str) -> Path:
+        """See Place."""
+        return self.emulator.folder / sprite / "workspace"
+
+    async def settle(self, sprites: Sequence[str], database: Database, keys: SpriteTokens, model_url: str) -> None:
+        """See Place. There is nothing before somebody comes."""
+
+    async def lose(self, sprite: str) -> Path:
+        """The machine is gone, whatever it was at; the workspace that it had."""
+        lost = self.lost.setdefault(sprite, [])
+        disk = self._folder / f"lost/{sprite}-{len(lost)}"
+        await self.emulator.lose(sprite, disk)
+        lost.append(disk / "workspace")
+        return lost[-1]
+
+    def _added(self, machine: Machine) -> None:
+        machine.environment = {**_RETRIES, "SPRITE_SPARE_SECONDS": "0"}
+        # One that is made again is the same sprite.
+        machine.overheard = self.taps.setdefault(machine.name, Wiretap()).conversation

@@ -1,0 +1,118 @@
+"""What may happen to VMs while several bridges have them: one is destroyed in mid-mission, and their API is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bridge.database import open_database
+from bridge.store.key_text import read_keys
+from bridge.store.keys import FixedKeys
+from bridge.store.sealed_store import SealedStore
+from bridge.store.shelves import DatabaseShelf
+from tests.cluster_people import Person
+from tests.cluster_places import Vms
+from tests.cluster_stage import STORE_KEY, Cluster, Slot
+from tests.delays import Delays
+from tests.harness import observations
+from tests.inspection import eventually, journal, observation_of, workspace_db
+
+if TYPE_CHECKING:
+    from bridge.offline.model import OfflineModel
+
+#: A mission that goes on and on, step by step.
+WORK, STEP = "work on until your machine is gone", "one more step"
+#: What was written so long before a machine's end, or longer, is never lost.
+LOST_SECONDS = 2.0
+#: Calls are made again for some seconds, and then given up until the next attempt: both happen.
+AWAY_SECONDS = 4.0
+
+
+def script_work(model: OfflineModel) -> None:
+    """Has the model answer WORK with one step after another."""
+    command = {"command": f"echo '{STEP}'"}
+    model.script.agent({"match": WORK, "tool": "Bash", "input": command, "delay": 0.2, "times": -1})
+
+
+async def destroyed_in_mid_mission(stage: Cluster, vms: Vms, people: list[Person], name: str) -> None:
+    """A VM that this bridge has is gone; so is then the bridge, and is back. Another one restores it, as it offers."""
+    owners = stage.owners()
+    person = next(person for person in people if owners.get(person.sprite) == stage.address(name))
+    async with person.at_rest():
+        async with Delays() as delays:
+            mission, began = await person.begin(WORK), time.time()
+            await eventually(lambda: _has_worked(stage.workspace(person.sprite), began), "the mission takes no steps")
+            ended = time.time()
+            person.crashed.add(mission)
+            lost = await vms.lose(person.sprite)
+        wanted = [row for row in journal(lost) if row["at"] < ended - LOST_SECONDS - delays.longest]
+        await _offered(stage.slots[name], stage.tokens[person.sprite])
+        await stage.kill(name)
+        await stage.start_again(name)
+        assert wanted
+        assert {row["id"] for row in wanted} <= await _kept(stage, person.sprite)
+        await _restored(next(slot for slot in stage.up() if slot.name != name), stage.tokens[person.sprite])
+        workspace, before = stage.workspace(person.sprite), observations(lost)
+        await eventually(lambda: len(observations(workspace)) > len(before), "the mission does not end")
+    crashed = observation_of(workspace, mission)
+    steps = [row for row in wanted if row["event"] == "tool"]
+    assert crashed["outcome"] == "crashed"
+    assert len(crashed["tool_calls"]) >= len(steps) > 1
+    assert STEP in json.dumps(crashed["tool_calls"])
+    assert _said(workspace)[: len(before)] == _said(lost)
+    assert workspace_db(workspace, "SELECT status FROM missions WHERE id = ?", (mission,)) == [{"status": "error"}]
+
+
+async def api_away(vms: Vms, people: list[Person]) -> None:
+    """Half of the VMs fall asleep, and nobody wakes any or reaches one, while everybody goes on typing."""
+    async with AsyncExitStack() as resting:
+        some = people[: (len(people) + 1) // 2]
+        for person in some:
+            await resting.enter_async_context(person.at_rest())
+        machines = [vms.emulator.machines[person.sprite] for person in some]
+        # Once what they did is stored, which nobody can see to while the API is away.
+        await eventually(lambda: not any(machine.is_held for machine in machines), "a VM is held although all is over")
+        with vms.emulator.away():
+            for at, machine in enumerate(machines):
+                await machine.sleep("warm" if at % 2 else "cold")
+            await resting.aclose()
+            await asyncio.sleep(AWAY_SECONDS)
+
+
+def _has_worked(workspace: Path, began: float) -> bool:
+    """Whether some of it is older than what may be lost."""
+    return len([row for row in journal(workspace) if began < row["at"] < time.time() - 2 * LOST_SECONDS]) > 1
+
+
+async def _offered(slot: Slot, token: str) -> None:
+    """Returns when a page at this bridge is offered to have the machine restored."""
+    async with slot.bridge.page(token=token) as page:
+        told = await page.until(lambda m: m["type"] == "link" and m["payload"].get("offer") == "restore")
+        assert "The machine of this agent is gone" in told["payload"]["detail"]
+
+
+async def _kept(stage: Cluster, sprite: str) -> set[int | str]:
+    """What of the running turn the bridges' store has."""
+    async with open_database(stage.url) as database:
+        store = SealedStore(DatabaseShelf(database), FixedKeys(read_keys(STORE_KEY)), 2**31)
+        return {row.row["id"] async for row in store.rows(sprite) if row.table == "log/journal.jsonl"}
+
+
+async def _restored(slot: Slot, token: str) -> None:
+    """As its person does it at a page of this bridge's."""
+    async with slot.bridge.page(token=token) as page:
+        await page.until(lambda m: m["type"] == "link" and m["payload"].get("offer") == "restore")
+        async with (
+            slot.bridge.http() as session,
+            session.post("/restore", headers={"Authorization": f"Bearer {token}"}) as done,
+        ):
+            assert done.status == 200, await done.text()
+        await page.link("ready")
+
+
+def _said(workspace: Path) -> list[tuple[str, str]]:
+    return [(turn["mission_id"], turn["agent_response"]) for turn in observations(workspace)]
