@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import aiohttp
 from rich.console import Console
@@ -29,7 +29,7 @@ from bridge.hosts.host import HostError
 from bridge.hosts.steps import Steps
 from bridge.operating.audit import CLI, EXPORT, of_what
 from bridge.operating.control import ControlError, NoBridgeError
-from bridge.operating.kept_api import AS_OF
+from bridge.operating.kept_api import AS_OF, LEFT_OUT
 from bridge.store.export import Source, exported_as_owner
 from bridge.store.losses import moment as moment_words
 from bridge.store.store import StoreError
@@ -101,34 +101,45 @@ async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
     with Steps(Console(stderr=True, highlight=False)) as show:
         try:
             with target as stream:
-                size = await receive(settings, wanted, stream, show)
+                received = await receive(settings, wanted, stream, show)
                 if not to_stdout:
                     _refuse_partial(stream)
         except (HostError, StoreError) as error:
             show("failed", str(error))
             return _FAILED
         where = "was sent on" if to_stdout else f"is in {path}, for you alone to read"
-        show("done", f"Everything of {name}'s agent {where} ({sized(size)}).")
+        done = f"Everything of {name}'s agent {where} ({sized(received.size)})."
+        show("done", f"{done} {received.left_out}".rstrip())
     return 0
 
 
-async def receive(settings: Settings, wanted: Wanted, stream: BinaryIO, show: Steps) -> int:
-    """Writes the archive as it comes; returns its size. HostError or ControlError where it is not whole."""
-    size = looked = 0
+@dataclass(slots=True)
+class Received:
+    """An archive that came: how many bytes, and what is not in it, in words."""
+
+    size: int = 0
+    left_out: str = ""
+
+
+async def receive(settings: Settings, wanted: Wanted, stream: BinaryIO, show: Steps) -> Received:
+    """Writes the archive as it comes. HostError or ControlError where it is not whole."""
+    received, looked = Received(), 0
     show("connecting", f"Asking for {wanted.name}'s agent.")
     async with AsyncExitStack() as stack:
-        async for chunk in await _chunks(stack, settings, wanted, show):
-            size += len(chunk)
+        async for chunk in await _chunks(stack, settings, wanted, show, received):
+            received.size += len(chunk)
             stream.write(chunk)
-            show("connecting", f"The archive is coming: {sized(size)}")
-            if size - looked > _LOOK_EVERY_BYTES:
-                looked = size
+            show("connecting", f"The archive is coming: {sized(received.size)}")
+            if received.size - looked > _LOOK_EVERY_BYTES:
+                looked = received.size
                 _refuse_full_disk(stream)
     stream.flush()
-    return size
+    return received
 
 
-async def _chunks(stack: AsyncExitStack, settings: Settings, wanted: Wanted, show: Steps) -> AsyncIterator[bytes]:
+async def _chunks(
+    stack: AsyncExitStack, settings: Settings, wanted: Wanted, show: Steps, received: Received
+) -> AsyncIterator[bytes]:
     try:
         session = await stack.enter_async_context(running_bridge(settings))
     except NoBridgeError:
@@ -136,15 +147,17 @@ async def _chunks(stack: AsyncExitStack, settings: Settings, wanted: Wanted, sho
 
         alone = await stack.enter_async_context(host_alone(settings))
         stack.enter_context(alone.ownership.using(wanted.name))
-        chunks, at = await exported_as_owner(
+        export = await exported_as_owner(
             *(alone.ownership, alone.host, alone.restorer, wanted.name, show),
             source=wanted.source,
             as_of=wanted.as_of,
         )
-        _say_when(at, show)
-        await stack.enter_async_context(alone.audit.act(CLI, EXPORT, wanted.name, **of_what(at, wanted.into)))
-        return chunks
-    return _from_bridge(session, wanted, show)
+        _say_when(export.as_of, show)
+        received.left_out = export.left_out.words()
+        said = of_what(export.as_of, wanted.into, export.left_out.names())
+        await stack.enter_async_context(alone.audit.act(CLI, EXPORT, wanted.name, **said))
+        return export.chunks
+    return _from_bridge(session, wanted, show, received)
 
 
 def _say_when(at: float | None, show: Steps) -> None:
@@ -152,7 +165,9 @@ def _say_when(at: float | None, show: Steps) -> None:
         show("connecting", f"It is made of what is kept here, as of {moment_words(at)} ({ago(time.time() - at)}).")
 
 
-async def _from_bridge(session: aiohttp.ClientSession, wanted: Wanted, show: Steps) -> AsyncIterator[bytes]:
+async def _from_bridge(
+    session: aiohttp.ClientSession, wanted: Wanted, show: Steps, received: Received
+) -> AsyncIterator[bytes]:
     timeout = aiohttp.ClientTimeout(total=None, sock_read=_SILENT_SECONDS)
     try:
         async with session.get(
@@ -162,6 +177,7 @@ async def _from_bridge(session: aiohttp.ClientSession, wanted: Wanted, show: Ste
                 raise ControlError((await response.json())["error"]["message"])
             if (at := response.headers.get(AS_OF)) is not None:
                 _say_when(float(at), show)
+            received.left_out = unquote(response.headers.get(LEFT_OUT, ""))
             async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                 yield chunk
     except (aiohttp.ClientError, TimeoutError) as error:

@@ -82,7 +82,7 @@ async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
         try:
             async with host_alone(settings, acts_on=arguments.name) as alone:
                 asked = Asked(CLI, as_of, over=arguments.over or anew, anew=anew, advice=SAY_OVER)
-                show("done", await alone.restorer.restore(name, asked, show))
+                show("done", (await alone.restorer.restore(name, asked, show)).words)
         except (HostError, StoreError) as error:
             show("failed", str(error))
             return _FAILED
@@ -95,7 +95,7 @@ async def _restore_to(settings: Settings, folder: Path, wanted: Wanted) -> int:
         archive = Path(scratch, f"{wanted.name}.zip")
         try:
             with whole_file(archive, force=False, error=ControlError) as stream:
-                await receive(settings, wanted, stream, show)
+                received = await receive(settings, wanted, stream, show)
             show("updating", f"Making a workspace of it in {folder}.")
             command = ["import", str(archive), "--workspace", str(folder)]
             async for _ in program_output(command, passed_on(settings.environment)):
@@ -103,7 +103,8 @@ async def _restore_to(settings: Settings, folder: Path, wanted: Wanted) -> int:
         except (HostError, StoreError, OSError) as error:
             show("failed", str(error))
             return _FAILED
-        show("done", f"What is kept of {wanted.name}'s agent is a workspace in {folder}.")
+        done = f"What is kept of {wanted.name}'s agent is a workspace in {folder}."
+        show("done", f"{done} {received.left_out}".rstrip())
     return 0
 
 

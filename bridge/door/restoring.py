@@ -5,7 +5,7 @@ Everybody who looks at the sprite meanwhile is told how far it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +15,8 @@ from bridge.cluster.ownership import NotOwnedError
 from bridge.door import login, messages
 from bridge.hosts.host import Host, HostError, Phase, Report
 from bridge.observing.request_keys import PERSON
-from bridge.store.export import Source, exported_as_owner
-from bridge.store.restore import Asked, Restorer, RestoreRefusedError
+from bridge.store.export import Exported, Source, exported_as_owner
+from bridge.store.restore import Asked, Restored, Restorer, RestoreRefusedError
 from bridge.store.store import StoreError
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ class Restoring:
         self._relay = relay
         self._ownership = ownership
 
-    async def exported(
-        self, host: Host, sprite: str, source: Source | None, as_of: float | None
-    ) -> tuple[AsyncIterator[bytes], float | None]:
+    async def exported(self, host: Host, sprite: str, source: Source | None, as_of: float | None) -> Exported:
         """See `exported_as_owner`."""
         return await exported_as_owner(
             self._ownership, host, self._restorer, sprite, lambda *_: None, source=source, as_of=as_of
@@ -49,7 +47,7 @@ class Restoring:
         """Keeps the sprite, where this bridge has it, while the block runs."""
         return self._ownership.using(sprite)
 
-    async def restore(self, sprite: str, asked: Asked, report: Report) -> str:
+    async def restore(self, sprite: str, asked: Asked, report: Report) -> Restored:
         """See Restorer. NotOwnedError where another bridge has the sprite."""
 
         def tell(phase: Phase, words: str) -> None:
@@ -81,8 +79,8 @@ class Restoring:
 
         return answer
 
-    async def asked_by(self, person: str, how: str, *, actor: str | None = None) -> str:
-        """What the person asked for, or `actor` for them, done; in words.
+    async def asked_by(self, person: str, how: str, *, actor: str | None = None) -> Restored:
+        """What the person asked for, or `actor` for them, done.
 
         RestoreRefusedError where it is not what is offered now.
         """
@@ -92,7 +90,7 @@ class Restoring:
         if offered is not None and self._relay.offer(person) != offered:
             raise RestoreRefusedError("Your agent does not need that at the moment, and nothing was changed.")
         if how == "keep":
-            return await self._restorer.go_on(person, actor or person)
+            return Restored(await self._restorer.go_on(person, actor or person))
         asked = Asked(actor or person, over=offered is not None, anew=how == "replace")
         return await self.restore(person, asked, lambda _phase, _words: None)
 
@@ -100,9 +98,10 @@ class Restoring:
         """The same, for a person who is known by now; `actor` is who asks for it, where that is another."""
         request[PERSON] = person
         try:
-            words = await self.asked_by(person, request.query.get("how", "restore"), actor=actor)
+            done = await self.asked_by(person, request.query.get("how", "restore"), actor=actor)
         except RestoreRefusedError as error:
             return messages.page(request, 409, "Nothing was restored", str(error), code="refused")
         except (HostError, StoreError, NotOwnedError) as error:
             return messages.page(request, 503, "It could not be restored", str(error), code="unavailable")
-        return web.json_response({"message": words}, headers={"Cache-Control": "no-store"})
+        said = {"message": done.words, "left_out": done.left_out}
+        return web.json_response(said, headers={"Cache-Control": "no-store"})

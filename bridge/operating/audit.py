@@ -159,9 +159,13 @@ def _first_broken(db: Transaction, rows: list[Any]) -> int | None:
     return None
 
 
-def of_what(at: float | None, into: str = "") -> dict[str, Detail]:
-    """The details of an export: of the machine, or of what is kept, as of when (Unix seconds); what it is made into."""
+def of_what(at: float | None, into: str = "", left_out: str = "") -> dict[str, Detail]:
+    """The details of an export: of the machine, or of what is kept, as of when (Unix seconds); what it is made into.
+
+    `left_out`: what is not in it, in words.
+    """
     made: dict[str, Detail] = {"into": into} if into else {}
+    made |= {"left_out": left_out} if left_out else {}
     return made | ({"of": "the machine"} if at is None else {"of": "the store", "as_of": moment(at)})
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: Says as of when an archive is that was made of what is kept (Unix seconds).
 AS_OF: Final = "X-Archive-As-Of"
+#: And what is not in that one, in words, as an address has them.
+LEFT_OUT: Final = "X-Archive-Left-Out"
 
 
 class KeptApi:
@@ -52,7 +55,7 @@ class KeptApi:
         asked = Asked(CLI, _moment(query.get("as_of")), over="over" in query, anew="anew" in query, advice=SAY_OVER)
 
         async def restore(report: Report) -> str:
-            return await self._restoring.restore(name, asked, report)
+            return (await self._restoring.restore(name, asked, report)).words
 
         return await told_in_steps(request, f"restore for {name}", restore)
 
@@ -67,19 +70,22 @@ class KeptApi:
         async with AsyncExitStack() as stack:
             stack.enter_context(self._restoring.using(name))
             try:
-                chunks, at = await self._restoring.exported(
+                export = await self._restoring.exported(
                     self._host, name, _source(request.query.get("from")), _moment(request.query.get("as_of"))
                 )
+                chunks = export.chunks
                 if isinstance(chunks, AsyncGenerator):
                     # Where the client goes away in the middle, the command ends now.
                     stack.push_async_callback(chunks.aclose)
-                # Most of what can be wrong is known before the first bytes.
                 chunk = await anext(chunks, None)
             except (HostError, StoreError) as error:
                 return messages.page(request, 503, str(error), code="unavailable")
-            response = web.StreamResponse(headers=headers if at is None else {**headers, AS_OF: f"{at:.3f}"})
+            if export.as_of is not None:
+                headers |= {AS_OF: f"{export.as_of:.3f}", LEFT_OUT: quote(export.left_out.words())}
+            response = web.StreamResponse(headers=headers)
             # Whoever has all of it finds in the log that they have.
-            async with self._audit.act(CLI, EXPORT, name, **of_what(at, request.query.get("into", ""))):
+            said = of_what(export.as_of, request.query.get("into", ""), export.left_out.names())
+            async with self._audit.act(CLI, EXPORT, name, **said):
                 await response.prepare(request)
                 try:
                     while chunk is not None:

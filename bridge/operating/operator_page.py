@@ -217,7 +217,7 @@ class OperatorPage:
         asked = Asked(actor, advice=_SAY_OVER.format(name=name))
 
         async def restore(report: Report) -> str:
-            return await self._restoring.restore(name, asked, report)
+            return (await self._restoring.restore(name, asked, report)).words
 
         await self._people.require(name)
         return await _told(request, name, "Restoring", restore)

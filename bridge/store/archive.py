@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import IO, Any, BinaryIO, Final, cast
 
 import msgspec
 
 from bridge.store.store import DamagedError, Store, StoredRow, StoreError
-from sprite.protocol.archive import MEMORY_FILES, PARTS, Blob, DatabaseName, Folder
+from sprite.protocol.archive import MEMORY_FILES, MOST_ENTRIES, PARTS, Blob, DatabaseName, Folder, why_not_kept
 from sprite.protocol.archive_writer import CHUNK_BYTES, ArchiveWriter
+from sprite.protocol.paths import shown
 from sprite.protocol.shipping import MOST_LONG_ROW_BYTES, whole_row
 
 #: Beside the tables of an archive; see store.py.
@@ -25,6 +27,11 @@ _SCHEMAS: Final = "schemas"
 _LEFT_OUT: Final = "files_left_out"
 #: What is held in memory of a sprite's files, by the JSON of their rows: a million names.
 MOST_HELD_BYTES: Final = 256 * 1024 * 1024
+#: So many files and folders; an archive has a few beside them.
+MOST_FILES: Final = MOST_ENTRIES - 1000
+#: So many of what is left out are named, with so much of each: it has to go into a header.
+_MOST_NAMED: Final = 5
+_MOST_CHARACTERS: Final = 100
 #: Of an archive before it is compressed. A few names of the same chunk could make any number.
 MOST_BYTES: Final = 64 * 1024 * 1024 * 1024
 #: Of the disk where rows are put meanwhile, so much stays free.
@@ -51,16 +58,38 @@ class _MemoryFile(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A row of `manifest`: what of the person's files a sprite did not ship, since they do not fit."""
+    """A row of `manifest`: what of the person's files a sprite did not ship, and then what of it is in no archive.
+
+    `over_limit` files of so many `bytes` do not fit. `unkept` files and folders have a name that nothing can be made
+    of, or cannot be read; `named` are some of them, each with the reason.
+    """
 
     over_limit: int = 0
     bytes: int = 0
+    unkept: int = 0
+    named: Sequence[str] = ()
+
+    def and_more(self, count: int, named: Sequence[str]) -> LeftOut:
+        """The same with some more that are unkept."""
+        return LeftOut(self.over_limit, self.bytes, self.unkept + count, [*named, *self.named])
+
+    def names(self) -> str:
+        """What has no place, in words that may be shown; "" where everything has."""
+        if not self.unkept:
+            return ""
+        named = [shown(name, _MOST_CHARACTERS) for name in self.named[:_MOST_NAMED]]
+        more = [f"{self.unkept - len(named)} more"] if self.unkept > len(named) else []
+        return "; ".join(named + more)
 
     def words(self) -> str:
-        """What is not there, in a sentence; "" where nothing was left out."""
-        if not self.over_limit:
-            return ""
-        return f"Not among them, since they did not fit: {self.over_limit} file(s) ({self.bytes / 1e6:.1f} MB)."
+        """What is not there, in a sentence each; "" where nothing was left out."""
+        sentences = []
+        if self.over_limit:
+            over = f"{self.over_limit} file(s) ({self.bytes / 1e6:.1f} MB)"
+            sentences.append(f"Not among them, since they did not fit: {over}.")
+        if self.unkept:
+            sentences.append(f"Left out, since nothing can be made of them: {self.names()}.")
+        return " ".join(sentences)
 
 
 class _Outlet:
@@ -93,8 +122,38 @@ class _Read:
     folders: dict[str, Folder] = field(default_factory=dict)
     schemas: dict[DatabaseName, int] | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
+    #: What was shipped and has no place in an archive: how many, and some with the reason.
+    unkept: int = 0
+    named: list[str] = field(default_factory=list)
+    #: What is held in memory, in bytes: of tables, and of files and folders.
     held: int = 0
+    names: int = 0
     size: int = 0
+
+    def leave(self, path: str, why: str) -> None:
+        """Leaves out a file or a folder, and nothing else for its sake."""
+        self.unkept += 1
+        if len(self.named) < _MOST_NAMED:
+            self.named.append(f"{path}: {why}")
+
+    def has_place(self, path: str, size: int) -> bool:
+        """Whether there is one for a file or folder of this path; `size` is held in memory of it. Else it is left."""
+        why = why_not_kept(path)
+        if why is None and (self.names + size > MOST_HELD_BYTES or len(self.files) + len(self.folders) >= MOST_FILES):
+            why = "there are too many"
+        if why is not None:
+            self.leave(path, why)
+            return False
+        self.names += size
+        return True
+
+    def part(self) -> None:
+        """Leaves out every file whose name is that of a folder as well: what is in there is more."""
+        every = sorted([*self.files, *self.folders], key=lambda path: path.replace("/", "\0"))
+        for path, following in pairwise(every):
+            if path in self.files and (following == path or following.startswith(f"{path}/")):
+                del self.files[path]
+                self.leave(path, "there is a folder of this name, too")
 
     def count(self, size: int, *, is_held: bool) -> None:
         """Counts bytes to come, `is_held` in memory. ValueError where that are more than any sprite has."""
@@ -124,9 +183,10 @@ async def archive_of(
 ) -> AsyncIterator[bytes]:
     """The archive of what the sprite had then (Unix seconds; None: the newest), in pieces, none of them empty.
 
-    `on_row` hears how many rows were read so far, `on_left_out` which files the sprite did not ship; `room` is how many
-    bytes may be put on disk meanwhile (None: what is free, but for a rest). StoreError where there is nothing to make
-    one of, or too little room, DamagedError where a row or chunk is not what was stored: then the archive has no
+    `on_row` hears how many rows were read so far, `on_left_out` which files are not in it, before the first piece:
+    those that the sprite did not ship, and those of whose name nothing can be made. `room` is how many bytes may be put
+    on disk meanwhile (None: what is free, but for a rest). StoreError where there is nothing to make one of, or too
+    little room, DamagedError where a row or chunk is not what was stored: then the archive has no
     end, and no importer takes it.
     """
     outlet = _Outlet()
@@ -137,7 +197,8 @@ async def archive_of(
         await _read(store, sprite, as_of, read, on_row)
         if read.schemas is None:
             raise StoreError(f"Of {sprite}'s agent nothing whole is stored: there is nothing to make an archive of.")
-        on_left_out(read.left_out)
+        read.part()
+        on_left_out(read.left_out.and_more(read.unkept, read.named))
         archive = stack.enter_context(ArchiveWriter(cast("BinaryIO", outlet), shows_derived=False))
         for path in _KEPT:
             for _ in _write_table(archive, path, read.tables[path]):
@@ -211,13 +272,13 @@ def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
         read.memory[str(stored.id)] = msgspec.convert(row, _MemoryFile)
     elif table == _FILES:
         file = msgspec.convert(row, _File)
-        read.count(len(msgspec.json.encode(file)), is_held=True)
         read.count(file.size, is_held=False)
-        read.files[file.path] = file
+        if read.has_place(file.path, len(msgspec.json.encode(file))):
+            read.files[file.path] = file
     elif table == _FOLDERS:
         folder = msgspec.convert(row, Folder)
-        read.count(len(msgspec.json.encode(folder)), is_held=True)
-        read.folders[folder.path] = folder
+        if read.has_place(folder.path, len(msgspec.json.encode(folder))):
+            read.folders[folder.path] = folder
     elif table == _MANIFEST and stored.id == _SCHEMAS:
         read.schemas = msgspec.convert(row, dict[DatabaseName, int])
     elif table == _MANIFEST and stored.id == _LEFT_OUT:

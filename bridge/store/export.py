@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere
 from bridge.hosts.host import HostError, checked_name
+from bridge.store.archive import LeftOut
 
 if TYPE_CHECKING:
     from bridge.cluster.ownership import Ownership
@@ -18,6 +20,15 @@ Source = Literal["machine", "store"]
 _NOT_AWAKE: Final = frozenset({"absent", "warm", "cold", "unknown"})
 
 
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An archive; as of when it is if it was made of what is kept (Unix seconds), and what is not in that one then."""
+
+    chunks: AsyncIterator[bytes]
+    as_of: float | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+
 async def exported(
     host: Host,
     restorer: Restorer,
@@ -26,24 +37,32 @@ async def exported(
     *,
     source: Source | None = None,
     as_of: float | None = None,
-) -> tuple[AsyncIterator[bytes], float | None]:
-    """An archive, and as of when it is if it was made of what is kept (Unix seconds). HostError, StoreError.
+) -> Exported:
+    """An archive of which the first bytes are there: most of what can be wrong is known. HostError, StoreError.
 
     `source` None: whichever is newer without waking anybody. An archive `as_of` a time is always of what is kept.
     """
     kept_at = await restorer.kept_at(checked_name(sprite))
     is_asked = source == "store" or as_of is not None
     if is_asked or (source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE):
-        return await restorer.export(sprite, as_of, report), kept_at if as_of is None else as_of
+        return await _of_store(restorer, sprite, report, as_of, kept_at)
     try:
         chunks = await host.export(sprite, report)
-        # Most of what can be wrong is known before the first bytes.
-        return _with_first(await anext(chunks, b""), chunks), None
+        return Exported(_with_first(await anext(chunks, b""), chunks))
     except HostError as error:
         if source is not None or kept_at is None:
             raise
         report("connecting", f"Its machine gives no archive. {error}")
-        return await restorer.export(sprite, None, report), kept_at
+        return await _of_store(restorer, sprite, report, None, kept_at)
+
+
+async def _of_store(
+    restorer: Restorer, sprite: str, report: Report, as_of: float | None, kept_at: float | None
+) -> Exported:
+    left_out = [LeftOut()]
+    chunks = await restorer.export(sprite, as_of, report, left_out.append)
+    first = await anext(chunks, b"")
+    return Exported(_with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
 
 
 async def exported_as_owner(
@@ -55,7 +74,7 @@ async def exported_as_owner(
     *,
     source: Source | None = None,
     as_of: float | None = None,
-) -> tuple[AsyncIterator[bytes], float | None]:
+) -> Exported:
     """The same; the machine is asked by the bridge that has the sprite alone, since it may be woken and updated by it.
 
     Of a sprite that another bridge has, it is made of what is kept. HostError, in an operator's words, where that is

@@ -10,7 +10,7 @@ import logging
 import os
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +49,19 @@ SAY_OVER: Final = "Say --over to put what is kept in its place; what is there is
 
 class RestoreRefusedError(StoreError):
     """It was not done, since something newer would be lost; the words say what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was done, in words, and what of the person's files did not come back; "" where all did."""
+
+    done: str
+    left_out: str = ""
+
+    @property
+    def words(self) -> str:
+        """All of it."""
+        return f"{self.done} {self.left_out}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +131,8 @@ class Restorer:
         report("connecting", f"What is kept of {sprite}'s agent is as of {moment(at if as_of is None else as_of)}.")
         return archive_of(self._store, sprite, as_of=as_of, on_left_out=on_left_out)
 
-    async def restore(self, sprite: str, asked: Asked, report: Report) -> str:
-        """Restores it; returns in words what was done. StoreError or HostError.
+    async def restore(self, sprite: str, asked: Asked, report: Report) -> Restored:
+        """Restores it. StoreError or HostError.
 
         Cancelled, it ends before the first step that cannot be taken back, or goes on to its end behind our back.
         """
@@ -135,38 +148,44 @@ class Restorer:
             if not begun.is_set():
                 work.cancel()
             raise
-        if not isinstance(outcome, str):
+        if not isinstance(outcome, Restored):
             raise outcome
         return outcome
 
     async def _outcome(
         self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event
-    ) -> str | StoreError | HostError:
-        """What was done in words, or why not: a refusal is no fault of the task's."""
-        outcome: str | StoreError | HostError
+    ) -> Restored | StoreError | HostError:
+        """What was done, or why not: a refusal is no fault of the task's."""
+        outcome: Restored | StoreError | HostError
+        left_out = list[LeftOut]()
         try:
-            outcome = await self._restore(sprite, asked, report, begun)
+            outcome = await self._restore(sprite, asked, report, begun, left_out)
         except (StoreError, HostError) as error:
             outcome = error
         except DatabaseError as error:
             outcome = StoreError(f"The database could not be used: {error}")
         if begun.is_set():
-            await self._note_end(sprite, asked, outcome)
+            await self._note_end(sprite, asked, outcome, left_out)
         return outcome
 
-    async def _note_end(self, sprite: str, asked: Asked, outcome: str | Exception) -> None:
+    async def _note_end(
+        self, sprite: str, asked: Asked, outcome: Restored | Exception, left_out: Sequence[LeftOut]
+    ) -> None:
         """How it ended, where the database allows: it is over by then."""
+        said = {"outcome": "done" if isinstance(outcome, Restored) else f"failed: {outcome}"}
+        for each in left_out:
+            said |= {"left_out": each.names()} if each.unkept else {}
         try:
-            said = "done" if isinstance(outcome, str) else f"failed: {outcome}"
-            await self._note(asked.actor, "restore", sprite, outcome=said)
+            await self._note(asked.actor, "restore", sprite, **said)
         except DatabaseError as error:
             log.warning("how a restore ended could not be noted (%s)", error.code, extra={"sprite": sprite})
 
-    async def _restore(self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event) -> str:
+    async def _restore(
+        self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event, left_out: list[LeftOut]
+    ) -> Restored:
         report("connecting", f"Looking at what is kept of {sprite}'s agent.")
         # Before all of it is read and written down; and again, since that takes its time.
         await self._refuse_newer(sprite, asked)
-        left_out = list[LeftOut]()
         async with self._archive(sprite, asked.as_of, report, left_out.append) as (archive, manifest):
             await self._refuse_newer(sprite, asked)
             aside = await self._host.restore(
@@ -178,7 +197,7 @@ class Restorer:
         turns = _turns(manifest)
         kept = f"What was there before is in {aside}." if aside else ""
         restored = f"{sprite}'s agent is restored, with {turns} turn(s) and {len(manifest.files)} file(s)."
-        return " ".join(filter(None, (restored, *(each.words() for each in left_out), kept)))
+        return Restored(f"{restored} {kept}".rstrip(), " ".join(each.words() for each in left_out))
 
     async def _begin(self, sprite: str, asked: Asked, begun: asyncio.Event) -> None:
         if begun.is_set():

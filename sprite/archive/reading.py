@@ -19,10 +19,14 @@ from sprite.errors import OperatorError
 from sprite.protocol.archive import (
     FILES,
     FORMAT,
+    LATEST_NS,
     LONGEST_ROW,
     MANIFEST,
     MEMORY,
     MEMORY_FILES,
+    MOST_ENTRIES,
+    MOST_MODE,
+    OURS,
     PARTS,
     README,
     TITLE,
@@ -37,14 +41,10 @@ from sprite.protocol.archive import (
 )
 
 #: Bounds of what is believed before it is looked at.
-MOST_ENTRIES: Final = 2_000_000
 LARGEST_MANIFEST: Final = 1 << 30
 _CHUNK_BYTES = 1 << 18
 _HEAD_BYTES = 256
 _ZIP: Final = b"PK\x03\x04"
-#: Permissions as people set them, with none that lend a file its owner's rights; and the times that a disk can keep.
-MOST_MODE: Final = 0o777
-LATEST_NS: Final = 2**62
 #: What zipfile and zlib raise over bytes that are not as they were; RuntimeError is said of an encrypted entry.
 _DAMAGE: Final = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 
@@ -209,7 +209,7 @@ def _check_places(path: Path, manifest: Manifest) -> None:
     files = [file.path.removeprefix(f"{FILES}/") for file in manifest.files]
     folders = [folder.path for folder in manifest.folders]
     for place in [*files, *folders]:
-        if not is_plain(place) or place.split("/")[0] == ".os":
+        if not is_plain(place) or place.split("/")[0] == OURS:
             raise ArchiveError(f"{path.name}: {place[:200]!r} is no name of a person's file.")
     above = {place[:at] for place in [*files, *folders] for at, sign in enumerate(place) if sign == "/"}
     if both := (above | set(folders)) & set(files):

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from sprite.folders import USER_FOLDERS
-from sprite.protocol.archive import Folder
+from sprite.protocol.archive import MOST_DEEP, OURS, Folder, kept_mode, kept_time, why_not_kept
 
-#: What is ours.
-_OURS: Final = ".os"
 #: Made at each start.
 _ALWAYS_THERE: Final = frozenset({"documents", *USER_FOLDERS})
-MOST_DEEP: Final = 100
+#: Why something is left out that is no file.
+NO_FILES: Final = frozenset({"a link", "no file"})
 #: So many of what is left out are named.
 _MOST_NAMED = 20
 
@@ -48,22 +47,23 @@ def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | Folder]:
     """Every file and folder but the sprite's own; what cannot be taken is told to `left_out`."""
 
     def cannot(error: OSError) -> None:
-        left_out.add(os.path.relpath(os.fsdecode(error.filename or ""), workspace), error.strerror or "cannot be read")
+        # Known by its name alone: it was looked for in a folder that is open.
+        left_out.add(os.fsdecode(error.filename or ""), error.strerror or "cannot be read")
 
     for top, folders, names, descriptor in os.fwalk(workspace, onerror=cannot):
         below = os.path.relpath(top, workspace)
         prefix = "" if below == "." else f"{below}/"
         for name in sorted(folders):
             path = f"{prefix}{name}"
-            why = _why_not(path, prefix, name, descriptor)
-            if why is not None or path == _OURS:
+            why = None if path == OURS else _why_not(path, prefix, name, descriptor)
+            if why is not None or path == OURS:
                 folders.remove(name)
                 if why is not None:
                     left_out.add(path, why)
         folders.sort()
         if prefix and below not in _ALWAYS_THERE:
             seen = os.fstat(descriptor)
-            yield Folder(below, seen.st_mode & 0o777, seen.st_mtime_ns)
+            yield Folder(below, kept_mode(seen.st_mode), kept_time(seen.st_mtime_ns))
         for name in sorted(names):
             path = f"{prefix}{name}"
             why = _why_not(path, prefix, name, descriptor)
@@ -74,10 +74,8 @@ def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | Folder]:
 
 
 def _why_not(path: str, prefix: str, name: str, folder: int) -> str | None:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return "its name is no text"
+    if (why := why_not_kept(path)) is not None:
+        return why
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except OSError as error:

@@ -31,6 +31,17 @@ LONGEST_ROW: Final = 256 * 1024 * 1024
 
 #: Linux opens no longer one.
 LONGEST_PATH: Final = 4096
+#: What of a file's name is put into an archive, in bytes: an import makes it below folders of its own.
+LONGEST_KEPT_PATH: Final = 3500
+_LONGEST_NAME: Final = 255
+#: No archive has more files.
+MOST_ENTRIES: Final = 2_000_000
+MOST_DEEP: Final = 100
+#: What is ours of a workspace.
+OURS: Final = ".os"
+#: Permissions as people set them, with none that lend a file its owner's rights; and the times that a disk can keep.
+MOST_MODE: Final = 0o777
+LATEST_NS: Final = 2**62
 
 DatabaseName = Literal["transcript.db", "workspace.db", "memory.db"]
 
@@ -191,6 +202,32 @@ def is_plain(path: str) -> bool:
     return (
         len(path) <= LONGEST_PATH and "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
     )
+
+
+def why_not_kept(path: str) -> str | None:
+    """Why one of the person's files cannot be in an archive by this path from the workspace; None where it can.
+
+    An agent makes files by any name; a path that comes from elsewhere may also lead anywhere.
+    """
+    try:
+        longest = max(len(part.encode()) for part in path.split("/"))
+    except UnicodeEncodeError:
+        return "its name is no text"
+    if len(path.encode()) > LONGEST_KEPT_PATH or longest > _LONGEST_NAME:
+        return "its name is too long"
+    if path.count("/") > MOST_DEEP:
+        return "too deep"
+    return None if is_plain(path) and path.split("/", maxsplit=1)[0] != OURS else "its name leads elsewhere"
+
+
+def kept_mode(mode: int) -> int:
+    """Permission bits as an archive has them."""
+    return mode & MOST_MODE
+
+
+def kept_time(modified_ns: int) -> int:
+    """A time as an archive has it: the nearest that a reader takes. Anybody can give a file one of a year 9999."""
+    return max(-LATEST_NS, min(modified_ns, LATEST_NS))
 
 
 def readme(*, shows_derived: bool = True) -> str:

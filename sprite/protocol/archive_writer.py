@@ -28,6 +28,8 @@ from sprite.protocol.archive import (
     Manifest,
     PlainFile,
     TableFile,
+    kept_mode,
+    kept_time,
     readme,
 )
 
@@ -133,9 +135,8 @@ class ArchiveWriter:
         """A file of the memory folder, by its name there; in the order of MEMORY_FILES."""
         path = f"{MEMORY}/{MEMORY_FILES[name]}"
         self._zip.writestr(_entry(path), content)
-        self._memory.append(
-            PlainFile(path, len(content), hashlib.sha256(content).hexdigest(), mode & 0o777, modified_ns)
-        )
+        digest = hashlib.sha256(content).hexdigest()
+        self._memory.append(PlainFile(path, len(content), digest, kept_mode(mode), kept_time(modified_ns)))
 
     @contextmanager
     def file(self, path: str, size: int, mode: int, modified_ns: int) -> Iterator[Entry]:
@@ -143,11 +144,11 @@ class ArchiveWriter:
         name = f"{FILES}/{path}"
         with self._open(name, is_large=size > _LARGE_BYTES) as entry:
             yield entry
-        self._files.append(PlainFile(name, entry.size, entry.sha256, mode & 0o777, modified_ns))
+        self._files.append(PlainFile(name, entry.size, entry.sha256, kept_mode(mode), kept_time(modified_ns)))
 
     def folder(self, folder: Folder) -> None:
         """One of the person's folders; it may be empty."""
-        self._folders.append(folder)
+        self._folders.append(Folder(folder.path, kept_mode(folder.mode), kept_time(folder.modified_ns)))
 
     def end(self, schemas: Mapping[DatabaseName, int]) -> Manifest:
         """Writes the manifest, after which nothing can be added; `schemas`: how many migrations each database has."""

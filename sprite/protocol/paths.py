@@ -9,6 +9,8 @@ from __future__ import annotations
 #: The folders whose files are the person's: listed, shown, downloaded and deleted.
 FILE_FOLDERS = ("documents", "artifacts", "ocr", "extractions")
 
+#: Of a name, so much is shown.
+MAX_SHOWN_CHARS = 200
 #: What Python makes of an odd byte (PEP 383), and how far the wire's character for it is from that.
 _FIRST_ODD, _LAST_ODD = 0xDC80, 0xDCFF
 _APART = 0xF780 - _FIRST_ODD
@@ -35,3 +37,13 @@ def is_below_folders(path: str) -> bool:
         and parts != []
         and all(part not in {"", ".", ".."} and "\0" not in part for part in parts)
     )
+
+
+def shown(path: str, most: int = MAX_SHOWN_CHARS) -> str:
+    """A path as it may stand in a text: on one line, without characters that cannot be seen, `most` of the others."""
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]}…{text[-half:]}"
+    return text

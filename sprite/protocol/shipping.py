@@ -8,7 +8,8 @@ Rows are of these tables; `id` names a row for good, also once it is gone:
 - `memory`: the files of the memory folder by their name on disk: `{content: {base64}, mode, modified_ns}`.
 - `files`, `folders`: the person's. `id` is the SHA-256 (hex) of the path, so that a name that is forgotten stands
   nowhere in clear: `{path, size, mode, modified_ns, chunks: [sha256, ...]}`, `{path, mode, modified_ns}`.
-- `manifest`: `schemas` (how many migrations each database has), `files_left_out` (`{over_limit, bytes}`), and
+- `manifest`: `schemas` (how many migrations each database has), `files_left_out` (`{over_limit, bytes}`: what does not
+  fit; `{unkept, named}`: how many files and folders have no place in an archive, and what is said of some), and
   `baseline` (`{position}`): everything was shipped once more, and rows of an earlier position are gone.
 - `tombstones`: something was forgotten; `id` is the forget's number among the curations, `row` is `{rows: {table:
   [id, ...]}}`, the rows it changed or deleted, as far as the store was not told of them yet. What was forgotten may

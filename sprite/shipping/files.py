@@ -21,7 +21,9 @@ from pathlib import Path
 
 import msgspec
 
-from sprite.archive.walk import Found, LeftOut, walk
+from sprite.archive.walk import NO_FILES, Found, LeftOut, walk
+from sprite.protocol.archive import kept_mode, kept_time
+from sprite.protocol.paths import shown
 from sprite.protocol.shipping import ShippedChunk
 from sprite.shipping.messages import CHUNK_BYTES, MESSAGE_BYTES, size_of
 from sprite.userfiles.no_links import folder_of
@@ -33,6 +35,8 @@ _CHUNK_SIZE = CHUNK_BYTES * 4 // 3 + 200
 _LONGEST_SECONDS = 0.3
 #: A file that was written to so shortly before it was read may be written to again without another time.
 _RACY_NS = 100_000_000
+#: JavaScript knows no larger number.
+_MOST_SAID = 2**53
 
 
 class FileFacts(msgspec.Struct, frozen=True):
@@ -53,11 +57,25 @@ class FolderFacts(msgspec.Struct, frozen=True):
     modified_ns: int
 
 
-class Omitted(msgspec.Struct, frozen=True):
-    """What of the person's files is not shipped: how many do not fit, and their bytes."""
+class Omitted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of the person's files is not shipped: how many do not fit, and their bytes; how many nothing can be made of.
+
+    Those are `unkept`, for their names or since they cannot be read; `names` is the SHA-256 of what is said of them.
+    """
 
     over_limit: int = 0
     bytes: int = 0
+    unkept: int = 0
+    names: str = ""
+
+
+class _Unkept(LeftOut):
+    """What is left out and is a file or folder, in words that may be shown."""
+
+    def add(self, path: str, why: str) -> None:
+        """Counts one, and names it if there are few."""
+        if why not in NO_FILES:
+            super().add(shown(path), why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,8 @@ class Look:
     folders: dict[str, FolderFacts]
     paths: dict[str, str]
     omitted: Omitted
+    #: Some of what is unkept, in words.
+    unkept: list[str]
 
 
 def name_of(path: str) -> str:
@@ -100,7 +120,8 @@ def look(workspace: Path, limit: int) -> Look:
     The newest come first; what does not fit lets smaller ones behind it pass.
     """
     found, folders, paths = list[Seen](), dict[str, FolderFacts](), dict[str, str]()
-    for each in walk(workspace, LeftOut()):
+    unkept = _Unkept()
+    for each in walk(workspace, unkept):
         if not isinstance(each, Found):
             folders[name_of(each.path)] = FolderFacts(each.mode, each.modified_ns)
             paths[name_of(each.path)] = each.path
@@ -114,7 +135,10 @@ def look(workspace: Path, limit: int) -> Look:
         left -= seen.size
         chosen[name_of(seen.path)] = seen
         paths[name_of(seen.path)] = seen.path
-    return Look(chosen, folders, paths, Omitted(len(omitted), sum(seen.size for seen in omitted)))
+    # A file may be as long as it says without a byte on the disk.
+    size = min(sum(seen.size for seen in omitted), _MOST_SAID)
+    names = hashlib.sha256("\n".join(unkept.named).encode()).hexdigest() if unkept.count else ""
+    return Look(chosen, folders, paths, Omitted(len(omitted), size, unkept.count, names), unkept.named)
 
 
 def _seen(found: Found) -> Seen | None:
@@ -126,7 +150,8 @@ def _seen(found: Found) -> Seen | None:
 
 
 def _of(path: str, entry: os.stat_result) -> Seen:
-    return Seen(path, entry.st_size, entry.st_mode & 0o777, entry.st_mtime_ns, entry.st_ctime_ns, entry.st_ino)
+    mode, modified_ns = kept_mode(entry.st_mode), kept_time(entry.st_mtime_ns)
+    return Seen(path, entry.st_size, mode, modified_ns, entry.st_ctime_ns, entry.st_ino)
 
 
 class Reading:

@@ -50,6 +50,7 @@ class Looks:
         self._state = state
         self._memory = memory
         self._paths: dict[str, str] = {}
+        self._unkept: list[str] = []
         self._looked_at = 0.0
         self._took = 0.0
         #: Not before the second look: that follows what waited when the store came.
@@ -93,10 +94,12 @@ class Looks:
         self._took = time.monotonic() - self._looked_at
         # What is gone has its path no more, and needs none.
         self._paths = found.paths
+        self._unkept = found.unkept
         self.changed = [(name, seen) for name, seen in found.files.items() if not seen.is_as(self.shipped.get(name))]
         self.known = set(known_chunks(self.shipped.values()))
-        await self._note(FOLDERS, {name: _json(folder) for name, folder in found.folders.items()})
+        # In this order: a store never has a name as a file's and as a folder's.
         await self._note_gone(found)
+        await self._note(FOLDERS, {name: _json(folder) for name, folder in found.folders.items()})
         omitted = _json(found.omitted)
         if (await self._state.rows(MANIFEST)).get(OMITTED, _json(Omitted())) != omitted:
             await self._state.put(MANIFEST, {OMITTED: omitted})
@@ -124,6 +127,9 @@ class Looks:
         known: dict[str, Any] = msgspec.json.decode(facts)
         if part == MEMORY:
             return _row_of(memory[name]) if name in memory else None
+        if (part, name) == (MANIFEST, OMITTED) and known.pop("names", ""):
+            # They stand nowhere here.
+            return {**known, "named": self._unkept}
         if part not in {FILES, FOLDERS}:
             return known
         if name not in self._paths:

@@ -35,6 +35,11 @@ class ShippingReport(msgspec.Struct, frozen=True):
                 f"{left_out.over_limit} file(s), {size_in_words(left_out.bytes)}, are not in the copy at the bridge: "
                 "they do not fit into SPRITE_SHIP_FILES_MB"
             )
+        if left_out.unkept:
+            lines.append(
+                f"{left_out.unkept} file(s) or folder(s) are in no copy and no archive, for their names or since they "
+                "cannot be read: `python -m sprite export` names them"
+            )
         return lines
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sprite.database.user_files import Entry
+from sprite.protocol.paths import shown
 
 #: From so many files of one folder on, one line says it of all of them.
 MANY_OF_A_FOLDER = 9
-#: The longest name in a line.
-MAX_SHOWN_CHARS = 200
 _UNIT = 1024
 
 
@@ -74,16 +73,6 @@ def within(told: Sequence[str], chars: int) -> str:
             break
         kept.append(line)
     return "\n".join(kept)
-
-
-def shown(path: str) -> str:
-    """A path as it may stand in a text: on one line, without characters that cannot be seen, and not too long."""
-    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-    if len(text) > MAX_SHOWN_CHARS:
-        half = MAX_SHOWN_CHARS // 2
-        text = f"{text[:half]}…{text[-half:]}"
-    return text
 
 
 def size_in_words(size: int) -> str:

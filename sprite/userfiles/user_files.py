@@ -22,10 +22,10 @@ from sprite.database.user_files import Entry, FileDeed, KnownFiles, trace_of
 from sprite.errors import PeerError, StorageError
 from sprite.privacy.cutting import MAX_STRING, Discreet, clean, cut
 from sprite.privacy.redaction import discreet
-from sprite.protocol.paths import FILE_FOLDERS, is_below_folders, on_disk, on_wire
+from sprite.protocol.paths import FILE_FOLDERS, is_below_folders, on_disk, on_wire, shown
 from sprite.protocol.rows import UserFile
 from sprite.protocol.tools import DEEDS_CALL, LOOK_CALL
-from sprite.userfiles.changes import Changes, changes_between, lines, not_said_in, shown, size_in_words, within
+from sprite.userfiles.changes import Changes, changes_between, lines, not_said_in, size_in_words, within
 from sprite.userfiles.removal import remove
 from sprite.userfiles.scan import Scan, is_there, scan
 

@@ -35,13 +35,14 @@ from bridge.store.losses import Losses
 from bridge.store.restore import Asked, Restorer, RestoreRefusedError
 from bridge.store.sealed_store import SealedStore, open_store
 from sprite.protocol.archive import MANIFEST
+from sprite.protocol.shipping import Shipped, ShippedRow
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
 from tests.command_line import command
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, ROOT, observations, running_sprite
 from tests.inspection import chat, eventually, observation_of, request_seen, workspace_db
-from tests.shipping_by_hand import ship
+from tests.shipping_by_hand import named, ship
 from tests.vms import Disk, Heard, Tokens, greeting, host_of
 
 
@@ -231,6 +232,48 @@ async def test_a_restore_into_a_folder_and_an_export_of_what_is_kept(curated: Pa
     assert await archive_of(tmp_path / "new", tmp_path / "again.zip") == own
 
 
+async def test_a_poisoned_name_costs_nothing_but_itself_and_is_said_by_name(curated: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    own = await archive_of(curated, tmp_path / "own.zip")
+    async with open_store(Settings(data), None) as store:
+        await ship(store, "ada", curated)
+        for path in ("../../bad\x1b]0;title\x07\n", ".os/run/token"):
+            now = await store.position("ada")
+            facts: dict[str, object] = {"path": path, "size": 0, "mode": 0o600, "modified_ns": 1, "chunks": []}
+            row = ShippedRow("files", named(path), facts, now.through + 1)
+            await store.append("ada", Shipped(now.log or "", now.through + 1, [row], whole=True))
+    said = [r"../../bad\x1b]0;title\x07\n: its name leads elsewhere", ".os/run/token: its name leads elsewhere"]
+
+    def names_both(words: str) -> bool:
+        flat = " ".join(words.split())
+        return all(name in flat for name in said) and "\x1b]" not in words
+
+    status, out, err = await run_bridge("restore", "ada", "--to", str(tmp_path / "folder"), "--data", str(data))
+    assert status == 0, out + err
+    assert names_both(out)
+    status, out, err = await run_bridge("restore", "ada", "--data", str(data))
+    assert status == 0, out + err
+    assert "restored, with 9 turn(s) and 0 file(s). Left out, since nothing can be made of them: " in out.replace(
+        "\n", " "
+    )
+    assert names_both(out)
+    for workspace in (tmp_path / "folder", data / "workspaces/ada"):
+        assert await archive_of(workspace, tmp_path / "again.zip") == own
+    async with running_bridge(data) as bridge:
+        # One is asked, the other works by itself.
+        for run in (bridge.run, run_bridge):
+            more = ("--from", "store", "--force", *(("--data", str(data)) if run is run_bridge else ()))
+            status, _, err = await run("export", "ada", str(tmp_path / "kept.zip"), *more)
+            assert status == 0, err
+            assert names_both(err)
+            assert (await command(tmp_path / "look", "import", str(tmp_path / "kept.zip"), "--dry-run"))[0] == 0
+    _, log, _ = await run_bridge("audit", "--data", str(data))
+    lines = [line for line in log.splitlines() if "left_out" in line]
+    # The folder, the restore, and both exports.
+    assert len(lines) == 4
+    assert all(map(names_both, lines))
+
+
 async def test_a_mission_that_was_under_way_ends_with_words_and_what_was_said_before_is_known(
     model: OfflineModel, workspace: Path, tmp_path: Path
 ) -> None:
@@ -323,7 +366,7 @@ async def test_a_vm_that_is_gone_is_not_made_anew_empty_but_restored(
             assert gone.value.as_of is not None
         assert "ada" not in emulator.machines
         heard, minted = Heard(), tokens.minted
-        words = await home.restorer.restore("ada", Asked("ada"), heard)
+        words = (await home.restorer.restore("ada", Asked("ada"), heard)).words
         assert words == "ada's agent is restored, with 9 turn(s) and 0 file(s)."
         for step in ("Creating the VM", "Sending what is kept", "Making the workspace", "Asking whether it is well"):
             assert step in heard.words
@@ -365,7 +408,7 @@ async def test_cut_off_anywhere_the_same_restore_makes_it_whole_and_nobody_uses_
         assert await home.losses.is_begun("ada")
         with pytest.raises(MachineGoneError, match="was begun and has not ended"):
             await home.host.reach("ada", Heard())
-        words = await home.restorer.restore("ada", Asked("ada"), Heard())
+        words = (await home.restorer.restore("ada", Asked("ada"), Heard())).words
         assert "restored, with 9 turn(s)" in words
         await greeting(await home.host.reach("ada", Heard()))
         await machine.sleep("cold")
@@ -419,7 +462,7 @@ async def test_a_wedged_vm_is_destroyed_only_where_that_is_said(
         assert emulator.machines["ada"] is machine
         wedged = emulator.faults[0]
         emulator.faults = [Fault("DELETE", "/v1/sprites/ada", then=lambda: setattr(wedged, "times", 0)), wedged]
-        words = await home.restorer.restore("ada", Asked("ada", over=True, anew=True), Heard())
+        words = (await home.restorer.restore("ada", Asked("ada", over=True, anew=True), Heard())).words
         assert "restored, with 9 turn(s)" in words
         assert emulator.machines["ada"] is not machine
         await greeting(await home.host.reach("ada", Heard()))
@@ -444,7 +487,7 @@ async def test_a_wedged_vm_is_given_up_by_its_person_while_that_is_offered_and_a
                     with pytest.raises(RestoreRefusedError, match="does not need that"):
                         await restoring.asked_by("ada", how)
                 assert emulator.machines["ada"] is machine
-                assert "restored, with 9 turn(s)" in await restoring.asked_by("ada", "replace")
+                assert "restored, with 9 turn(s)" in (await restoring.asked_by("ada", "replace")).words
                 assert emulator.machines["ada"] is not machine
                 await eventually(lambda: room.is_ready, "nobody comes to the new one")
                 assert relay.offer("ada") is None
@@ -458,10 +501,10 @@ async def test_an_export_wakes_no_vm_that_sleeps(
         await ship(home.store, "ada", curated)
         asked: list[tuple[Source | None, bool]] = [(None, True), ("machine", False), (None, False), ("store", True)]
         for source, is_kept in asked:
-            chunks, at = await exported(home.host, home.restorer, "ada", Heard(), source=source)
+            export = await exported(home.host, home.restorer, "ada", Heard(), source=source)
             target = tmp_path / "ada.zip"
-            target.write_bytes(b"".join([chunk async for chunk in chunks]))
-            assert (at is not None) == is_kept
+            target.write_bytes(b"".join([chunk async for chunk in export.chunks]))
+            assert (export.as_of is not None) == is_kept
             assert (machine.wakes > 0) == (source is not None or not is_kept)
             status, out, _ = await command(tmp_path / "look", "import", str(target), "--dry-run")
             assert status == 0

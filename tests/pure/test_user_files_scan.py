@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from sprite.database.user_files import Entry
 from sprite.folders import USER_FOLDERS
-from sprite.protocol.paths import FILE_FOLDERS, is_below_folders, on_disk, on_wire
+from sprite.protocol.paths import FILE_FOLDERS, MAX_SHOWN_CHARS, is_below_folders, on_disk, on_wire, shown
 from sprite.userfiles.changes import (
     MANY_OF_A_FOLDER,
-    MAX_SHOWN_CHARS,
     changes_between,
     lines,
     not_said_in,
-    shown,
     size_in_words,
     within,
 )

@@ -91,7 +91,10 @@ export function restoreButton(page) {
       });
       const answer = await response.json();
       if (!response.ok) page.toast({ kind: 'error', text: answer.error.message });
-      else page.toast({ text: way === 'keep' ? 'Your agent goes on as it is.' : 'Your agent is restored.' });
+      else if (way === 'keep') page.toast({ text: 'Your agent goes on as it is.' });
+      // What did not come back stays until it was read.
+      else if (answer.left_out) page.toast({ kind: 'error', text: `Your agent is restored. ${answer.left_out}` });
+      else page.toast({ text: 'Your agent is restored.' });
     } catch (problem) {
       // It goes on at the bridge, and the state line says how far it is.
       page.toast({ kind: 'error', text: `It is not known how the restore ended: ${wordsOf(problem)}` });
