@@ -14,12 +14,12 @@ from sprite.protocol.frames import (
 from sprite.protocol.messages import AuthOk, ServerPayload, StateSync
 from sprite.protocol.rows import LearningRow
 from sprite.protocol.shapes import MemoryState, SessionState
+from tests.harness import PATIENCE
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 TOKEN = "planted-token"
-_PATIENCE_SECONDS = 10
 
 
 def state_sync(**changes: Any) -> StateSync:
@@ -59,7 +59,7 @@ class Visitor:
 
     async def receive(self, kind: str) -> dict[str, Any]:
         """The next message of this type, as plain JSON."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             while (message := await self.next()) is not None:
                 if message["type"] == kind:
                     return message
@@ -67,7 +67,7 @@ class Visitor:
 
     async def left(self) -> None:
         """Returns when the client has closed the connection."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             while await self.next() is not None:
                 pass
 
@@ -131,7 +131,7 @@ class StandIn:
         await self._server.wait_closed()
 
     async def visitor(self) -> Visitor:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             return await self._visitors.get()
 
     def is_alone(self) -> bool:

@@ -22,12 +22,12 @@ from bridge.hosts.host import (
 from bridge.relay.relay import Relay
 from sprite.protocol.messages import MAX_FRAME_BYTES
 from tests.chat_stand_in import TOKEN
+from tests.harness import PATIENCE
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 Message = dict[str, Any]
-PATIENCE = 20.0
 
 
 class Street:

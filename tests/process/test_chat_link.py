@@ -24,7 +24,8 @@ from sprite.protocol.messages import (
     System,
 )
 from tests.chat_stand_in import StandIn, Visitor, state_sync
-from tests.relay_stage import PATIENCE, Stage, Street, stage
+from tests.harness import PATIENCE
+from tests.relay_stage import Stage, Street, stage
 
 
 class Place:
