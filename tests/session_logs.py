@@ -24,6 +24,8 @@ from bridge.offline.model import OfflineModel
 from tests.harness import sprite_environment
 
 WAIT = "python3 -c 'import time; time.sleep({})'"
+#: A command that runs until there is such a file.
+UNTIL = f"until [ -e {{}} ]; do {WAIT.format(0.05)}; done"
 
 
 @dataclass(slots=True)
@@ -156,21 +158,34 @@ async def _troubled(folder: Path, model: OfflineModel, recorded: Recorded) -> No
 async def _delegating(folder: Path, model: OfflineModel, recorded: Recorded) -> None:
     agent = {"type": "tool_use", "name": "Agent"}
     job = {"description": "a job", "prompt": "run `echo from below`", "subagent_type": "general-purpose"}
-    wait = {"type": "tool_use", "name": "Bash", "input": {"command": WAIT.format(3)}}
+    bash = {"type": "tool_use", "name": "Bash"}
+    # It goes on for a moment after the agent has ended, so that the report comes within the turn.
+    wait = {**bash, "input": {"command": f"{UNTIL.format('reported')}; {WAIT.format(1)}"}}
     model.script.agent(
         {"match": "in front", "on": "prompt", "blocks": [{**agent, "input": {**job, "run_in_background": False}}]},
         {"match": "meanwhile", "on": "prompt", "blocks": [{**agent, "input": job}, wait]},
-        {"match": "the first", "on": "prompt", "blocks": [{**wait, "input": {"command": WAIT.format(1)}}]},
+        {"match": "the first", "on": "prompt", "blocks": [{**bash, "input": {"command": UNTIL.format("said")}}]},
     )
     async with talking(folder, model.url) as talk:
         recorded.ids["delegating"] = await talk.say("use a subagent to run `echo from behind`")
         await talk.ended()
         await talk.say("one in front please")
-        await talk.say("one meanwhile please")
+        before = _of_subagents(model)
+        await talk.client.query("one meanwhile please")
+        # Its call, and what it says to the result.
+        await model.seen(lambda _: _of_subagents(model) >= before + 2)
+        (folder / "project/reported").touch()
+        await talk.ended()
         await talk.client.query("Hello, the first")
         await talk.tool()
         await talk.client.query("Hello, the second")
+        # The turn goes on until the CLI could read it.
+        (folder / "project/said").touch()
         await talk.ended()
+
+
+def _of_subagents(model: OfflineModel) -> int:
+    return sum(request.kind == "subagent" for request in model.requests)
 
 
 async def _commands(folder: Path, model: OfflineModel, recorded: Recorded) -> None:

@@ -139,7 +139,8 @@ async def test_a_sprite_that_was_set_back_begins_anew_also_under_the_same_epoch(
 
 
 async def test_a_connection_on_which_nothing_comes_is_asked_for_life_and_then_left() -> None:
-    async with calling(silent_seconds=0.1, answer_seconds=0.1) as call:
+    # Longer than a busy machine keeps the first answer waiting.
+    async with calling(silent_seconds=0.1, answer_seconds=3.0) as call:
         visitor = await call.answered()
         asked = await visitor.receive("system")
         await visitor.send(Ack("done"), reply_to=asked["id"])

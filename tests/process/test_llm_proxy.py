@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import random
+import re
 import socket
 import zlib
 from collections.abc import AsyncIterator
@@ -401,7 +402,10 @@ async def raw_request(url: str, head: str, body: bytes = b"") -> bytes:
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(head.encode() + body)
     async with asyncio.timeout(PATIENCE):
-        answer = await reader.read(1 << 16)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", answer)
+        assert length is not None, answer
+        answer += await reader.readexactly(int(length[1]))
     writer.close()
     return answer
 
@@ -607,12 +611,13 @@ async def test_a_redirect_is_not_followed(api: ScriptedUpstream, tmp_path: Path)
 
 
 async def test_an_upstream_that_is_not_there_is_said_and_costs_nothing(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        gone = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    async with proxy(tmp_path, gone) as running:
-        async with running.post() as response:
-            assert await refusal(response) == (502, "api_error")
-        call = await running.call()
+    with socket.socket() as nobody:
+        # Taken, so that no other program listens there meanwhile.
+        nobody.bind(("127.0.0.1", 0))
+        async with proxy(tmp_path, f"http://127.0.0.1:{nobody.getsockname()[1]}") as running:
+            async with running.post() as response:
+                assert await refusal(response) == (502, "api_error")
+            call = await running.call()
     assert (call["outcome"], call["spent_usd"], call["is_estimate"]) == ("unreachable", 0, 0)
 
 

@@ -167,14 +167,15 @@ async def test_a_limit_out_of_range_is_brought_into_it(remembering: Path) -> Non
             assert least <= len([line for line in text.splitlines() if line.startswith("- ")]) <= most
 
 
-@pytest.mark.parametrize(
-    "query", ["", '" AND (NEAR* OR col:x', "NULL\0byte", "帮我找茶", "\N{HOT BEVERAGE}", "tea " * 5000, "around:99999"]
-)
-async def test_any_query_gets_results_or_an_honest_nothing(remembering: Path, query: str) -> None:
+ODD = ["", '" AND (NEAR* OR col:x', "NULL\0byte", "帮我找茶", "\N{HOT BEVERAGE}", "tea " * 5000, "around:99999"]
+
+
+async def test_any_query_gets_results_or_an_honest_nothing(remembering: Path) -> None:
     async with connected(remembering) as client:
-        failed, text = await ask(client, query=query)
-        assert not failed, text
-        assert "Learnings exist up to turn 1" in text
+        for query in ODD:
+            failed, text = await ask(client, query=query)
+            assert not failed, (query, text)
+            assert "Learnings exist up to turn 1" in text, query
 
 
 async def test_a_call_that_is_wrong_is_answered_with_an_error_and_the_next_one_works(remembering: Path) -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.bridge_harness import BridgeProcess, running_bridge
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
-async def bridge(tmp_path: Path) -> AsyncIterator[BridgeProcess]:
-    async with running_bridge(tmp_path / "data") as bridge:
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="bridge")
+async def bridge_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgeProcess]:
+    """One for all of them: each leaves the choice as it was."""
+    async with running_bridge(tmp_path_factory.mktemp("notify") / "data") as bridge:
         yield bridge
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="cookie")
+async def cookie_(bridge: BridgeProcess) -> str:
+    return await bridge.login()
 
 
 async def asked(bridge: BridgeProcess, method: str, headers: dict[str, str], body: bytes = b"") -> tuple[int, str]:
@@ -22,9 +30,8 @@ async def asked(bridge: BridgeProcess, method: str, headers: dict[str, str], bod
 
 
 async def test_a_person_chooses_whether_notifications_carry_words_and_the_default_is_that_they_do_not(
-    bridge: BridgeProcess,
+    bridge: BridgeProcess, cookie: str
 ) -> None:
-    cookie = await bridge.login()
     page = {"Cookie": cookie, "Origin": bridge.url}
     assert await asked(bridge, "GET", {"Cookie": cookie}) == (200, '{"words":false}')
     assert await asked(bridge, "PUT", page, b'{"words": true}') == (200, '{"words":true}')
@@ -32,8 +39,7 @@ async def test_a_person_chooses_whether_notifications_carry_words_and_the_defaul
     assert await asked(bridge, "PUT", page, b'{"words": false}') == (200, '{"words":false}')
 
 
-async def test_nobody_else_reads_or_changes_it(bridge: BridgeProcess) -> None:
-    cookie = await bridge.login()
+async def test_nobody_else_reads_or_changes_it(bridge: BridgeProcess, cookie: str) -> None:
     assert (await asked(bridge, "GET", {}))[0] == 401
     assert (await asked(bridge, "PUT", {"Origin": bridge.url}, b'{"words": true}'))[0] == 401
     assert (await asked(bridge, "PUT", {"Cookie": cookie}, b'{"words": true}'))[0] == 403
@@ -42,8 +48,8 @@ async def test_nobody_else_reads_or_changes_it(bridge: BridgeProcess) -> None:
     assert await asked(bridge, "GET", {"Cookie": cookie}) == (200, '{"words":false}')
 
 
-async def test_what_is_no_choice_is_refused_in_words_and_changes_nothing(bridge: BridgeProcess) -> None:
-    page = {"Cookie": await bridge.login(), "Origin": bridge.url}
+async def test_what_is_no_choice_is_refused_in_words_and_changes_nothing(bridge: BridgeProcess, cookie: str) -> None:
+    page = {"Cookie": cookie, "Origin": bridge.url}
     for body in (b"", b"null", b"[]", b'{"words": 1}', b'{"wordy": true}', b"\xff\xfe", b'{"words": true}x'):
         status, text = await asked(bridge, "PUT", page, body)
         assert status == 400, body

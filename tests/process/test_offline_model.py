@@ -297,7 +297,8 @@ async def test_the_command_serves_a_script_until_it_is_told_to_stop(tmp_path: Pa
         cwd=ROOT,
     )
     assert process.stdout is not None
-    line = (await process.stdout.readline()).decode()
+    async with asyncio.timeout(PATIENCE):
+        line = (await process.stdout.readline()).decode()
     assert line.startswith("offline model listening on http://127.0.0.1:")
     async with AsyncAnthropic(base_url=line.split()[-1], api_key="offline") as client:
         block = (await ask(client, "hi")).content[0]
@@ -419,11 +420,13 @@ async def test_an_interrupted_wait_leaves_the_next_turn_usable(agent: ClaudeSDKC
 
 
 async def test_a_message_sent_while_a_turn_runs_is_answered_in_that_turn(
-    agent: ClaudeSDKClient, model: OfflineModel
+    agent: ClaudeSDKClient, model: OfflineModel, tmp_path: Path
 ) -> None:
-    await agent.query("run `sleep 1; echo woke`")
+    await agent.query("run `until [ -e said ]; do python3 -c 'import time; time.sleep(0.05)'; done; echo woke`")
     await model.seen(lambda request: "woke" in request.user_text)
     await agent.query("what is my name?")
+    # The turn goes on until the CLI could read it.
+    (tmp_path / "workspace/said").touch()
     async with asyncio.timeout(PATIENCE):
         messages = [message async for message in agent.receive_response()]
     assert results(messages)

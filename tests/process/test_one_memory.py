@@ -18,7 +18,7 @@ from tests.acp_editor import editor
 from tests.bridge_harness import BridgeProcess, PageClient, running_bridge
 from tests.claude_code import ClaudeCode, begun_with, following, tool_results
 from tests.harness import observations, rows
-from tests.inspection import eventually
+from tests.inspection import eventually, prompts
 
 SEARCH = "mcp__plugin_sprite-memory_memory__search_memory"
 
@@ -121,7 +121,7 @@ async def test_what_is_said_to_one_agent_is_known_to_the_others_with_the_turn_wh
             ):
                 assert re.search(rf"^\[turn {number}, .*\]\nUser: {re.escape(words)}$", begun, re.MULTILINE), begun
             # The CLI shows the model what is structured.
-            assert f'"turn_id":{colour},' in tool_results(model.requests[-1])
+            assert f'"turn_id":{colour},' in tool_results(prompts(model, "Please look it up.")[-1])
 
             # What memory gave is no evidence: it is in no turn, and everything is learned once.
             await taken(bridge, *said, "Please look it up.")

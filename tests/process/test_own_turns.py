@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from bridge.offline.model import OfflineModel
+from bridge.offline.script import Script
 from tests.emulator import Emulator
 from tests.harness import Client, Message, observations, running_sprite
 from tests.inspection import (
+    SharedSprite,
     agent_process,
     chat,
     descendants,
@@ -22,8 +27,32 @@ from tests.inspection import (
     observation_of,
     request_seen,
     runs,
+    shared_sprite,
     workspace_db,
 )
+
+#: For tests of the sprite that they share.
+shared = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="home")
+async def home_(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedSprite]:
+    async with shared_sprite(tmp_path_factory.mktemp("own")) as home:
+        yield home
+
+
+@asynccontextmanager
+async def conversation(home: SharedSprite) -> AsyncIterator[Client]:
+    """A client in a session of its own: when it has ended, nothing of it goes on and the model knows no script."""
+    async with home.client() as client:
+        yield client
+        while (await client.ask("system", {"action": "new_session"}))["type"] == "error":
+            # A turn that the agent has just begun by itself.
+            await client.ask("interrupt")
+    home.model.script = Script()
+    home.model.requests.clear()
+    for name in ("go", "quick"):
+        (home.workspace / name).unlink(missing_ok=True)
 
 
 def until(name: str) -> str:
@@ -133,36 +162,36 @@ async def test_a_turn_after_a_background_command_is_a_mission_of_its_own_with_on
     assert [row["origin"] for row in chat_rows(workspace, own)] == ["agent"]
 
 
-async def test_a_background_agents_report_is_such_a_turn_and_its_calls_are_the_lines_tools(
-    model: OfflineModel, workspace: Path
-) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+@shared
+async def test_a_background_agents_report_is_such_a_turn_and_its_calls_are_the_lines_tools(home: SharedSprite) -> None:
+    async with conversation(home) as client:
         (mission,) = await chat(client, "use a subagent to run `echo from below`")
         own = await own_turn(client)
         assert "from below" in (await client.end_of(own))["text"]
         # What it did goes on beside turns: no event says that the mission did it, before or after its end.
         assert [e["name"] for e in client.events(mission) if e["event"] == "tool_use"] == ["Agent"]
         assert {e["mission_id"] for e in client.events()} == {mission, own}
-    (row,) = chat_rows(workspace, own)
+    (row,) = chat_rows(home.workspace, own)
     assert row["tools_json"] == '[{"name":"Bash","title":"echo from below","is_error":false}]'
 
 
+@shared
 async def test_an_interrupt_without_an_id_stops_the_own_turn_and_all_background_work_and_says_so(
-    model: OfflineModel, workspace: Path
+    home: SharedSprite,
 ) -> None:
-    model.script.agent({"for": "notification", "hang": True})
-    text = begins(model, in_background(QUICK), in_background(ENDLESS, "the watch"), agent_for("run `ls -R /`"))
-    model.script.agent({"match": "run `ls -R /`", "for": "subagent", "hang": True})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    home.model.script.agent({"for": "notification", "hang": True})
+    text = begins(home.model, in_background(QUICK), in_background(ENDLESS, "the watch"), agent_for("run `ls -R /`"))
+    home.model.script.agent({"match": "run `ls -R /`", "for": "subagent", "hang": True})
+    async with conversation(home) as client:
         await chat(client, text)
-        (workspace / "quick").touch()
+        (home.workspace / "quick").touch()
         own = await own_turn(client)
-        await request_seen(model, lambda r: r.kind == "notification")
+        await request_seen(home.model, lambda r: r.kind == "notification")
         session = await session_of(client)
         assert (session["busy"], session["running_mission_id"]) == (True, own)
         ids = {work["kind"]: work["id"] for work in session["background"]}
         assert ids.keys() == {"command", "agent"}
-        async with sprite.client() as newcomer:
+        async with home.sprite.client() as newcomer:
             sync = (await newcomer.until(lambda m: m["type"] == "state_sync"))["payload"]
             assert sync["running"]["mission_id"] == own
             assert sync["running"]["events"][0]["origin"] == "agent"
@@ -173,20 +202,19 @@ async def test_an_interrupt_without_an_id_stops_the_own_turn_and_all_background_
         assert (await session_of(client))["background"] == []
         assert (await client.ask("interrupt"))["payload"]["code"] == "not_running"
         await chat(client, "Hello after all")
-        assert [(o["trigger"], o["outcome"]) for o in observations(workspace)] == [
+        assert [(o["trigger"], o["outcome"]) for o in observations(home.workspace)[-3:]] == [
             ("user", "complete"),
             ("task", "interrupted"),
             ("user", "complete"),
         ]
-        assert [(row["role"], row["origin"]) for row in chat_rows(workspace, own)] == [("assistant", "agent")]
-        assert journal(workspace) == []
+        assert [(row["role"], row["origin"]) for row in chat_rows(home.workspace, own)] == [("assistant", "agent")]
+        assert journal(home.workspace) == []
 
 
-async def test_an_interrupt_without_an_id_stops_work_in_the_background_where_no_turn_runs(
-    model: OfflineModel, workspace: Path
-) -> None:
-    text = begins(model, in_background(ENDLESS))
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+@shared
+async def test_an_interrupt_without_an_id_stops_work_in_the_background_where_no_turn_runs(home: SharedSprite) -> None:
+    text = begins(home.model, in_background(ENDLESS))
+    async with conversation(home) as client:
         await chat(client, text)
         (work,) = (await session_of(client))["background"]
         # Nothing of that name runs, and what runs beside it is not stopped for it.
@@ -198,41 +226,41 @@ async def test_an_interrupt_without_an_id_stops_work_in_the_background_where_no_
         assert not [event for event in client.events() if _is_own(event)]
 
 
-async def test_an_interrupt_of_a_mission_leaves_what_goes_on_beside_it_alone(
-    model: OfflineModel, workspace: Path
-) -> None:
-    text = begins(model, in_background(ENDLESS), agent_for("watch it"))
-    model.script.agent({"match": "watch it", "for": "subagent", "hang": True})
-    model.script.agent({"match": "think for ever", "hang": True})
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+@shared
+async def test_an_interrupt_of_a_mission_leaves_what_goes_on_beside_it_alone(home: SharedSprite) -> None:
+    text = begins(home.model, in_background(ENDLESS), agent_for("watch it"))
+    home.model.script.agent({"match": "watch it", "for": "subagent", "hang": True})
+    home.model.script.agent({"match": "think for ever", "hang": True})
+    async with conversation(home) as client:
         await chat(client, text)
         mission = client.send("mission", {"text": "think for ever"})
-        await request_seen(model, lambda r: "think for ever" in r.user_text)
+        await request_seen(home.model, lambda r: "think for ever" in r.user_text)
         assert (await client.ask("interrupt"))["payload"]["stopped"] == [{"id": mission, "kind": "mission"}]
         assert (await client.end_of(mission))["event"] == "interrupted"
         assert {work["kind"] for work in (await session_of(client))["background"]} == {"command", "agent"}
 
 
-async def test_a_mission_waits_for_an_own_turn_and_each_has_its_own_end(model: OfflineModel, workspace: Path) -> None:
-    model.script.agent({"for": "notification", "tool": "Bash", "input": {"command": ENDLESS}})
-    text = begins(model, in_background(QUICK))
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+@shared
+async def test_a_mission_waits_for_an_own_turn_and_each_has_its_own_end(home: SharedSprite) -> None:
+    home.model.script.agent({"for": "notification", "tool": "Bash", "input": {"command": ENDLESS}})
+    text = begins(home.model, in_background(QUICK))
+    async with conversation(home) as client:
         await chat(client, text)
-        (workspace / "quick").touch()
+        (home.workspace / "quick").touch()
         own = await own_turn(client)
         await client.event("tool_use")
         mission = client.send("mission", {"text": "Hello meanwhile"})
         await client.until(lambda m: m["type"] == "agent_event" and m["payload"]["mission_id"] == mission)
-        async with sprite.client() as newcomer:
+        async with home.sprite.client() as newcomer:
             sync = (await newcomer.until(lambda m: m["type"] == "state_sync"))["payload"]
             assert (sync["running"]["mission_id"], sync["session"]["running_mission_id"]) == (own, mission)
-        (workspace / "go").touch()
+        (home.workspace / "go").touch()
         assert (await client.end_of(own))["event"] == "complete"
         assert (await client.end_of(mission))["event"] == "complete"
         assert [e["event"] for e in client.events(mission)][:1] == ["started"]
         # The tool was the own turn's, and so was its answer.
         assert "tool_result" not in [e["event"] for e in client.events(mission)]
-        assert [o["mission_id"] for o in observations(workspace)[1:]] == [own, mission]
+        assert [o["mission_id"] for o in observations(home.workspace)[-2:]] == [own, mission]
 
 
 async def test_an_own_turn_in_which_the_sprite_is_killed_ends_as_crashed_with_what_had_happened(
@@ -280,19 +308,18 @@ async def test_what_went_on_in_the_background_of_a_killed_sprite_is_over_for_who
         await works(client, 0)
 
 
-async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_background(
-    model: OfflineModel, workspace: Path
-) -> None:
-    model.script.agent({"for": "notification", "hang": True})
-    text = begins(model, in_background(QUICK), in_background(ENDLESS))
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+@shared
+async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_background(home: SharedSprite) -> None:
+    home.model.script.agent({"for": "notification", "hang": True})
+    text = begins(home.model, in_background(QUICK), in_background(ENDLESS))
+    async with conversation(home) as client:
         await chat(client, text)
-        (workspace / "quick").touch()
+        (home.workspace / "quick").touch()
         own = await own_turn(client)
-        await request_seen(model, lambda r: r.kind == "notification")
-        commands = descendants(agent_process(sprite))
+        await request_seen(home.model, lambda r: r.kind == "notification")
+        commands = descendants(agent_process(home.sprite))
         assert commands
-        os.kill(agent_process(sprite), signal.SIGKILL)
+        os.kill(agent_process(home.sprite), signal.SIGKILL)
         end = await client.end_of(own)
         assert not any(runs(command) for command in commands)
         assert (end["event"], end["code"]) == ("error", "agent")
@@ -301,12 +328,13 @@ async def test_a_dead_agent_process_ends_its_own_turn_and_what_it_had_in_the_bac
         await chat(client, "Hello again")
 
 
-async def test_a_new_session_says_what_ended_with_the_one_before(model: OfflineModel, workspace: Path) -> None:
-    text = begins(model, in_background(ENDLESS))
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+@shared
+async def test_a_new_session_says_what_ended_with_the_one_before(home: SharedSprite) -> None:
+    text = begins(home.model, in_background(ENDLESS))
+    async with conversation(home) as client:
         await chat(client, text)
         (work,) = (await session_of(client))["background"]
-        commands = descendants(agent_process(sprite))
+        commands = descendants(agent_process(home.sprite))
         assert commands
         status = (await client.ask("system", {"action": "new_session"}))["payload"]
         assert not any(runs(command) for command in commands)
@@ -314,18 +342,19 @@ async def test_a_new_session_says_what_ended_with_the_one_before(model: OfflineM
         assert status["session"]["background"] == []
 
 
-async def test_a_command_that_has_ended_is_never_said_to_be_stopped(model: OfflineModel, workspace: Path) -> None:
+@shared
+async def test_a_command_that_has_ended_is_never_said_to_be_stopped(home: SharedSprite) -> None:
     """Ended, and stopped, in the same moment: whichever came first is what is said, and the session agrees."""
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
+    async with conversation(home) as client:
         for number in range(5):
-            text = begins(model, in_background(f"touch done-{number}", f"job {number}"), text=f"begin {number}")
+            text = begins(home.model, in_background(f"touch done-{number}", f"job {number}"), text=f"begin {number}")
             mission = client.send("mission", {"text": text})
             assert (await client.end_of(mission))["event"] == "complete"
             answer = (await client.ask("interrupt"))["payload"]
             told = {stopped["kind"] for stopped in answer.get("stopped") or []}
             if "command" in told:
                 continue
-            await eventually(lambda number=number: (workspace / f"done-{number}").exists(), "it ran")  # type: ignore[misc]
+            await eventually(lambda number=number: (home.workspace / f"done-{number}").exists(), "it ran")  # type: ignore[misc]
 
 
 async def test_an_own_turn_without_an_end_is_ended_by_its_bound_and_says_why(

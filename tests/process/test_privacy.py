@@ -6,6 +6,7 @@ While a session lasts, `.os/run/claude` is left out: there the CLI keeps its own
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.harness import observations, running_sprite
 from tests.inspection import (
     chat,
     durable_events,
+    eventually,
     found_on_disk,
     journal,
     observation_of,
@@ -51,6 +53,12 @@ def received(messages: list[dict[str, Any]], words: str) -> list[dict[str, Any]]
     return [m for m in messages if "seq" in m and words in str(m)]
 
 
+def all_in_session(workspace: Path, forbidden: Sequence[str]) -> bool:
+    """Whether the CLI's own session has them all; it writes a moment after it speaks."""
+    sessions = [file.read_bytes() for file in (workspace / ".os/run/claude").rglob("*.jsonl")]
+    return all(any(words.encode() in session for session in sessions) for words in forbidden)
+
+
 async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_else(
     model: OfflineModel, workspace: Path, secrets: Secrets
 ) -> None:
@@ -77,8 +85,7 @@ async def test_a_missions_secrets_and_private_words_reach_the_agent_and_nothing_
         for words in secrets.forbidden:
             assert received(client.received, words) == []
         # The search finds what is there: the CLI's own session has every word, as long as it lasts.
-        sessions = [file.read_bytes() for file in (workspace / ".os/run/claude").rglob("*.jsonl")]
-        assert all(any(words.encode() in session for session in sessions) for words in secrets.forbidden[:2])
+        await eventually(lambda: all_in_session(workspace, secrets.forbidden[:2]), "the CLI keeps what was said")
     assert found_on_disk(workspace, secrets.forbidden, session=False) == []
 
 
@@ -136,8 +143,8 @@ async def test_a_sprite_killed_in_mid_turn_leaves_no_secret_behind_and_comes_bac
         await client.event("tool_result")
         queued = client.send("mission", {"text": waiting})
         await client.reply(queued)
-        # The journal has the turn by now (its prompt, its call begun and ended), the inbox has both missions.
-        assert len(journal(workspace)) == 3
+        # The journal has the turn (its prompt, its call begun and ended), the inbox has both missions.
+        await eventually(lambda: len(journal(workspace)) == 3, "the journal has the turn")
         assert found_on_disk(workspace, secrets.forbidden) == []
         await sprite.kill()
     assert found_on_disk(workspace, secrets.forbidden) == []

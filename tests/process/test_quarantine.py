@@ -85,7 +85,7 @@ async def remember(client: Client, op: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("fault", "poisoned", "cost"),
-    [("refused", 1, 7), ("refused", 25, 7), ("cut off", 13, 7), ("empty", 14, 7), ("declined", 2, 7)],
+    [("refused", 1, 7), ("cut off", 25, 7), ("empty", 14, 7), ("declined", 2, 7)],
 )
 async def test_a_turn_that_is_always_in_vain_is_set_aside_at_a_bounded_price_and_the_others_are_curated(
     model: OfflineModel, workspace: Path, fault: str, poisoned: int, cost: int
@@ -176,15 +176,15 @@ async def test_outages_are_no_turns_fault_and_cost_it_none_of_its_calls(model: O
     assert {row["reason"] for row in lost} == {"refused with 400"}
 
 
-@pytest.mark.parametrize("status", [401, 403, 429, 500, 529])
-async def test_an_outage_quarantines_nothing(model: OfflineModel, workspace: Path, status: int) -> None:
+async def test_an_outage_quarantines_nothing(model: OfflineModel, workspace: Path) -> None:
     await seed(workspace, 2)
-    model.script.curator({"error": status, "retry_after": 0, "times": 6})
+    outages = [401, 403, 429, 500, 529]
+    model.script.curator(*({"error": status, "retry_after": 0, "times": 6} for status in outages))
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         while not settled(workspace):
             await client.ask("system", {"action": "flush"})
     assert_only(workspace, 2)
-    assert calls(model) == 7
+    assert calls(model) == 6 * len(outages) + 1
     assert transcript(workspace, "SELECT * FROM lost_calls") == []
 
 
@@ -199,14 +199,14 @@ async def test_a_model_that_refuses_everything_sets_nothing_aside_for_good_and_i
 
     model.script.curator(unpaid)
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await eventually(lambda: controls(model) == 1, "the model is asked about no turn at all")
+        await eventually(lambda: controls(model) > 0, "the model is asked about no turn at all")
         await eventually(lambda: set(states(workspace).values()) == {0}, "every turn waits again")
-        spent = calls(model)
+        about_turns = calls(model) - controls(model)
         for _ in range(3):
             status = (await client.ask("system", {"action": "flush"}))["payload"]
         assert "credit balance is too low" in status["last_error"]
         assert (status["memory"]["waiting"], status["memory"]["quarantined"]) == (6, [])
-        await eventually(lambda: calls(model) == controls(model) + spent - 1, "from here on, each call is a control")
+        assert calls(model) - controls(model) == about_turns, "from here on, each call is a control"
         refused = False
         await client.ask("system", {"action": "flush"})
         await eventually(lambda: settled(workspace), "it is paid, and all is curated")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import ROOT, sprite_environment
+from tests.harness import PATIENCE, ROOT, sprite_environment
 from tests.session_logs import Recorded
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def _make_chat(data: Path, said: str) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd=ROOT,
         env=sprite_environment(None),
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -61,7 +61,7 @@ def test_a_command_of_the_readme_works_as_it_stands_there(lived_in: Path, comman
         cwd=ROOT,
         env=os.environ,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     if "mcp" in words:

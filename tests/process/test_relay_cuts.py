@@ -16,7 +16,7 @@ from tests.harness import running_sprite
 from tests.inspection import ENDINGS, durable_events, endings
 from tests.relay_stage import Message, Page, Stage, Street, stage
 
-CUTS = int(os.environ.get("SOAK_CUTS", "30"))
+CUTS = int(os.environ.get("SOAK_CUTS", "15"))
 SEED = 20261120
 
 

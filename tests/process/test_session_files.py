@@ -52,7 +52,7 @@ async def test_everything_that_the_cli_wrote_of_a_session_goes_when_it_ends(
         await client.ask("system", {"action": "new_session"})
         assert not with_the_words(workspace)
         await chat(client, f"Hello {WORDS}")
-        assert with_the_words(workspace)
+        await eventually(lambda: with_the_words(workspace) != set(), "it is written")
     assert not with_the_words(workspace)
     assert not list(cli_folder(workspace).rglob("*.jsonl"))
 
@@ -62,6 +62,7 @@ async def test_a_killed_sprites_session_is_gone_on_with_and_what_others_left_goe
 ) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, f"Hello {WORDS}")
+        await eventually(lambda: with_the_words(workspace) != set(), "it is written")
         await sprite.kill()
     (own,) = with_the_words(workspace)
     earlier = cli_folder(workspace) / Path(own).with_name("0b5c7c1e-0000-4000-8000-000000000001.jsonl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -137,14 +138,11 @@ async def test_an_edit_by_hand_is_kept_as_a_version_and_is_what_the_curator_sees
 
 
 async def test_a_memory_database_that_cannot_be_used_is_set_aside_and_rebuilt(
-    model: OfflineModel, workspace: Path
+    model: OfflineModel, curated: Path, tmp_path: Path
 ) -> None:
+    workspace = shutil.copytree(curated, tmp_path / "workspace")
     folder = workspace / ".os/memory"
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.")
-        await client.ask("system", {"action": "flush"})
     before = dump(folder / "memory.db")
-    calls = _curator_calls(model)
     garbage = b"this is no database" * 100
     (folder / "memory.db").write_bytes(garbage)
     async with running_sprite(workspace, model.url):
@@ -152,7 +150,7 @@ async def test_a_memory_database_that_cannot_be_used_is_set_aside_and_rebuilt(
     (aside,) = folder.glob("memory.db.bad-*")
     assert aside.read_bytes() == garbage
     assert dump(folder / "memory.db") == before
-    assert _curator_calls(model) == calls
+    assert _curator_calls(model) == 0
     assert any("Ada" in content for content in learnings(workspace))
     assert memory(workspace, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
@@ -173,10 +171,9 @@ async def test_a_foreign_or_damaged_database_is_refused_and_left_as_it_is(
 
 
 async def test_a_database_with_a_damaged_page_is_refused_and_left_as_it_is(
-    model: OfflineModel, workspace: Path
+    model: OfflineModel, curated: Path, tmp_path: Path
 ) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "My name is Ada Lovelace.")
+    workspace = shutil.copytree(curated, tmp_path / "workspace")
     path = workspace / ".os/memory/transcript.db"
     content = bytearray(path.read_bytes())
     content[4096 * 3 : 4096 * 5] = b"\xff" * 8192
@@ -190,15 +187,15 @@ async def test_a_second_sprite_on_the_same_workspace_is_refused_and_the_first_wo
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         async with started_sprite(workspace, model.url) as second:
             assert await second.wait() == 2
-        assert str(sprite.process.pid) in _last_words(workspace)
-        assert "already owns" in _last_words(workspace)
+        # The first one may write there as well.
+        (refusal,) = (line for line in _words(workspace) if "already owns" in line)
+        assert str(sprite.process.pid) in refusal
         await chat(client, "Hello there")
         assert (workspace / ".os/run/address").read_text().strip() == f"{sprite.host}:{sprite.port}"
 
 
 async def test_what_the_sprite_keeps_is_readable_by_its_owner_only(model: OfflineModel, workspace: Path) -> None:
-    async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
-        await chat(client, "Hello there")
+    async with running_sprite(workspace, model.url) as sprite:
         modes = {
             path: stat.S_IMODE((workspace / path).stat().st_mode) for path in (".os", ".os/run/token", ".os/memory")
         }
@@ -212,15 +209,15 @@ async def _refused(model: OfflineModel, workspace: Path, path: Path, words: str)
     before = path.read_bytes()
     async with started_sprite(workspace, model.url) as process:
         assert await process.wait() == 2
-    last = _last_words(workspace)
+    last = _words(workspace)[-1]
     assert words in last
     assert str(path) in last
     assert "Traceback" not in last
     assert path.read_bytes() == before
 
 
-def _last_words(workspace: Path) -> str:
-    return (workspace.parent / "stderr.log").read_text().splitlines()[-1]
+def _words(workspace: Path) -> list[str]:
+    return (workspace.parent / "stderr.log").read_text().splitlines()
 
 
 def _curator_calls(model: OfflineModel) -> int:

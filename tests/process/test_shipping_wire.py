@@ -20,10 +20,10 @@ from sprite.protocol.messages import RELAYED_TYPES, VISITOR_TYPES
 from sprite.protocol.shipping import Shipped, Unpacker
 from tests.command_line import command
 from tests.harness import Client, Message, SpriteProcess, running_sprite
-from tests.inspection import chat, journal
+from tests.inspection import chat, eventually, journal
 from tests.shipping_stage import Copy, archived, same
 
-KILLS = int(os.environ.get("SOAK_KILLS") or 5)
+KILLS = int(os.environ.get("SOAK_KILLS") or 3)
 
 
 @asynccontextmanager
@@ -73,6 +73,7 @@ async def test_a_store_gets_what_an_export_has_and_nothing_else_is_said_to_it(
         assert (await client.ask("file_upload", upload))["type"] == "ack"
         client.send("mission", {"text": "run `python3 -c 'import time; time.sleep(600)'`"})
         await client.event("tool_use")
+        await eventually(lambda: any(entry["event"] == "start" for entry in journal(workspace)), "its call is kept")
         # The turn goes on; what it did so far is shipped all the same.
         heard = await follow(sprite, copy, lambda shipped: shipped.whole, packed=True)
         assert heard == []

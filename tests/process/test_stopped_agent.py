@@ -45,7 +45,8 @@ def nothing_is_left(workspace: Path) -> Iterator[None]:
     """A test that fails leaves no process behind."""
     yield
     for pid in programs_in(workspace, ""):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_turn_whose_agent_is_stopped_ends_in_words_and_the_next_mission_resumes_the_conversation(

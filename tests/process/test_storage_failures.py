@@ -41,7 +41,7 @@ async def test_a_turn_on_a_full_disk_goes_on_and_is_written_with_the_next_one(
 ) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         await chat(client, "Hello there")
-        model.script.agent({"match": "echo during", "delay": 0.3, "on": "prompt"})
+        model.script.agent({"match": "echo during", "delay": 1.0, "on": "prompt"})
         mission = client.send("mission", {"text": "run `echo during`"})
         await request_seen(model, lambda r: "echo during" in r.user_text)
         await client.event("started")
