@@ -305,7 +305,8 @@ class Conversation:
         for message in sync.chat:
             turn = message.mission_id
             if message.role == "user" and turn in going_on and turn is not None:
-                self._said.setdefault(turn, ChatSaid(turn, "user", message.text, message.at, message.origin))
+                said = ChatSaid(turn, "user", message.text, message.at, message.origin, message.asked_by)
+                self._said.setdefault(turn, said)
         self._turns = {turn: record for turn, record in self._turns.items() if turn in going_on}
         if sync.running is not None:
             record = self._turns[sync.running.mission_id] = _Turn()

@@ -221,7 +221,7 @@ class Session:
 
     async def _began(self, origin: Origin, said: ChatSaid | None) -> None:
         if said is not None:
-            await self._user(said.text, said.origin)
+            await self._user(said)
         elif origin == "agent":
             await self.note("Sprite, by itself:")
 
@@ -270,7 +270,7 @@ class Session:
 
     async def _past(self, message: ChatMessage) -> None:
         if message.role == "user":
-            await self._user(message.text, message.origin)
+            await self._user(message)
             return
         await self._tools(message, message.tools)
         mark = "✗ " if message.role == "error" else ""
@@ -284,9 +284,12 @@ class Session:
             call_id = f"past-{message.id}-{number}"
             await self._update(start_tool_call(call_id, title, kind=tool_calls.kind_of(tool.name), status=status))
 
-    async def _user(self, text: str, origin: Origin) -> None:
+    async def _user(self, said: ChatMessage | ChatSaid) -> None:
         self._after_text = False
-        await self._update(update_user_message_text(f"By schedule: {text}" if origin == "schedule" else text))
+        who = "By schedule: " if said.origin == "schedule" else ""
+        if said.asked_by is not None:
+            who = f"{one_line(said.asked_by)} asks: "
+        await self._update(update_user_message_text(who + said.text))
 
     async def _text(self, text: str, *, begins: bool) -> None:
         if not text:

@@ -320,7 +320,7 @@ class Conversation:
         else:
             # Somebody's other page or terminal.
             self._said.add(event.mission_id)
-            await self._screen.show(drawing.said(event.text))
+            await self._show_words(event)
 
     async def _answered(self, answer: Ack | Error, reply_to: str | None) -> None:
         if reply_to is not None and reply_to in self._refreshing:
@@ -440,7 +440,13 @@ class Conversation:
         if message.origin == "schedule":
             await self._screen.line(drawing.by_schedule(message.text))
         else:
-            await self._screen.show(drawing.said(message.text))
+            await self._show_words(message)
+
+    async def _show_words(self, said: ChatMessage | ChatSaid) -> None:
+        if said.asked_by is not None:
+            await self._screen.line(drawing.by_program(said.asked_by, said.text))
+        else:
+            await self._screen.show(drawing.said(said.text))
 
     async def _missed(self, message: ChatMessage) -> None:
         if message.tools:

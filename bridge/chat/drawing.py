@@ -111,6 +111,11 @@ def by_schedule(text: str) -> Text:
     return line(("▸ by schedule: ", "cyan"), (one_line(text), "bold dim"))
 
 
+def by_program(name: str, text: str) -> Text:
+    """Draws what a program asked, which nobody typed."""
+    return line((f"▸ {one_line(name)} asks: ", "cyan"), (one_line(text), "bold dim"))
+
+
 def interrupted() -> Text:
     """Draws the end of a turn that was stopped."""
     return Text("■ stopped", style="yellow")
@@ -208,6 +213,8 @@ def _past(message: ChatMessage) -> Group:
     drawn = [line((f"{'  ' if index else mark}{text}", style)) for index, text in enumerate(lines)]
     if message.role == "user" and message.origin == "schedule":
         return Group(by_schedule(message.text))
+    if message.role == "user" and message.asked_by is not None:
+        return Group(by_program(message.asked_by, message.text))
     before = [began(message.origin)] if message.origin == "agent" else []
     return Group(*before, *([used(message.tools)] if message.tools else []), *drawn)
 

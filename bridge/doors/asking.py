@@ -107,17 +107,26 @@ class Asking:
 
     @asynccontextmanager
     async def asked(
-        self, person: str, text: str, mission_id: str, *, goes_on: bool = False, quiet_seconds: float | None = None
+        self,
+        person: str,
+        text: str,
+        mission_id: str,
+        *,
+        asked_by: str | None,
+        goes_on: bool = False,
+        quiet_seconds: float | None = None,
     ) -> AsyncIterator[AsyncIterator[Heard]]:
         """Hands a mission over, and yields what is heard of it until its ending; AskError where that will not come.
 
+        `asked_by` names the program whose words these are; None only where they are the person's own.
         The VM is woken for it, and kept awake. Where the block is left before the end, the mission is stopped (or
         taken back, if it waits), unless it `goes_on`. With `quiet_seconds` there is something to yield that often.
         """
         ear = _Ear(mission_id)
         with self._relay.held(person) as room, room.heard_by(ear):
             ear.may_have_left = room.is_ready
-            asking = self._tasks.start(_hand_over(room, ear, Mission(text=text)), "hand over a mission")
+            mission = Mission(text=text, asked_by=asked_by)
+            asking = self._tasks.start(_hand_over(room, ear, mission), "hand over a mission")
             looking = self._tasks.start(_look_again(room, ear), "look for a mission's end")
             try:
                 yield ear.all(quiet_seconds)

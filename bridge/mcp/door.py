@@ -175,7 +175,7 @@ class McpDoor:
     def _scope(self, holder: Holder) -> dict[str, Any]:
         """What the protocol's server is told of who asks: a session is of a token, also after that was renewed."""
         scopes = SCOPES if holder.scopes is None else holder.scopes
-        source = RelayedSource(self._relay, self._asking, holder.person)
+        source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
         token = AccessToken(token="", client_id=holder.label, scopes=list(scopes), subject=holder.person)
         return {"user": AuthenticatedUser(token), _CALLER: Caller(source, frozenset(scopes), source)}
 

@@ -33,12 +33,13 @@ _AWAY = "The person's agent cannot be reached at the moment. Nothing is lost; tr
 
 
 class RelayedSource:
-    """One person's."""
+    """One person's; `asked_by` names the program that asks: what it hands over is its word, and never the person's."""
 
-    def __init__(self, relay: Relay, asking: Asking, person: str) -> None:
+    def __init__(self, relay: Relay, asking: Asking, person: str, asked_by: str) -> None:
         self._relay = relay
         self._asking = asking
         self._person = person
+        self._asked_by = asked_by
 
     async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
         """See Source."""
@@ -56,7 +57,8 @@ class RelayedSource:
         ear = _Ear(MissionWatch(mission_id))
         try:
             with self._relay.held(self._person) as room, room.heard_by(ear):
-                async with self._asking.asked(self._person, text, mission_id) as all_heard:
+                asked = self._asking.asked(self._person, text, mission_id, asked_by=self._asked_by)
+                async with asked as all_heard:
                     async for heard in all_heard:
                         while ear.untold:
                             await told(ear.untold.popleft())

@@ -64,6 +64,7 @@ from sprite.protocol.memory import (
 )
 from sprite.protocol.messages import (
     CHAT_LIMIT,
+    MAX_ASKED_BY_CHARS,
     MAX_FRAME_BYTES,
     MAX_MISSION_CHARS,
     Ack,
@@ -90,6 +91,8 @@ from sprite.userfiles.user_files import UserFiles
 FLUSH_SECONDS = 120.0
 #: The longest id of a message, and of a stack that it names.
 MAX_ID_CHARS = 200
+#: What a program is called that has no name to show.
+_NAMELESS = "a program"
 
 
 class Gateway:
@@ -192,7 +195,8 @@ class Gateway:
                 f"The message has {len(mission.text):,} characters, {MAX_MISSION_CHARS:,} are allowed: send a file.",
                 code="too_long",
             )
-        before = await self._runtime.submit(mission_id, mission.text, mission.stack_id)
+        asked_by = None if mission.asked_by is None else _program(mission.asked_by)
+        before = await self._runtime.submit(mission_id, mission.text, mission.stack_id, asked_by=asked_by)
         if before is None:
             connection.send(Ack("duplicate"), reply_to=mission_id)
         else:
@@ -335,3 +339,9 @@ class Gateway:
     def _publish(self, changes: list[Change]) -> None:
         for change in changes:
             self._on_change(change)
+
+
+def _program(name: str) -> str:
+    """A program's name as it is kept and shown: on one line, and never empty, since a program it stays."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in name[: 4 * MAX_ASKED_BY_CHARS])
+    return " ".join(shown.split())[:MAX_ASKED_BY_CHARS] or _NAMELESS

@@ -15,6 +15,8 @@ from sprite.protocol.offered.tools import MissionEnd, Told
 from sprite.protocol.offered.watching import MissionWatch
 
 _FAREWELL_SECONDS = 5.0
+#: Who asks here is some agent on this machine, whatever it calls itself.
+_MCP = "mcp"
 _NOBODY = "No sprite runs here. Start it first: python -m sprite serve"
 
 
@@ -33,7 +35,7 @@ async def run_mission(settings: Settings, text: str, told: Told) -> MissionEnd:
     mission_id = str(uuid.uuid4())
     try:
         writer.write(encode(Auth(token=token, client="mcp")))
-        writer.write(encode(Mission(text), message_id=mission_id))
+        writer.write(encode(Mission(text, asked_by=_MCP), message_id=mission_id))
         return await _followed(reader, mission_id, told)
     except asyncio.CancelledError:
         with suppress(OSError, TimeoutError):

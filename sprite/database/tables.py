@@ -24,12 +24,16 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of an open database, but for the columns that are `left_out`: those are 0 where it is filled."""
+    """A table of an open database, but for the columns that are `left_out`: those are 0 where it is filled.
+
+    A row that fills it may be without those that came `later`: they are null.
+    """
 
     connection: sqlite3.Connection
     name: str
     order: str = "rowid"
     left_out: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
 
     @cached_property
     def columns(self) -> dict[str, str]:
@@ -67,7 +71,7 @@ class Table:
         for row in rows:
             self._check(row)
             try:
-                self.connection.execute(sql, [row.get(name, 0) for name in names])
+                self.connection.execute(sql, [row.get(name, 0 if name in self.left_out else None) for name in names])
             except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError) as error:
                 raise ValueError(str(error)) from error
             yield 1
@@ -75,10 +79,10 @@ class Table:
             self.connection.execute(definition)
 
     def _check(self, row: Row) -> None:
-        if row.keys() != self.columns.keys():
-            odd = ", ".join(sorted(row.keys() ^ self.columns.keys()))
+        if odd_columns := (row.keys() ^ self.columns.keys()) - (set(self.later) - row.keys()):
+            odd = ", ".join(sorted(odd_columns))
             raise ValueError(f"its columns are not those of the table: {odd[:200]}")
         for name, kind in self.columns.items():
-            value = row[name]
+            value = row.get(name)
             if value is not None and not isinstance(value, _KINDS[kind]):
                 raise ValueError(f"{name} is no {kind.lower()}")

@@ -28,14 +28,15 @@ from sprite.database.turn_journal import TurnJournal
 from sprite.database.user_files import Entry, UserFilesLog, keep_look
 
 Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
-#: Whose turn it was: a person's mission, one the CLI started by itself (a background task is done), or a schedule's.
-Trigger = Literal["user", "task", "schedule"]
+#: Whose turn it was: a person's mission, one the CLI started by itself (a background task is done), a schedule's, or
+#: what another program asked for.
+Trigger = Literal["user", "task", "schedule", "program"]
 
 #: An FTS5 expression that no row matches.
 NOTHING = '"\u2205"'
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
-    "outcome, mission_id, trigger, notice, unkept_json, by_schedule, project, source"
+    "outcome, mission_id, trigger, notice, unkept_json, by_schedule, project, source, asked_by"
 )
 
 
@@ -72,6 +73,8 @@ class NewObservation:
     project: str | None = None
     #: Which program it was said to, as "claude-code"; None for this sprite.
     source: str | None = None
+    #: Which program's words `user_message` has, where `trigger` is "program"; None for the person's.
+    asked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class Observation:
     unkept: dict[str, Any] = field(default_factory=dict)
     project: str | None = None
     source: str | None = None
+    asked_by: str | None = None
 
 
 class TranscriptDB:
@@ -434,6 +438,8 @@ def _observation(row: sqlite3.Row) -> Observation:
     unkept = json.loads(fields.pop("unkept_json"))
     if fields.pop("by_schedule"):
         fields["trigger"] = "schedule"
+    elif fields["asked_by"] is not None:
+        fields["trigger"] = "program"
     return Observation(**fields, tool_calls=calls, unkept=unkept)
 
 
@@ -456,7 +462,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
     cursor = tx.execute(
         f"INSERT INTO observations ({_OBSERVATION}, import_key) VALUES (NULL, ?1, ?2, "  # noqa: S608 - our columns
         "(SELECT coalesce(max(sequence_num), 0) + 1 FROM observations WHERE session_id = ?2), "
-        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?13, ?14, ?15, ?11)",
+        "?3, ?4, ?5, ?12, ?6, ?7, ?8, ?9, ?10, ?13, ?14, ?15, ?16, ?11)",
         (
             timestamp,
             observation.session_id,
@@ -473,6 +479,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             observation.trigger == "schedule",
             observation.project,
             observation.source,
+            observation.asked_by,
         ),
     )
     return row_id(cursor.lastrowid)

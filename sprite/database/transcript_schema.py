@@ -168,5 +168,12 @@ SCHEMA = Schema(
                 *("disk_entries", "disk_look", "file_deeds"),
             )
         ),
+        """
+        -- Which program's words `user_message` has (null: the person's, or nobody's); the `trigger` of such a turn is
+        -- 'task', which no older version takes for a person's words.
+        ALTER TABLE observations ADD COLUMN asked_by TEXT;
+        CREATE TRIGGER asked_by_frozen BEFORE UPDATE ON observations WHEN OLD.asked_by IS NOT NEW.asked_by
+        BEGIN SELECT RAISE(ABORT, 'observations are never changed'); END;
+        """,
     ],
 )

@@ -108,6 +108,11 @@ SCHEMA = Schema(
         CREATE INDEX missions_of_actions ON missions (action_id, position) WHERE origin = 'schedule';
         """,
         noted(("stacks", "cards", "canvas_changes", "chat_messages", "missions")) + SHIP_STATE,
+        # Which program's message it is; null: the person's, or nobody's.
+        """
+        ALTER TABLE missions ADD COLUMN asked_by TEXT;
+        ALTER TABLE chat_messages ADD COLUMN asked_by TEXT;
+        """,
     ],
 )
 
@@ -129,6 +134,8 @@ class StoredMission:
     #: The action that a schedule's mission is about, and the due time that it is for.
     action_id: int | None = None
     due: float | None = None
+    #: The program whose words these are; None for the person's own.
+    asked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +183,7 @@ class ChatAdded:
     mission_id: str | None
     origin: Origin = "person"
     tools: Sequence[UsedTool] = ()
+    asked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,16 +303,17 @@ class WorkspaceDB:
 
         def write(tx: sqlite3.Connection) -> bool:
             cursor = tx.execute(
-                "INSERT OR IGNORE INTO missions (id, text, stack_id, status, received_at, origin, action_id, due) "
-                "VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7)",
+                "INSERT OR IGNORE INTO missions "
+                "(id, text, stack_id, status, received_at, origin, action_id, due, asked_by) "
+                "VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8)",
                 (
                     *(mission.id, mission.text, mission.stack_id, time.time()),
-                    *(mission.origin, mission.action_id, mission.due),
+                    *(mission.origin, mission.action_id, mission.due, mission.asked_by),
                 ),
             )
             if cursor.rowcount == 1:
                 line = mission.text if said is None else said
-                _apply(tx, ChatAdded("user", line, mission.id, mission.origin))
+                _apply(tx, ChatAdded("user", line, mission.id, mission.origin, asked_by=mission.asked_by))
             return cursor.rowcount == 1
 
         return await self._db.transact(write)
@@ -312,7 +321,7 @@ class WorkspaceDB:
     async def open_missions(self) -> list[StoredMission]:
         """Missions that have not ended, in order."""
         rows = await self._db.fetch_all(
-            "SELECT id, text, stack_id, status, session_id, origin, action_id, due FROM missions "
+            "SELECT id, text, stack_id, status, session_id, origin, action_id, due, asked_by FROM missions "
             "WHERE status IN ('queued', 'running') ORDER BY position"
         )
         return [StoredMission(**dict(row)) for row in rows]
@@ -538,7 +547,7 @@ class WorkspaceDB:
     async def chat(self, limit: int, before: int | None = None) -> list[ChatMessage]:
         """The newest lines of chat (below an id), oldest first."""
         rows = await self._db.fetch_all(
-            "SELECT line.id, role, line.text, at, mission_id, line.origin, tools_json, status "
+            "SELECT line.id, role, line.text, at, mission_id, line.origin, tools_json, status, line.asked_by "
             "FROM chat_messages AS line LEFT JOIN missions ON missions.id = mission_id "
             "WHERE ?2 IS NULL OR line.id < ?2 ORDER BY line.id DESC LIMIT ?1",
             (limit, before),
@@ -563,10 +572,11 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 "cost_usd = ?5, error_code = ?6 WHERE id = ?7",
                 (status, session_id, ended, now, cost_usd, error_code, mission_id),
             )
-        case ChatAdded(role, text, mission_id, origin, tools):
+        case ChatAdded(role, text, mission_id, origin, tools, asked_by):
             tx.execute(
-                "INSERT INTO chat_messages (role, text, at, mission_id, origin, tools_json) VALUES (?, ?, ?, ?, ?, ?)",
-                (role, text, now, mission_id, origin, msgspec.json.encode(tools).decode()),
+                "INSERT INTO chat_messages (role, text, at, mission_id, origin, tools_json, asked_by) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (role, text, now, mission_id, origin, msgspec.json.encode(tools).decode(), asked_by),
             )
         case CardSaved(card, base):
             there = _card_in(tx, card.card_id)

@@ -47,11 +47,14 @@ class Confidences:
         self._words: OrderedDict[str, str] = OrderedDict()
         self._runs: OrderedDict[_Run, None] = OrderedDict()
 
-    def hear(self, mission: str) -> None:
-        """Remembers what of a mission must not be written down wherever it turns up again."""
-        for start, end in private_spans(mission):
+    def hear(self, mission: str, *, by_person: bool = True) -> None:
+        """Remembers what of a mission must not be written down wherever it turns up again.
+
+        One that is not `by_person` has secrets like any other, and nothing of it is private.
+        """
+        for start, end in private_spans(mission) if by_person else ():
             self._hear_private(_TAG.sub("", mission[start:end]).strip())
-        said = without_private(mission)
+        said = without_private(mission) if by_person else mission
         for start, end, kind in secrets_in(said):
             if _MADE_WORD.fullmatch(said, start, end):
                 self._remember(said[start:end], f"[redacted:{kind}]")

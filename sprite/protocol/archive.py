@@ -61,6 +61,8 @@ class Part:
     #: Columns that say something of this machine's disk alone.
     left_out: tuple[str, ...] = ()
     derived: bool = False
+    #: Columns that came when rows had been shipped already: what a store has from before is without them. Null, then.
+    later: tuple[str, ...] = ()
 
 
 #: In the order in which an import fills them: what is referred to comes first.
@@ -72,6 +74,7 @@ PARTS: Final = (
         "transcript.db",
         "observations",
         "turns: what was said, every tool call, the reply, how it ended, of which project and from which program",
+        later=("asked_by",),
     ),
     Part("log/journal.jsonl", "transcript.db", "turn_journal", "the events of a turn that has not ended"),
     Part(
@@ -96,8 +99,14 @@ PARTS: Final = (
     Part(
         "canvas/changes.jsonl", "workspace.db", "canvas_changes", "what the person did there that no turn tells of yet"
     ),
-    Part("chat/messages.jsonl", "workspace.db", "chat_messages", "the lines of the chat, as people saw them"),
-    Part("chat/missions.jsonl", "workspace.db", "missions", "the messages taken, and how each ended"),
+    Part(
+        *("chat/messages.jsonl", "workspace.db", "chat_messages", "the lines of the chat, as people saw them"),
+        later=("asked_by",),
+    ),
+    Part(
+        *("chat/missions.jsonl", "workspace.db", "missions", "the messages taken, and how each ended"),
+        later=("asked_by",),
+    ),
     Part(
         *("memory/written.jsonl", "memory.db", "written_files"),
         "which version of a memory file was written to disk last",

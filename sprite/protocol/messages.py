@@ -37,6 +37,8 @@ MAX_AUTH_FRAME_BYTES = 64 * 1024
 AUTH_TIMEOUT_SECONDS = 5.0
 #: A mission is a message of a person's, possibly with a pasted document.
 MAX_MISSION_CHARS = 200_000
+#: The name of a program that asks is shown beside what it said.
+MAX_ASKED_BY_CHARS = 40
 #: base64 of this many bytes fits a frame with room for its envelope.
 UPLOAD_CHUNK_BYTES = 512 * 1024
 MAX_UPLOAD_BYTES = 100 * 1024 * 1024
@@ -67,10 +69,15 @@ class Auth(Payload):
 
 
 class Mission(Payload):
-    """A person's message to the agent; the envelope's `id` is its idempotency key."""
+    """A message to the agent; the envelope's `id` is its idempotency key.
+
+    `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
+    person's word. Who leaves it out speaks as the person, which only their own clients can.
+    """
 
     text: str
     stack_id: str | None = None
+    asked_by: str | None = None
 
 
 class Heartbeat(Payload):
@@ -302,7 +309,8 @@ class SessionUpdate(Payload, omit_defaults=False):
 class ChatSaid(Payload, omit_defaults=False):
     """A mission was taken; `at` in Unix seconds. Its reply comes as agent events.
 
-    A person's message, from whichever client, or (by `origin`) what a schedule asked for.
+    A person's message, from whichever client, or (by `origin`) what a schedule asked for, or what a program did, which
+    `asked_by` then names.
     """
 
     mission_id: str
@@ -310,6 +318,7 @@ class ChatSaid(Payload, omit_defaults=False):
     text: str
     at: float
     origin: Origin = "person"
+    asked_by: str | None = None
 
 
 CanvasCommand = Literal["create_card", "update_card", "close_card"]

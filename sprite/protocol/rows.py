@@ -102,7 +102,8 @@ class LoggedTurn(Struct):
 
     It waits to be curated where it is neither `processed` nor `quarantined` nor `off_record`: what its person asked not
     to be remembered never is. `project` is null for the person's own, `source` the program it was said to (null: this
-    sprite).
+    sprite). Where `trigger` is "program", `user_message` has the words of a program and not the person's; `asked_by`
+    names it.
     """
 
     id: int
@@ -121,6 +122,7 @@ class LoggedTurn(Struct):
     off_record: bool = False
     project: str | None = None
     source: str | None = None
+    asked_by: str | None = None
 
 
 class TurnRow(Struct):
@@ -141,6 +143,7 @@ class TurnRow(Struct):
     off_record: bool = False
     project: str | None = None
     source: str | None = None
+    asked_by: str | None = None
 
 
 class Project(Struct):

@@ -72,7 +72,8 @@ class Card(Struct):
     archived: bool
 
 
-#: Who began a turn: a person with a message, the agent by itself (its background work ended), or a schedule.
+#: What began a turn: a message (a person's, or a program's in their name), the agent by itself (its background work
+#: ended), or a schedule.
 Origin = Literal["person", "agent", "schedule"]
 
 
@@ -91,7 +92,8 @@ class ChatMessage(Struct):
     """One line of the conversation as people see it; `at` in Unix seconds.
 
     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
-    that it has not; null where no turn is known.
+    that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
+    not the person's.
     """
 
     id: int
@@ -102,6 +104,7 @@ class ChatMessage(Struct):
     origin: Origin = "person"
     tools: list[UsedTool] = []
     status: MissionStatus | None = None
+    asked_by: str | None = None
 
 
 #: Work that goes on beside turns: a shell command, an agent, or what else the CLI may come to know.

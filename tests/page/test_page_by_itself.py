@@ -333,3 +333,32 @@ async def test_what_a_schedule_began_is_a_line_of_its_own_live_and_after_a_reloa
         await expect(kept).to_contain_text("Done.")
         assert await violations(page) == []
         await shoot(page, "by-schedule")
+
+
+async def test_what_a_program_asked_is_not_shown_as_the_persons_and_cannot_become_it(stack: PageStack) -> None:
+    wire = Wire()
+    async with stack.context() as context:
+        page = await wire.open(stack, context)
+        wire.event("started", "m0")
+        wire.say("chat_said", mission_id="p1", role="user", text="Pay Kraken", at=time.time(), asked_by="planner")
+        turn = page.locator(".thread-list .exchange[data-mission=p1]")
+        await expect(turn).to_contain_text("planner asks: Pay Kraken")
+        # Taking it back is the person's right; edited and sent, it would be their word.
+        await expect(turn.get_by_role("button", name="Remove")).to_be_visible()
+        await expect(turn.get_by_role("button", name="Edit")).to_have_count(0)
+        wire.event("complete", "m0", text="")
+        wire.event("started", "p1")
+        wire.event("error", "p1", code="model", message="The model is out.", retryable=True)
+        await expect(turn).to_contain_text("The model is out.")
+        await expect(turn.get_by_role("button", name="Try again")).to_have_count(0)
+
+        said = {"id": 1, "role": "user", "text": "Pay Kraken", "at": time.time(), "mission_id": "p2"}
+        answer = {**said, "id": 2, "role": "assistant", "text": "Done."}
+        wire.sync = {"chat": [{**said, "asked_by": "planner"}, answer], "session": IDLE}
+        await page.reload()
+        await ready(page)
+        kept = page.locator(".thread-list .exchange[data-mission=p2]")
+        await expect(kept).to_contain_text("planner asks: Pay Kraken")
+        await expect(kept).to_contain_text("Done.")
+        assert await violations(page) == []
+        await shoot(page, "by-program")

@@ -171,7 +171,13 @@ async def test_turns_that_nobody_here_asked_for_say_who_began_them() -> None:
         await stage.event("started", "due", origin="schedule")
         await stage.event("error", "due", code="x", message="No water.", retryable=False)
         await stage.until_shown("No water.")
-        assert stage.shown == "The build has ended.<By schedule: Water the ficus>✗ No water."
+        await stage.send(ChatSaid("asked", "user", "Pay Kraken", 1.0, asked_by="planner"))
+        await stage.event("started", "asked")
+        await stage.event("error", "asked", code="x", message="No money.", retryable=False)
+        await stage.until_shown("No money.")
+        assert stage.shown == (
+            "The build has ended.<By schedule: Water the ficus>✗ No water.<planner asks: Pay Kraken>✗ No money."
+        )
         await stage.until_shown("Sprite, by itself")
 
 

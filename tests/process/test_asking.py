@@ -51,7 +51,7 @@ async def stage() -> AsyncIterator[Stage]:
 @asynccontextmanager
 async def asked(stage: Stage, *, goes_on: bool = False) -> AsyncIterator[asyncio.Task[list[Heard]]]:
     """Everything that is heard of a mission, from its taking on."""
-    async with stage.asking.asked("ada", "Hello", MISSION, goes_on=goes_on) as events:
+    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone", goes_on=goes_on) as events:
 
         async def everything() -> list[Heard]:
             return [event async for event in events]
@@ -224,7 +224,7 @@ async def test_two_who_ask_with_one_key_hear_the_same_mission(stage: Stage) -> N
 
 
 async def test_who_never_reads_is_given_up(stage: Stage) -> None:
-    async with stage.asking.asked("ada", "Hello", MISSION) as events:
+    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone") as events:
         visitor = await stage.taken()
         for _ in range(10):
             await visitor.send(TextDelta(MISSION, "x" * 900_000))
@@ -238,7 +238,7 @@ async def test_who_never_reads_is_given_up(stage: Stage) -> None:
 
 
 async def test_while_nothing_happens_there_is_a_sign_of_life(stage: Stage) -> None:
-    async with stage.asking.asked("ada", "Hello", MISSION, quiet_seconds=0.01) as events:
+    async with stage.asking.asked("ada", "Hello", MISSION, asked_by="phone", quiet_seconds=0.01) as events:
         async for event in events:
             if isinstance(event, Quiet):
                 break

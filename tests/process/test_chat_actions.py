@@ -105,6 +105,15 @@ async def test_what_a_schedule_began_is_said_with_its_words_live_and_of_the_past
         assert "as scheduled" not in chat.seen
 
 
+async def test_what_a_program_asked_is_said_with_its_name_live_and_of_the_past() -> None:
+    past = ChatMessage(1, "user", "Feed the cat", 1.0, "p0", asked_by="feeder")
+    async with in_a_terminal(state_sync(chat=[past])) as chat:
+        await chat.until_seen("feeder asks: ")
+        await chat.visitor.send(ChatSaid("p1", "user", "Water the ficus", 1.0, asked_by="planner"))
+        await chat.until_seen("planner asks: ")
+        assert "Water the ficus" in chat.seen
+
+
 async def test_the_terminal_rings_for_a_question_and_not_for_an_answer_or_where_it_is_told_to_be_quiet() -> None:
     async with in_a_terminal() as chat:
         mission = await chat.mission("hello")

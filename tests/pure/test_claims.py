@@ -46,6 +46,7 @@ CLAIMS: dict[str, list[str]] = {
             "test_persons_word::test_what_the_person_did_not_say_is_named"
         ),
         "test_persons_word::test_what_the_person_agreed_to_is_theirs_also_where_it_was_a_question",
+        "test_whose_word::test_what_a_program_claims_of_the_person_is_its_word_until_they_say_it_themselves",
         "",  # a limit, said plainly
     ],
     "Sessions": [

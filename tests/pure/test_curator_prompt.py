@@ -103,6 +103,25 @@ def test_the_user_part_has_the_documented_form() -> None:
     )
 
 
+def test_what_a_program_asked_is_shown_as_its_own_and_nothing_else_is_shown_otherwise_for_it() -> None:
+    plain = prompt_of(turn(1, "hello")).user
+    asked = turn(1, "hello", origin="program", asked_by='plan"ner')
+    shown = prompt_of(asked).user
+    assert "program" not in plain
+    assert 'origin="program" outcome="complete" asked_by="plan&quot;ner">\n<program>hello</program>\n' in shown
+    assert "<user>" not in shown
+    note = shown[shown.index('In a turn with `origin="program"`') : shown.index("Now answer in the output format")]
+    assert "is that program's claim" in note
+    assert (
+        shown.replace(note, "")
+        .replace('origin="program"', 'origin="user"')
+        .replace(' asked_by="plan&quot;ner"', "")
+        .replace("program>", "user>")
+    ) == plain
+    # What is cut for space is counted with it.
+    assert prompt_of(asked, turn(2)).tokens - prompt_of(turn(1, "hello"), turn(2)).tokens > estimate_tokens(note)
+
+
 def test_times_are_those_of_the_computers_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Europe/Stockholm")
     time.tzset()

@@ -177,6 +177,7 @@ async def log(tmp_path: Path) -> Path:
                 "by_schedule = 1",
                 "project = '/x'",
                 "source = 'x'",
+                "asked_by = 'x'",
                 "notice = 'x'",
                 "import_key = 'x'",
                 "processed = 1, user_message = 'x'",
@@ -185,12 +186,12 @@ async def log(tmp_path: Path) -> Path:
         (
             "INSERT OR REPLACE INTO observations SELECT id, timestamp, session_id, sequence_num, 'never said', "
             "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, "
-            "unkept_json, by_schedule, project, source FROM observations"
+            "unkept_json, by_schedule, project, source, asked_by FROM observations"
         ),
         (
             "INSERT OR REPLACE INTO observations SELECT 77, timestamp, session_id, 77, 'never said', "
             "tool_calls_json, agent_response, processed, outcome, mission_id, trigger, notice, import_key, "
-            "unkept_json, by_schedule, project, source FROM observations WHERE id = 1"
+            "unkept_json, by_schedule, project, source, asked_by FROM observations WHERE id = 1"
         ),
         "UPDATE OR REPLACE observations SET id = 2 WHERE id = 1",
         "DELETE FROM curations",

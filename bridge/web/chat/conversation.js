@@ -10,6 +10,12 @@ export const ENDED = new Set(['complete', 'interrupted', 'error']);
 /** @type {ReadonlySet<ExchangeStatus>} */
 const WAITING = new Set(['queued', 'sent']);
 
+/**
+ * Whether the person said it: they can take it back to change it, or send it again.
+ * @param {Pick<Exchange, 'origin' | 'askedBy'>} entry
+ */
+export const isPersons = (entry) => entry.origin === 'person' && entry.askedBy === null;
+
 export class Conversation {
   /** @type {Entry[]} */
   entries = [];
@@ -29,7 +35,7 @@ export class Conversation {
 
   /** The message that a person said last and that still waits for its turn. */
   get lastQueued() {
-    return this.#exchanges.findLast((entry) => entry.status === 'queued' && entry.origin === 'person');
+    return this.#exchanges.findLast((entry) => entry.status === 'queued' && isPersons(entry));
   }
 
   /**
@@ -71,10 +77,10 @@ export class Conversation {
   }
 
   /**
-   * A message was taken: a person's, on this page or another, or a schedule's.
-   * @param {Pick<ChatSaid, 'mission_id' | 'text' | 'at' | 'origin'>} said
+   * A message was taken: a person's, on this page or another, a program's, or a schedule's.
+   * @param {Pick<ChatSaid, 'mission_id' | 'text' | 'at' | 'origin' | 'asked_by'>} said
    */
-  said({ mission_id: missionId, text, at, origin = 'person' }) {
+  said({ mission_id: missionId, text, at, origin = 'person', asked_by: askedBy = null }) {
     const known = this.#byMission.get(missionId);
     if (known) {
       known.text ??= text;
@@ -82,7 +88,7 @@ export class Conversation {
       return known;
     }
     const runs = this.running !== undefined;
-    return this.#add({ missionId, text, at, origin, status: runs ? 'queued' : 'sent' });
+    return this.#add({ missionId, text, at, origin, askedBy, status: runs ? 'queued' : 'sent' });
   }
 
   /** @param {string} missionId */
@@ -185,6 +191,7 @@ export class Conversation {
       kind: 'exchange',
       key: this.#key(),
       origin: 'person',
+      askedBy: null,
       text: null,
       parts: [],
       error: null,
@@ -233,6 +240,7 @@ export class Conversation {
       });
     if (row.role === 'user') {
       entry.text = row.text;
+      entry.askedBy = row.asked_by ?? null;
       return;
     }
     if (row.role === 'error') entry.status = 'error';

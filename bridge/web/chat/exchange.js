@@ -4,6 +4,7 @@ import { copyText, h } from '../dom.js';
 import { duration, iso, money, when } from '../format.js';
 import { iconElement } from '../icons.js';
 import { codeOf, wordsOf } from '../problem.js';
+import { isPersons } from './conversation.js';
 import { Question } from './question.js';
 import { TextPart } from './text_part.js';
 import { ToolRow } from './tool_row.js';
@@ -12,7 +13,7 @@ import { ToolRow } from './tool_row.js';
 
 /** A longer message of the person's is folded. */
 const FOLD_CHARS = 1400;
-/** Of what a schedule began, so much fits a line. */
+/** Of what a schedule or a program began, so much fits a line. */
 const LINE_CHARS = 160;
 /** Who is heard; a schedule and the agent itself begin without a message. */
 const SPEAKERS = { person: 'Sprite', agent: 'Sprite, by itself', schedule: 'Sprite, as scheduled' };
@@ -64,13 +65,17 @@ export class ExchangeView {
 
   /** @param {Exchange} entry */
   #drawSaid(entry) {
-    const shown = `${entry.origin}|${entry.text}|${entry.status in STATES ? entry.status : ''}`;
+    const shown = `${entry.origin}|${entry.askedBy}|${entry.text}|${entry.status in STATES ? entry.status : ''}`;
     if (this.#text === shown) return;
     this.#text = shown;
     this.#said.hidden = entry.text === null;
     if (entry.text === null) return;
-    if (entry.origin === 'schedule') {
-      this.#said.replaceChildren(bySchedule(entry.text), ...this.#queueTools(entry));
+    if (entry.origin === 'schedule' || entry.askedBy !== null) {
+      const line =
+        entry.askedBy === null
+          ? notTyped('clock', 'By schedule', entry.text)
+          : notTyped('tool', `${entry.askedBy} asks`, entry.text);
+      this.#said.replaceChildren(line, ...this.#queueTools(entry));
       return;
     }
     const text = h('div', { class: 'bubble-text' }, entry.text);
@@ -120,7 +125,7 @@ export class ExchangeView {
         'div',
         { class: 'queue-tools row' },
         h('span', { class: 'chip' }, iconElement('clock', true), STATES.queued),
-        entry.origin === 'person' &&
+        isPersons(entry) &&
           h(
             'button',
             {
@@ -200,8 +205,8 @@ export class ExchangeView {
    */
   #again(entry, label) {
     const { text } = entry;
-    // What a schedule began, the schedule begins again.
-    if (!text || entry.origin !== 'person') return null;
+    // What a schedule began, the schedule begins again; a program's words must not become the person's.
+    if (!text || !isPersons(entry)) return null;
     // Sent as it is it would fail again.
     if (entry.error?.retryable === false)
       return h(
@@ -250,12 +255,14 @@ export class ExchangeView {
 }
 
 /**
- * What a schedule began is no message of the person's: a line, that opens where there is more to read.
+ * What a schedule or a program began is no message of the person's: a line, that opens where there is more to read.
+ * @param {string} icon
+ * @param {string} who
  * @param {string} text
  */
-function bySchedule(text) {
+function notTyped(icon, who, text) {
   const [first = '', ...more] = text.trim().split('\n');
-  const line = [iconElement('clock', true), h('span', { class: 'grow' }, `By schedule: ${first}`)];
+  const line = [iconElement(icon, true), h('span', { class: 'grow' }, `${who}: ${first}`)];
   if (more.length === 0 && first.length <= LINE_CHARS) return h('p', { class: 'notice by-schedule' }, ...line);
   return h(
     'details',

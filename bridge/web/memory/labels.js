@@ -24,6 +24,7 @@ export const ORIGINS = {
   assistant: 'the agent said it',
   tool: 'a tool showed it',
   web: 'a web page said it',
+  program: 'a program said it',
   memory: 'only memory says it',
   none: 'no evidence found',
 };
@@ -76,11 +77,16 @@ const PROGRAMS = {
 };
 
 /**
- * Where something was said, to another program or about a project: ` · in Claude Code · project /home/ada/web`.
- * @param {{ source?: string | null, project?: string | null }} row
+ * Where something was said, to another program or about a project: ` · in Claude Code · project /home/ada/web`; and
+ * which program said it, where the person did not: ` · asked by planner, not by you`.
+ * @param {{ source?: string | null, project?: string | null, asked_by?: string | null }} row
  */
-export const where = ({ source, project }) =>
-  `${source ? ` · in ${PROGRAMS[source] ?? source}` : ''}${project ? ` · project ${project}` : ''}`;
+export const where = ({ source, project, asked_by: program }) =>
+  [
+    source ? ` · in ${PROGRAMS[source] ?? source}` : '',
+    project ? ` · project ${project}` : '',
+    program ? ` · asked by ${program}, not by you` : '',
+  ].join('');
 
 /** @type {Record<string, string | null>} */
 export const OUTCOMES = {

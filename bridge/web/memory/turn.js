@@ -79,6 +79,7 @@ const head = (id, { previous, next }, content) =>
 /** @param {LoggedTurn} turn */
 function content(turn) {
   const outcome = OUTCOMES[turn.outcome];
+  const asker = turn.asked_by ?? 'You';
   return html`
     <p class="small-text">
       <time datetime=${iso(turn.timestamp)}>${when(turn.timestamp)}</time>${outcome ? html` · ${outcome}` : nothing} ·
@@ -99,7 +100,7 @@ function content(turn) {
           ? html`<p>A schedule began this: an action was due.</p>`
           : nothing
     }
-    ${turn.user_message ? said('You', html`<div class="turn-text">${turn.user_message}</div>`) : nothing}
+    ${turn.user_message ? said(asker, html`<div class="turn-text">${turn.user_message}</div>`) : nothing}
     ${turn.notice ? said('What it was told', html`<div class="turn-text">${turn.notice}</div>`) : nothing}
     ${
       turn.tool_calls.length

@@ -102,11 +102,15 @@ export interface ResumeFrom {
   last_seq?: number | null;
 }
 /**
- * A person's message to the agent; the envelope's `id` is its idempotency key.
+ * A message to the agent; the envelope's `id` is its idempotency key.
+ *
+ *     `asked_by` names the program whose words these are, where no person typed them: what it says is never taken for the
+ *     person's word. Who leaves it out speaks as the person, which only their own clients can.
  */
 export interface Mission {
   text: string;
   stack_id?: string | null;
+  asked_by?: string | null;
 }
 /**
  * Looks at what is due; answered when that has ended, and so have the missions before it.
@@ -611,7 +615,8 @@ export interface Size {
  * One line of the conversation as people see it; `at` in Unix seconds.
  *
  *     `tools` are what the turn used, in order; a reply with tools may have no text. `status` is how its turn ended, or
- *     that it has not; null where no turn is known.
+ *     that it has not; null where no turn is known. `asked_by` names the program whose message it is, where it is
+ *     not the person's.
  */
 export interface ChatMessage {
   id: number;
@@ -622,6 +627,7 @@ export interface ChatMessage {
   origin?: "agent" | "person" | "schedule";
   tools?: UsedTool[];
   status?: ("complete" | "error" | "interrupted" | "queued" | "running") | null;
+  asked_by?: string | null;
 }
 /**
  * A tool that a turn used, in short: `title` says what for.
@@ -991,7 +997,8 @@ export interface AroundResult {
  *
  *     It waits to be curated where it is neither `processed` nor `quarantined` nor `off_record`: what its person asked not
  *     to be remembered never is. `project` is null for the person's own, `source` the program it was said to (null: this
- *     sprite).
+ *     sprite). Where `trigger` is "program", `user_message` has the words of a program and not the person's; `asked_by`
+ *     names it.
  */
 export interface LoggedTurn {
   id: number;
@@ -1010,6 +1017,7 @@ export interface LoggedTurn {
   off_record?: boolean;
   project?: string | null;
   source?: string | null;
+  asked_by?: string | null;
 }
 /**
  * The text, as data for a model; empty where there is no memory yet.
@@ -1261,6 +1269,7 @@ export interface TurnRow {
   off_record?: boolean;
   project?: string | null;
   source?: string | null;
+  asked_by?: string | null;
 }
 /**
  * Lines of the conversation, oldest first; as many of the newest as fit one frame.
@@ -1341,7 +1350,8 @@ export interface PermissionResolved {
 /**
  * A mission was taken; `at` in Unix seconds. Its reply comes as agent events.
  *
- *     A person's message, from whichever client, or (by `origin`) what a schedule asked for.
+ *     A person's message, from whichever client, or (by `origin`) what a schedule asked for, or what a program did, which
+ *     `asked_by` then names.
  */
 export interface ChatSaid {
   mission_id: string;
@@ -1349,6 +1359,7 @@ export interface ChatSaid {
   text: string;
   at: number;
   origin?: "agent" | "person" | "schedule";
+  asked_by?: string | null;
 }
 /**
  * A stack as it now is: made, renamed, archived or restored.

@@ -142,6 +142,8 @@ export interface Exchange {
   text: string | null;
   /** Who began it. */
   origin: Origin;
+  /** The program whose message it is; null for the person's own, and where nobody's began it. */
+  askedBy: string | null;
   /** In Unix seconds. */
   at: number;
   status: ExchangeStatus;

@@ -71,10 +71,17 @@ class TurnRecorder:
         """Whom to tell of turns that the CLI begins by itself, each with an id of its own, and how each was written."""
         self._task_began, self._task_ended = began, ended
 
-    def open_mission(self, mission_id: str, text: str, trigger: Trigger = "user") -> None:
-        """A mission is about to be handed to the agent. A schedule's text is kept as a notice: nobody said it."""
-        self._mission = TurnBuffer(self._session_id, trigger, mission_id, text, confidences=self._confidences)
-        if trigger != "user":
+    def open_mission(
+        self, mission_id: str, text: str, trigger: Trigger = "user", *, asked_by: str | None = None
+    ) -> None:
+        """A mission is about to be handed to the agent. A schedule's text is kept as a notice: nobody said it.
+
+        `asked_by` names the program that says it, where `trigger` is "program".
+        """
+        self._mission = TurnBuffer(
+            self._session_id, trigger, mission_id, text, confidences=self._confidences, asked_by=asked_by
+        )
+        if trigger == "schedule":
             self._mission.add_notice(text)
         self._taken_up.clear()
 
@@ -156,7 +163,7 @@ class TurnRecorder:
                 await self.close_task("complete")
             mission.prompt_id = prompt_id
             self._taken_up.set()
-            if mission.trigger == "user":
+            if mission.trigger != "schedule":
                 await self._journal(mission, "prompt", {"user_message": mission.discreet_message})
             else:
                 await self._journal(mission, "notice", {"notice": self._confidences.others(mission.user_message)})

@@ -34,6 +34,7 @@ class TurnBuffer:
         user_message: str = "",
         key: str | None = None,
         confidences: Confidences | None = None,
+        asked_by: str | None = None,
     ) -> None:
         self.key = key or str(uuid.uuid4())
         #: This turn's key, and those of the subagents whose calls it took.
@@ -43,6 +44,8 @@ class TurnBuffer:
         self.session_id = session_id
         self.trigger = trigger
         self.mission_id = mission_id
+        #: The program that asks, where `trigger` is "program".
+        self.asked_by = asked_by
         #: What was asked, as it was written, which the hook's prompt is compared with; it is written down discreetly.
         self.user_message = clean(user_message)
         self._confidences = confidences or Confidences()
@@ -56,8 +59,12 @@ class TurnBuffer:
 
     @property
     def discreet_message(self) -> str:
-        """What a person asked, as it may be written down; where nobody did, it is empty."""
-        return self._confidences.person(without_memory(self.user_message)) if self.trigger == "user" else ""
+        """What a person or a program asked, as it may be written down; where nobody did, it is empty."""
+        asked = without_memory(self.user_message)
+        if self.trigger == "program":
+            # What a program calls private would be hidden from who asks later whose words were whose.
+            return self._discreet(asked)
+        return self._confidences.person(asked) if self.trigger == "user" else ""
 
     @property
     def empty(self) -> bool:
@@ -131,6 +138,8 @@ class TurnBuffer:
     def snapshot(self) -> dict[str, Any]:
         """What a journal entry needs beside its own event, so that the turn can be told without the stream."""
         told = {"trigger": self.trigger, "mission_id": self.mission_id, "texts": self._texts}
+        if self.asked_by is not None:
+            told["asked_by"] = self.asked_by
         return told if self.within is None else {**told, **self.within.place}
 
     @property
@@ -148,6 +157,7 @@ class TurnBuffer:
             if entry.turn_key == key:
                 buffer.trigger = data["trigger"]
                 buffer.mission_id = data["mission_id"]
+                buffer.asked_by = data.get("asked_by")
             buffer._texts = list(data["texts"])
             if entry.event == "prompt":
                 buffer.user_message = data["user_message"]
@@ -177,6 +187,7 @@ class TurnBuffer:
             notice="\n".join([*self._notices, self._discreet(clean(notice))]).strip(),
             off_record=self.trigger == "user" and is_off_record(self.discreet_message),
             unkept={key: unkept.to_json() for key, unkept in self._unkept.items()},
+            asked_by=self.asked_by,
         )
 
     def _kept(self, text: str) -> str:

@@ -239,11 +239,12 @@ def _as_seen(turn: Observation, tz: str | None) -> CuratorTurn:
         id=turn.id,
         at=turn.timestamp,
         session_id=turn.session_id,
-        origin="user" if turn.trigger == "user" else "task",
+        origin=turn.trigger if turn.trigger in {"user", "program"} else "task",
         outcome=turn.outcome,
         user_message=turn.user_message,
         tool_calls=turn.tool_calls,
         agent_response=turn.agent_response,
         tz=tz,
         project=turn.project,
+        asked_by=turn.asked_by,
     )

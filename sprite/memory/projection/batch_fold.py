@@ -49,7 +49,7 @@ from sprite.memory.words import FORGOTTEN, content_words, said, share
 #: Origins whose repetition says something new; an assistant that repeats itself may only be reading memory aloud.
 _COUNTED: frozenset[Origin] = frozenset({"user", "tool", "web"})
 #: Origins that no curated file may rest on without the person's word.
-_FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "memory", "none"})
+_FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
 #: An assistant's sentence that has this part of its words from one thing in memory is that, read aloud.
 ECHO_SHARE = 0.8
 
@@ -295,7 +295,7 @@ def _closed_by(evidence: Evidence, known: Known) -> Origin | None:
     message = content_words(evidence.turn.user_message) if evidence.turn is not None else frozenset()
     if known.type == "ACTION" and evidence.told and message & content_words(known.content):
         return "user"
-    return "assistant" if evidence.act and evidence.origin == "tool" else None
+    return "assistant" if evidence.act and evidence.origin in {"tool", "program"} else None
 
 
 def _may_retire(origin: Origin, known: Known) -> bool:
@@ -304,4 +304,6 @@ def _may_retire(origin: Origin, known: Known) -> bool:
         return True
     if origin == "assistant":
         return known.type == "ACTION" or known.origin != "user"
-    return origin in {"tool", "web"} and known.origin in {"tool", "web"}
+    if origin == "program":
+        return known.origin == "program"
+    return origin in {"tool", "web"} and known.origin in {"tool", "web", "program"}

@@ -41,7 +41,7 @@ UNVERIFIED = 0.1
 #: Only the person's own words make these; from anyone else's mouth the same sentence is a mere FACT.
 PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
 #: Whose words are neither the person's nor the agent's.
-STRANGERS: frozenset[Origin] = frozenset({"tool", "web", "memory"})
+STRANGERS: frozenset[Origin] = frozenset({"tool", "web", "program", "memory"})
 _SPACE = re.compile(r"\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?。!?])\s+|\n+")
 #: How a paste is taken up: a clause that begins so, and names what it is about ("yes to the demo").

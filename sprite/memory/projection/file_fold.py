@@ -38,7 +38,7 @@ from sprite.memory.sections import joined, merged, split
 from sprite.memory.words import Text, content_words, share
 
 #: Origins that no curated file may rest on without the person's word.
-_FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "memory", "none"})
+_FOREIGN: frozenset[Origin] = frozenset({"tool", "web", "program", "memory", "none"})
 #: Learnings that a line is looked up among.
 NEAREST = 3
 
@@ -313,7 +313,7 @@ def _is_strangers(evidence: Evidence, name: str) -> bool:
 
 def _is_untold(evidence: Evidence) -> bool:
     """Whether not even the files about the work may rest on it."""
-    return evidence.origin in {"web", "none"} or evidence.outside
+    return evidence.origin in {"web", "program", "none"} or evidence.outside
 
 
 def _is_foreign(known: Known, *, is_told: bool) -> bool:

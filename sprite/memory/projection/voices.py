@@ -25,8 +25,9 @@ from sprite.memory.projection.rules import Rules
 from sprite.memory.unkept import Unkept, known_among, read_all
 from sprite.memory.words import Run, Text, run_words, runs
 
-#: `none`: a quote that is nowhere in the cited turn. `memory`: only memory's own echo says it.
-Origin = Literal["user", "assistant", "tool", "web", "memory", "none"]
+#: `none`: a quote that is nowhere in the cited turn. `memory`: only memory's own echo says it. `program`: what another
+#: program asked this agent, whoever it says it speaks for.
+Origin = Literal["user", "assistant", "tool", "web", "program", "memory", "none"]
 Kind = Literal["person", "reply", "input"] | results.Kind
 
 #: A tool's input says here what the agent does; anywhere else it may hold a text that the agent was given.
@@ -106,7 +107,9 @@ class Hearing:
         self._persons_runs |= Text(told_apart(message.own)).runs
         yield self._voice("user", message.own, "person")
         # What a person pastes is shown by them, not said by them; in a turn that they did not begin they said nothing.
-        yield self._voice("tool", "\n".join(message.pasted) if turn.trigger == "user" else turn.user_message, "outside")
+        by_person = turn.trigger == "user"
+        asker: Origin = "program" if turn.trigger == "program" else "tool"
+        yield self._voice(asker, "\n".join(message.pasted) if by_person else turn.user_message, "outside")
         notice = self._voice("tool", turn.notice, "outside")
         calls = [voice for call in turn.tool_calls for voice in self._of_call(call, unkept)]
         # Words of an image or of a document are known to nobody else: what is told of it proves nothing.
@@ -117,7 +120,7 @@ class Hearing:
         yield notice
 
     def _read(self, turn: Observation) -> Message:
-        """The message of a turn; in one of the CLI's own or a schedule's the person said nothing."""
+        """The message of a turn; in one of the CLI's own, a schedule's or a program's the person said nothing."""
         if turn.trigger != "user":
             return Message("", ())
         if self._traces:

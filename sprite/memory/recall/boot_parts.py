@@ -32,7 +32,8 @@ def turn_lines(turn: Observation, agent: str = "You") -> str:
     marks += [on_one_line(f"said to {turn.source}")] if turn.source is not None else []
     lines = [f"[turn {turn.id}, {', '.join(marks)}]"]
     if turn.user_message:
-        lines.append(f"User: {set_in(short(turn.user_message))}")
+        asker = "User" if turn.asked_by is None else on_one_line(f"Program {turn.asked_by}")
+        lines.append(f"{asker}: {set_in(short(turn.user_message))}")
     elif turn.trigger == "schedule":
         lines.append(f"Schedule: {set_in(short(turn.notice))}")
     if turn.tool_calls:

@@ -66,7 +66,8 @@ def turn_hit(turn: Observation, weights: Mapping[str, float] | None = None, *, w
 def _shown(turn: Observation, weights: Mapping[str, float], *, wide: bool) -> str:
     text = ""
     begins: list[tuple[int, str]] = []
-    for name, part in (("User", turn.user_message), ("Agent", turn.agent_response), ("Tools", _tools(turn))):
+    asker = "User" if turn.asked_by is None else f"Program {turn.asked_by}"
+    for name, part in ((asker, turn.user_message), ("Agent", turn.agent_response), ("Tools", _tools(turn))):
         if part:
             text += "\n" if text else ""
             begins.append((len(text), name))

@@ -100,6 +100,7 @@ def turn_row(turn: Observation) -> TurnRow:
         off_record=turn.processed == OFF_RECORD,
         project=turn.project,
         source=turn.source,
+        asked_by=turn.asked_by,
     )
 
 
@@ -122,6 +123,7 @@ def logged_turn(turn: Observation) -> LoggedTurn:
         off_record=turn.processed == OFF_RECORD,
         project=turn.project,
         source=turn.source,
+        asked_by=turn.asked_by,
     )
 
 

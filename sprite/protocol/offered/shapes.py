@@ -114,6 +114,7 @@ class ShownTurn(Struct, omit_defaults=True):
     """One turn: what was said, cut where it is very long, and the names of the tools that it used.
 
     `when` is its time in words. `project` is left out for the person's own, `source` for what was said to this agent.
+    `asked_by` is there where the words in `user` are not the person's: it names the program that said them.
     """
 
     id: int
@@ -126,6 +127,7 @@ class ShownTurn(Struct, omit_defaults=True):
     tools: list[str] = field(default_factory=list)
     project: str | None = None
     source: str | None = None
+    asked_by: str | None = None
 
 
 class Turns(Given):

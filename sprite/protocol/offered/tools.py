@@ -203,6 +203,7 @@ def _shown_turn(turn: LoggedTurn) -> shapes.ShownTurn:
         tools=[clean(name[:_TOOL_NAME_CHARS]) for name in names[:_MAX_TOOLS] if name],
         project=turn.project,
         source=turn.source,
+        asked_by=turn.asked_by,
     )
 
 

@@ -31,7 +31,7 @@ def _hit(hit: SearchHit) -> str:
     name = f"L{hit.id} {hit.type}" if hit.kind == "learning" else f"turn {hit.id}"
     source = f", turn {hit.turn_id}" if hit.kind == "learning" and hit.turn_id is not None else ""
     marks = f" (superseded by L{hit.superseded_by})" if hit.superseded_by is not None else ""
-    if hit.origin in {"tool", "web", "none"}:
+    if hit.origin in {"tool", "web", "program", "none"}:
         marks += f" (origin: {hit.origin}, not the person's words)"
     project = f", project {hit.project}" if hit.project is not None else ""
     return f"- [{name}, {_day(hit.at)}{source}, session {hit.session_id}{project}]{marks} {set_in(hit.text)}"
@@ -47,7 +47,8 @@ def _turn(turn: ShownTurn) -> str:
     marks += [f"project {on_one_line(turn.project)}"] if turn.project is not None else []
     marks += [f"said to {on_one_line(turn.source)}"] if turn.source is not None else []
     marks += [turn.outcome] if turn.outcome != "complete" else []
-    said = [("User", turn.user), ("Agent", turn.reply), ("Tools", ", ".join(turn.tools))]
+    asker = "User" if turn.asked_by is None else f"Program {on_one_line(turn.asked_by)}"
+    said = [(asker, turn.user), ("Agent", turn.reply), ("Tools", ", ".join(turn.tools))]
     return "\n".join([f"[{', '.join(marks)}]", *(f"{who}: {set_in(text)}" for who, text in said if text)])
 
 
