@@ -44,9 +44,7 @@ def add_commands(commands: Commands) -> None:
         metavar="SCOPE",
         help=f"{', '.join(SCOPES)}; may be given more than once (default: {', '.join(DEFAULT_SCOPES)})",
     )
-    make.add_argument(
-        "--full", action="store_true", help="no scopes: opens everything that is the person's, and speaks as them"
-    )
+    make.add_argument("--full", action="store_true", help="no scopes: opens everything that is the person's")
     make.add_argument("--name", dest="label", metavar="LABEL", help="by which it is listed and revoked")
     make.set_defaults(work=_make)
     listing = commands.add_parser("tokens", help="a person's tokens: what each opens, and when it was used last")

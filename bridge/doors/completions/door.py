@@ -28,7 +28,6 @@ from bridge.relay.link import LinkDownError
 
 if TYPE_CHECKING:
     from bridge.door.admission import Admission
-    from bridge.door.tokens import Holder
     from bridge.doors.asking import Asking
     from bridge.doors.completions.asked import Asked
     from bridge.relay.relay import Relay
@@ -87,7 +86,7 @@ class Completions:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         try:
             async with self._admission.entered(request, "ask") as holder:
-                return await self._answered(request, holder)
+                return await self._answered(request, holder.person)
         except RevokedError as error:
             return await self._cut(request, error)
         except DoorError as error:
@@ -99,10 +98,7 @@ class Completions:
         answer = request.get(_ANSWER)
         return await answer.cut(error) if isinstance(answer, Streamed | Whole) else refusal(error)
 
-    async def _answered(self, request: web.Request, holder: Holder) -> web.StreamResponse:
-        person = holder.person
-        # A full token is whatever its person is, and speaks for them; with any other it is a program that speaks.
-        asked_by = None if holder.scopes is None else holder.label
+    async def _answered(self, request: web.Request, person: str) -> web.StreamResponse:
         key = request.headers.get("Idempotency-Key")
         if key is not None and len(key) > _MAX_KEY_CHARS:
             raise UnfitError(None, f"An Idempotency-Key has up to {_MAX_KEY_CHARS} characters.")
@@ -112,7 +108,8 @@ class Completions:
         try:
             async with self._asking.asked(
                 *(person, text, mission_id),
-                asked_by=asked_by,
+                # The last message is the user's: somebody types it into an app of theirs.
+                asked_by=None,
                 goes_on=key is not None,
                 quiet_seconds=self._quiet_seconds,
             ) as events:
