@@ -109,8 +109,8 @@ async def test_what_was_done_for_a_program_is_done(tmp_path: Path) -> None:
         (action,) = await stores.memory.actions()
         done = call("Bash", "ok", {"command": "pump --zone ficus --seconds 20"})
         await stores.learn(
-            f'FACT [t] supersedes L{action.id}: The tall plant beside the window got twenty litres | "pump --zone ficus"\n',
-            "The tall plant beside the window needs twenty litres.",
+            f'FACT [t] supersedes L{action.id}: The tall plant beside the window got 20 litres | "pump --zone ficus"\n',
+            "The tall plant beside the window needs 20 litres.",
             "Done.",
             calls=[done],
             **ASKED,
