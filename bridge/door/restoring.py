@@ -43,6 +43,10 @@ class Restoring:
             self._ownership, host, self._restorer, sprite, lambda *_: None, source=source, as_of=as_of
         )
 
+    async def kept_words(self, sprite: str) -> tuple[str, float] | None:
+        """See Losses."""
+        return await self._restorer.kept_words(sprite)
+
     def using(self, sprite: str) -> AbstractContextManager[None]:
         """Keeps the sprite, where this bridge has it, while the block runs."""
         return self._ownership.using(sprite)

@@ -42,7 +42,9 @@ _FOR_PROGRAMS = (
 )
 #: Whom a restore is refused here, is told this.
 _SAY_OVER = "Whoever runs this bridge can have what is kept put in its place: `python -m bridge restore {name} --over`"
-#: Which identity or passkey of a person's a form names.
+_ANSWERS = "{name}'s agent answers: its machine is not given up, and nothing was done."
+_NOT_TYPED = "{name} was not typed: nothing was done."
+#: Which identity or passkey of a person's a form names, or what was typed to be sure.
 _WHICH = web.RequestKey("which", str)
 _RETURN = '<p><a href="/operator#{name}">Back to the operator\'s page</a></p>'
 
@@ -83,6 +85,7 @@ class OperatorPage:
             "demote": self._demote,
             "deploy": self._deploy,
             "restore-agent": self._restore_agent,
+            "new-machine": self._new_machine,
             "unlink-identity": self._unlink_identity,
             "remove-passkey": self._remove_passkey,
         }
@@ -103,9 +106,14 @@ class OperatorPage:
             row.sprite: row
             for row in await self._overview.rows_of([person for person in first if person.revoked_at is None])
         }
+        kept = {
+            name: words[1]
+            for name, row in rows.items()
+            if operator_view.may_hang(row) and (words := await self._restoring.kept_words(name)) is not None
+        }
         shown = Shown(
             caller.person,
-            [Seen(person, rows.get(person.name)) for person in first],
+            [Seen(person, rows.get(person.name), kept.get(person.name)) for person in first],
             len(found),
             wanted,
             await self._acts.audit.since(most=_LINES_SHOWN),
@@ -220,6 +228,21 @@ class OperatorPage:
             return (await self._restoring.restore(name, asked, report)).words
 
         await self._people.require(name)
+        return await _told(request, name, "Restoring", restore)
+
+    async def _new_machine(self, request: web.Request, actor: str, name: str) -> web.StreamResponse:
+        await self._people.require(name)
+        if request[_WHICH].strip() != name:
+            raise PeopleError(_NOT_TYPED.format(name=name))
+        (row,) = await self._overview.rows_of([each for each in await self._people.everyone() if each.name == name])
+        # The form may have been open since it hung.
+        if not operator_view.may_hang(row):
+            raise PeopleError(_ANSWERS.format(name=name))
+        asked = Asked(actor, over=True, anew=True)
+
+        async def restore(report: Report) -> str:
+            return (await self._restoring.restore(name, asked, report)).words
+
         return await _told(request, name, "Restoring", restore)
 
     def _handed(self, name: str, link: str, token: str | None = None) -> web.Response:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from bridge.operating.audit import told
 from bridge.operating.status import ago, held_by, stored, until
+from bridge.store.losses import moment
 
 if TYPE_CHECKING:
     from bridge.door.people import Person
@@ -53,10 +54,14 @@ td:first-child { white-space: nowrap; }
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One person, and their sprite's row (None: they may not come in)."""
+    """One person, and their sprite's row (None: they may not come in).
+
+    `kept_at`: where its machine may hang, as of when something is kept of it (Unix seconds).
+    """
 
     person: Person
     row: Row | None
+    kept_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,11 @@ def drawn(shown: Shown) -> str:
         '<p><code>python -m bridge audit</code> shows all of it.</p><p><a href="/">To your own agent</a></p>',
     ]
     return "".join(parts)
+
+
+def may_hang(row: Row) -> bool:
+    """Whether its machine is there, something is kept of it, and nobody here reaches it at this moment."""
+    return row.state != "absent" and row.store_behind is not None and row.link != "ready"
 
 
 def ways_in(name: str, ways: WaysIn, token: str) -> str:
@@ -170,11 +180,12 @@ def _card(seen: Seen, shown: Shown) -> str:
     listed = "".join(f"<dt>{_text(term)}</dt><dd>{_text(fact)}</dd>" for term, fact in facts)
     return (
         f'<li id="{name}"><h2>{name}</h2><p class="tag">{_text(tag)}</p><dl>{listed}</dl>'
-        f'<div class="acts">{_acts(person, row, shown.token, is_reader=is_reader)}</div></li>'
+        f'<div class="acts">{_acts(seen, shown.token, is_reader=is_reader)}</div></li>'
     )
 
 
-def _acts(person: Person, row: Row | None, token: str, *, is_reader: bool) -> str:
+def _acts(seen: Seen, token: str, *, is_reader: bool) -> str:
+    person, row = seen.person, seen.row
     name = person.name
     if person.revoked_at is not None or row is None:
         return _button("restore", name, f"Let {name} in again", token)
@@ -184,6 +195,9 @@ def _acts(person: Person, row: Row | None, token: str, *, is_reader: bool) -> st
     ]
     if row.state == "absent" and row.store_behind is not None:
         acts.insert(0, _sure("restore-agent", name, "Restore", f"Restore the agent of {name}", token, _MADE_ANEW))
+    if seen.kept_at is not None:
+        words, sure = "New machine", f"Give up the machine of {name}, and restore"
+        acts.append(_sure("new-machine", name, words, sure, token, _given_up(name, seen.kept_at), types=True))
     if not is_reader:
         if person.role == "operator":
             acts.append(_button("demote", name, f"Make {name} no operator", token, short="No operator any more"))
@@ -198,12 +212,27 @@ _MADE_ANEW = (
     "Its machine is gone. It is made anew of what is stored, with all that the agent knew by then. Should something be "
     "there after all, nothing is replaced."
 )
+_GIVEN_UP = (
+    "For a machine that is there and never comes up; deploy it first, which mends what is not the machine. It is given "
+    "up, with whatever is on it alone. The agent of {name} is made anew of what is kept: everything that was said, "
+    "remembered, drawn and filed until {kept}. What came after that is lost, and nobody can look whether anything did. "
+    "If it can wait, wait: it is tried on. It takes a few minutes."
+)
 _OPERATES = "They may then do everything that this page can, to everybody here."
 _OUT = "They are out at once: pages, links, tokens, passkeys, and the model. The agent and its memory stay."
 
 
-def _button(act: str, name: str, words: str, token: str, *, short: str = "", which: str = "") -> str:
+def _given_up(name: str, kept_at: float) -> str:
+    return _GIVEN_UP.format(name=name, kept=moment(kept_at))
+
+
+def _button(
+    act: str, name: str, words: str, token: str, *, short: str = "", which: str = "", types: bool = False
+) -> str:
     named = f'<input type="hidden" name="which" value="{_text(which)}">' if which else ""
+    if types:
+        typed = f'id="type-{_text(name)}" name="which" required maxlength="39" autocapitalize="none" autocomplete="off"'
+        named = f'<label for="type-{_text(name)}">Type {_text(name)} to go on</label> <input {typed}>'
     shown = f' aria-label="{_text(words)}">{_text(short)}' if short else f">{_text(words)}"
     return (
         f'<form method="post" action="/operator/{act}">{_hidden(token)}{named}'
@@ -211,9 +240,9 @@ def _button(act: str, name: str, words: str, token: str, *, short: str = "", whi
     )
 
 
-def _sure(act: str, name: str, words: str, sure: str, token: str, what: str) -> str:
-    """Asks once more, without a script."""
-    button = _button(act, name, sure, token)
+def _sure(act: str, name: str, words: str, sure: str, token: str, what: str, *, types: bool = False) -> str:
+    """Asks once more, without a script; `types`: has the name typed."""
+    button = _button(act, name, sure, token, types=types)
     return (
         f'<details><summary aria-label="{_text(f"{words}: {name}")}">{_text(words)}</summary>'
         f"<p>{_text(what)}</p>{button}</details>"

@@ -101,6 +101,14 @@ class Database(Protocol):
         """
         ...
 
+    async def upkeep(self, sql: str, seconds: float) -> None:
+        """Runs a statement by which the database puts itself in order, for so long at most.
+
+        It is in nobody's way, and takes longer than any other may. DatabaseError also where the server ends it: for its
+        time, or since somebody said so.
+        """
+        ...
+
     def listen(self, channel: str) -> AsyncGenerator[str, None]:
         """What others tell by `db_notify`, from the first step on; never ends.
 

@@ -97,8 +97,8 @@ class _Connection(psycopg.Connection[Any]):
         return super().wait(gen, interval, self.silence if timeout is None else timeout)
 
 
-class _Listener(psycopg.AsyncConnection[Any]):
-    """The same for a connection that listens."""
+class _Apart(psycopg.AsyncConnection[Any]):
+    """The same for one that listens, or on which something takes long: none of those that others wait for."""
 
     silence = PATIENCE.silence
 
@@ -173,7 +173,7 @@ class PostgresDatabase:
         is_lost = False
         while True:
             with suppress(psycopg.OperationalError, TimeoutError):
-                connection = await self._listening(channel)
+                connection = await self._apart(quoted.SQL("LISTEN {}").format(quoted.Identifier(channel)))
                 try:
                     if is_lost:
                         log.info("the database's channel %s is listened to again", channel)
@@ -191,12 +191,28 @@ class PostgresDatabase:
                 log.warning("the database's channel %s cannot be listened to: it is away", channel)
             await asyncio.sleep(_LISTEN_AGAIN_SECONDS)
 
-    async def _listening(self, channel: str) -> _Listener:
+    async def upkeep(self, sql: str, seconds: float) -> None:
+        """See Database. Over a connection of its own."""
+        try:
+            within = quoted.SQL("SET statement_timeout = {}").format(quoted.Literal(round(seconds * 1000)))
+            connection = await self._apart(within)
+            try:
+                connection.silence = seconds + self._patience.silence
+                await connection.execute(sql.encode())
+            finally:
+                await connection.close()
+        except psycopg.Error as error:
+            raise DatabaseError(_code(error), _words(error)) from error
+        except TimeoutError as error:
+            raise DatabaseAwayError("08001", _AWAY) from error
+
+    async def _apart(self, first: quoted.Composed) -> _Apart:
+        """A new connection, on which a first statement was run. psycopg.Error, TimeoutError."""
         async with asyncio.timeout(self._patience.silence):
-            connection = await _Listener.connect(**self._parameters, autocommit=True)
+            connection = await _Apart.connect(**self._parameters, autocommit=True)
             connection.silence = self._patience.silence
             try:
-                await connection.execute(quoted.SQL("LISTEN {}").format(quoted.Identifier(channel)))
+                await connection.execute(first)
             except BaseException:
                 await connection.close()
                 raise

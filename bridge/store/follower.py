@@ -54,6 +54,8 @@ _PATIENCE_SECONDS = 120.0
 #: Everything once more is asked for no more often than this.
 _ANEW_SECONDS = 3600.0
 _TIDY_FIRST_SECONDS, _TIDY_SECONDS, _TIDY_PAUSE_SECONDS = 300.0, 86400.0, 0.05
+#: How soon what was forgotten is wiped once more, where the database did not do it.
+_WIPE_FIRST_SECONDS, _WIPE_LONGEST_SECONDS = 1.0, 60.0
 _LONGEST_WORDS = 300
 _SHIP_ID = "ship"
 
@@ -63,6 +65,8 @@ _AHEAD = (
     "accept {sprite}"
 )
 
+
+_NOT_WIPED = "what was forgotten may still be on the database's disk: it is tried again until it is not{why}"
 
 _AHEAD_FOR_PERSON = (
     "Your agent has come back with less than what is kept of it here, or with another memory: its machine was put back "
@@ -108,6 +112,36 @@ class Following:
         self.is_whole, self.trouble, self.progress_at = is_whole, "", time.monotonic()
         if is_whole:
             self.whole_at = self.progress_at
+
+
+class _Receipts:
+    """Tells one connection what is stored. From a forget on, not before the disk is rid of what was forgotten."""
+
+    def __init__(self, connection: SpriteConnection) -> None:
+        self._connection = connection
+        self._through = 0
+        self._waits_for: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def give(self, through: int, wiping: asyncio.Task[None] | None) -> None:
+        """Everything up to there is stored; `wiping` ends when nothing of it has to wait."""
+        self._through = through
+        if wiping is None:
+            self._say()
+        elif wiping is not self._waits_for:
+            self._waits_for = wiping
+            wiping.add_done_callback(self._wiped)
+
+    def close(self) -> None:
+        """The connection ends."""
+        self._is_closed = True
+
+    def _wiped(self, wiping: asyncio.Task[None]) -> None:
+        if not self._is_closed and not wiping.cancelled() and wiping.exception() is None:
+            self._say()
+
+    def _say(self) -> None:
+        self._connection.write(encode(ShipAck(through=self._through)))
 
 
 class _Ear:
@@ -159,6 +193,10 @@ class Followers:
         self._room_of: Callable[[str], Room | None] = lambda _: None
         self._following: dict[str, Following] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        #: Of whom something was forgotten whose bytes may still be on the disk: how often, why, and who sees to it.
+        self._forgets: dict[str, int] = {}
+        self._unwiped: dict[str, str] = {}
+        self._wiping: dict[str, asyncio.Task[None]] = {}
         self._tasks = TaskSet()
         self._stack = AsyncExitStack()
 
@@ -183,10 +221,10 @@ class Followers:
 
     async def standing(self, sprite: str) -> Standing:
         """How much of a sprite is stored; wakes nothing."""
-        following = self._following.get(sprite)
+        following, why = self._following.get(sprite), self._unwiped.get(sprite, "")
         if following is None:
-            return await standing(self._store, sprite)
-        found = await standing(self._store, sprite, following.trouble)
+            return await standing(self._store, sprite, why=why)
+        found = await standing(self._store, sprite, following.trouble, why)
         return replace(found, files_seen=time.monotonic() - following.whole_at) if following.is_whole else found
 
     # --- as an observer ---
@@ -265,8 +303,11 @@ class Followers:
 
     async def _ship(self, sprite: str, room: Room, following: Following) -> None:
         position = await self._store.position(sprite)
+        # A bridge that had it may have ended before.
+        if await self._store.wipe_is_due(sprite):
+            self._wipe(sprite)
         connection = await room.beside(STORE)
-        unpacker = Unpacker()
+        unpacker, receipts = Unpacker(), _Receipts(connection)
         try:
             after = 0 if following.is_anew else position.through
             connection.write(encode(Ship(after=after, log=position.log, packed=True), message_id=_SHIP_ID))
@@ -274,13 +315,40 @@ class Followers:
             while True:
                 shipped = await _shipped(connection, unpacker)
                 if not _says_nothing_new(shipped, position):
-                    position = await self._store.append(sprite, shipped, position.through)
+                    position, wipe_is_due = await self._store.take(sprite, shipped, position.through)
+                    if wipe_is_due:
+                        self._wipe(sprite)
                 following.is_anew = False
                 following.moved(is_whole=shipped.whole)
-                connection.write(encode(ShipAck(through=shipped.through)))
+                receipts.give(shipped.through, self._wiping.get(sprite))
                 await connection.drain()
         finally:
+            receipts.close()
             await connection.close()
+
+    def _wipe(self, sprite: str) -> None:
+        """Has what was forgotten leave the disk, which holds nobody up but whoever forgot."""
+        self._forgets[sprite] = self._forgets.get(sprite, 0) + 1
+        if sprite not in self._wiping:
+            self._wiping[sprite] = self._tasks.start(self._until_wiped(sprite), f"wipe {sprite}")
+
+    async def _until_wiped(self, sprite: str) -> None:
+        pause = _WIPE_FIRST_SECONDS
+        try:
+            while True:
+                forgets = self._forgets[sprite]
+                try:
+                    if not await self._store.finish_wipe(sprite) and forgets == self._forgets[sprite]:
+                        return
+                except BridgeError as error:
+                    log.warning("what %s forgot may still be on the database's disk: %s", sprite, error)
+                    self._unwiped[sprite] = str(error)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _WIPE_LONGEST_SECONDS)
+        finally:
+            # Whoever forgets from here on has it begin anew.
+            del self._forgets[sprite], self._wiping[sprite]
+            self._unwiped.pop(sprite, None)
 
     async def _until_accepted(self, sprite: str) -> None:
         """Until an operator has said that the sprite as it now is is to be followed."""
@@ -310,6 +378,8 @@ class Followers:
     async def _tidy(self, sprite: str) -> None:
         try:
             await self._store.tidy(sprite)
+            if await self._store.wipe_is_due(sprite):
+                self._wipe(sprite)
         except BridgeError as error:
             log.warning("the store of %s cannot be tidied: %s", sprite, error)
 
@@ -338,10 +408,12 @@ def _says_nothing_new(shipped: Shipped, position: Position) -> bool:
     return is_same and position.is_whole and shipped.whole and not (shipped.rows or shipped.chunks)
 
 
-async def standing(store: SealedStore, sprite: str, trouble: str = "") -> Standing:
-    """How much of a sprite is stored, whoever follows it."""
+async def standing(store: SealedStore, sprite: str, trouble: str = "", why: str = "") -> Standing:
+    """How much of a sprite is stored, whoever follows it; `why` what was forgotten was not wiped yet, if it was not."""
     try:
         followed = await store.position(sprite)
+        if not trouble and await store.wipe_is_due(sprite):
+            trouble = _NOT_WIPED.format(why=f" ({why})" if why else "")
         # What comes while something hinders it is stored nowhere.
         if followed.log is not None and followed.is_whole and not trouble:
             return Standing(0.0, trouble)

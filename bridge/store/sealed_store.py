@@ -46,24 +46,26 @@ class SealedStore:
 
     async def position(self, sprite: str) -> Position:
         """See Store."""
-        await self._finish_wipe(sprite)
         return await self._read(sprite, SpriteLog.position)
 
     async def newest(self, sprite: str) -> Position:
         """See Store."""
-        await self._finish_wipe(sprite)
         return await self._read(sprite, SpriteLog.newest)
 
     async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> Position:
         """See Store. What a forget deleted is off the disk when this returns."""
+        position, wipe_is_due = await self.take(sprite, shipped, after)
+        while wipe_is_due:
+            wipe_is_due = await self.finish_wipe(sprite)
+        return position
+
+    async def take(self, sprite: str, shipped: Shipped, after: int | None = None) -> tuple[Position, bool]:
+        """As `append`; and whether what a forget deleted may still be on the disk: then `finish_wipe` is due."""
         # Many small rows take a while, in which everybody else is served.
         shipment = await asyncio.to_thread(checked, shipped)
         if shipment.forgotten:
             await self._forget_in_steps(sprite, shipment, after)
-        position, wipe_is_due = await self._write(sprite, lambda log: self._store(log, shipment, after))
-        if wipe_is_due:
-            await self._finish_wipe(sprite)
-        return position
+        return await self._write(sprite, lambda log: self._store(log, shipment, after))
 
     async def rows(self, sprite: str, as_of: float | None = None) -> AsyncIterator[StoredRow]:
         """See Store."""
@@ -141,7 +143,7 @@ class SealedStore:
         self._keep_to_quota(log, shipment)
         through = max(shipment.through, position.through)
         log.move(generation, shipment.log, through, is_whole=shipment.is_whole, has_changed=has_changed)
-        return log.position(), log.wipe_is_due()
+        return log.position(), log.wipes_due() > 0
 
     def _keep_to_quota(self, log: SpriteLog, shipment: Shipment) -> None:
         """What is older makes room for what is new. StoreFullError where that is not enough."""
@@ -155,11 +157,21 @@ class SealedStore:
                 f"The sprite has filled the {self._quota >> 20} MiB that it may have in the store (BRIDGE_STORE_MB)."
             )
 
-    async def _finish_wipe(self, sprite: str) -> None:
-        """What was deleted for a forget leaves the disk, also where the bridge ended in between."""
-        if await self._read(sprite, SpriteLog.wipe_is_due):
-            await self.shelf.wipe(sprite)
-            await self._write(sprite, SpriteLog.wiped)
+    async def wipe_is_due(self, sprite: str) -> bool:
+        """Whether what was deleted for a forget may still be on the disk."""
+        return await self._read(sprite, SpriteLog.wipes_due) > 0
+
+    async def finish_wipe(self, sprite: str) -> bool:
+        """What was deleted for a forget leaves the disk, also where the bridge ended in between.
+
+        Whether it is due once more, since more was forgotten meanwhile. DatabaseError where it is not known to have
+        left, and still due.
+        """
+        due = await self._read(sprite, SpriteLog.wipes_due)
+        if not due:
+            return False
+        await self.shelf.wipe(sprite)
+        return not await self._write(sprite, lambda log: log.wiped(due))
 
     async def _read(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
         return await self.shelf.read(sprite, self.in_log(sprite, work))

@@ -39,8 +39,8 @@ _THREADS = 4
 _FILE = "log.db"
 #: In turn for each sprite.
 _TURNS = "store of "
-#: What Postgres says of a statement that it has ended for its time.
-_TOOK_TOO_LONG = "57014"
+#: A VACUUM may take so long: nobody waits for it but whoever forgot.
+_VACUUM_SECONDS = 900.0
 _SEALED_TABLES = ("stored_rows", "stored_chunks", "stored_references")
 #: The inode of a file that is not there.
 _NONE = -1
@@ -62,7 +62,7 @@ class Shelf(Protocol):
         ...
 
     async def wipe(self, sprite: str) -> None:
-        """Sees to it that what was deleted is not read from the disk any more."""
+        """Sees to it that what was deleted is not read from the disk any more; where it raises, it may still be."""
         ...
 
     async def remove(self, sprite: str) -> None:
@@ -147,6 +147,9 @@ class DatabaseShelf:
         self._database = database
         # Leases and logins find the database's other connections free, however much is shipped.
         self._room = asyncio.Semaphore(_THREADS)
+        # One VACUUM at a time, which is for everybody who waits for it to begin.
+        self._upkeep = asyncio.Lock()
+        self._wiped_from = float("-inf")
 
     async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
         """See Shelf."""
@@ -165,21 +168,25 @@ class DatabaseShelf:
         )
 
     async def wipe(self, _sprite: str) -> None:
-        """See Shelf. The server may write over the bytes from here on; when it does is up to it.
-
-        Of large tables the server's own upkeep does it: what takes longer than a statement may is not waited for.
-        """
-        for table in _SEALED_TABLES:
-            try:
-                await self._database.statement(f"VACUUM (INDEX_CLEANUP OFF, TRUNCATE OFF) {table}")
-            except DatabaseError as error:
-                if error.code != _TOOK_TOO_LONG:
-                    raise
-                log.warning("%s is large: autovacuum frees what was deleted of it", table)
+        """See Shelf. The server may write over the bytes from here on; when it does is up to it."""
+        asked = time.monotonic()
+        async with self._upkeep:
+            if self._wiped_from >= asked:
+                return
+            began = time.monotonic()
+            for table in _SEALED_TABLES:
+                await self._database.upkeep(f"VACUUM (INDEX_CLEANUP OFF, TRUNCATE OFF) {table}", _VACUUM_SECONDS)
+            self._wiped_from = began
 
     async def remove(self, sprite: str) -> None:
-        """See Shelf."""
-        await self.wipe(sprite)
+        """See Shelf. StoreError where nothing is read of the sprite any more, and its bytes may be on the disk."""
+        try:
+            await self.wipe(sprite)
+        except DatabaseError as error:
+            raise StoreError(
+                f"All that was stored of {sprite} is deleted, and nobody can read it here any more; but the database "
+                f"did not put its tables in order ({error}), and has the sealed bytes until it does: say VACUUM there."
+            ) from error
 
 
 @contextmanager

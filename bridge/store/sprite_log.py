@@ -273,7 +273,7 @@ class SpriteLog:
         self._delete_chunks(_UNNAMED)
 
     def _wipe(self) -> None:
-        self._tx.execute("UPDATE stored_sprites SET wipe_due = 1 WHERE sprite = ?", (self._sprite,))
+        self._tx.execute("UPDATE stored_sprites SET wipe_due = wipe_due + 1 WHERE sprite = ?", (self._sprite,))
 
     def _delete_generations(self, condition: str, generation: int) -> None:
         self.delete_rows(f"generation {condition}", generation)
@@ -406,14 +406,15 @@ class SpriteLog:
         row = self._one("SELECT size FROM stored_sprites WHERE sprite = ?")
         return self._grown + (0 if row is None else int(row["size"]))
 
-    def wipe_is_due(self) -> bool:
-        """Whether something was deleted for a forget whose bytes may still be on the disk."""
+    def wipes_due(self) -> int:
+        """How often something was deleted for a forget whose bytes may still be on the disk."""
         row = self._one("SELECT wipe_due FROM stored_sprites WHERE sprite = ?")
-        return row is not None and bool(row["wipe_due"])
+        return 0 if row is None else int(row["wipe_due"])
 
-    def wiped(self) -> None:
-        """They are not any more."""
-        self._tx.execute("UPDATE stored_sprites SET wipe_due = 0 WHERE sprite = ?", (self._sprite,))
+    def wiped(self, due: int) -> bool:
+        """They are not any more, where it is still as often; else there is more of it, and it is due once more."""
+        sql = "UPDATE stored_sprites SET wipe_due = 0 WHERE sprite = ? AND wipe_due = ?"
+        return self._tx.execute(sql, (self._sprite, due)).rowcount == 1 or not self.wipes_due()
 
     # --- names ---
 

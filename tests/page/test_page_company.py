@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
 
+from bridge.config import Settings
+from bridge.store.sealed_store import open_store
 from tests.bridge_harness import running_bridge
 from tests.page_harness import PATIENCE_MS, chromium, needs_chromium, violations
+from tests.shipping_by_hand import ship
 
 pytestmark = needs_chromium()
 expect.set_options(timeout=PATIENCE_MS)
@@ -48,6 +52,38 @@ async def test_an_operator_adds_and_revokes_somebody_on_a_phone_by_keyboard(tmp_
         await page.emulate_media(color_scheme="dark")
         assert await violations(page) == []
         assert complaints == []
+
+
+@pytest.mark.asyncio
+async def test_an_operator_gives_a_machine_up_by_keyboard_once_its_name_is_typed(curated: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(curated, data / "workspaces/ada")
+    async with open_store(Settings(data), None) as store:
+        await ship(store, "ada", curated)
+    async with running_bridge(data) as bridge, chromium() as browser:
+        await bridge.run("users", "add", "ada")
+        context = await browser.new_context(viewport={"width": 360, "height": 740}, reduced_motion="reduce")
+        context.set_default_timeout(PATIENCE_MS)
+        page = await context.new_page()
+        await page.goto(bridge.address)
+        await page.goto(f"{bridge.url}/operator")
+        summary = page.locator("summary[aria-label='New machine: ada']")
+        await summary.press("Enter")
+        await expect(page.get_by_text("What came after that is lost, and nobody can look")).to_be_visible()
+        assert await violations(page) == []
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        typed = page.get_by_label("Type ada to go on")
+        await typed.fill("adam")
+        await typed.press("Enter")
+        await expect(page.get_by_text("ada was not typed: nothing was done.")).to_be_visible()
+        await page.get_by_role("link", name="Back to the operator's page").press("Enter")
+        await summary.press("Enter")
+        await typed.fill("ada")
+        await page.get_by_role("button", name="Give up the machine of ada, and restore").press("Enter")
+        await expect(page.get_by_text("done: ada's agent is restored, with 9 turn(s)")).to_be_visible()
+        await page.get_by_role("link", name="Back to the operator's page").press("Enter")
+        await expect(page.get_by_role("row", name="restore ada (anew yes, over yes)")).to_be_visible()
+        await expect(page.get_by_role("row", name="restore ada (outcome done)")).to_be_visible()
 
 
 @pytest.mark.asyncio

@@ -14,6 +14,7 @@ import pytest
 
 from bridge.relay.relay import Relay
 from bridge.store.follower import Followers, Standing, standing
+from bridge.store.keys import Keyring
 from bridge.store.sealed_store import SealedStore
 from sprite.protocol.messages import STORE, Error
 from sprite.protocol.shipping import Packer, Shipped
@@ -50,10 +51,10 @@ class Followed:
 
 
 @asynccontextmanager
-async def followed(folder: Path, quota: int = 2**30) -> AsyncIterator[Followed]:
+async def followed(folder: Path | str, quota: int = 2**30, keys: Keyring | None = None) -> AsyncIterator[Followed]:
     async with (
         StandIn() as sprite,
-        store_at(folder, quota=quota) as store,
+        store_at(folder, keys, quota) as store,
         Followers(store, pytest.fail) as followers,
         Relay(Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, linger_seconds=0.01) as relay,
     ):

@@ -6,6 +6,7 @@ import asyncio
 import html
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -34,6 +35,7 @@ ACTS = (
     "demote",
     "deploy",
     "restore-agent",
+    "new-machine",
     "unlink-identity",
     "remove-passkey",
 )
@@ -253,6 +255,51 @@ async def test_an_agent_whose_machine_is_gone_is_made_anew_and_nothing_that_is_t
     assert "<li>failed: ada&#x27;s agent is there. It has 9 turn(s)" in told
     assert "python -m bridge restore ada --over" in told
     assert [line for line in await desk.audit() if "users" not in line[1]] == [("local", "restore ada")] * 2
+
+
+async def test_a_machine_that_hangs_is_given_up_once_its_name_was_typed_and_at_no_other_time(
+    desk: Desk, curated: Path
+) -> None:
+    await desk.act("add", "ada")
+    workspace = shutil.copytree(curated, desk.settings.workspaces / "ada")
+    assert 'aria-label="New machine: ada"' not in await desk.open()
+    async with open_store(Settings(desk.settings.data), None) as store:
+        await ship(store, "ada", curated)
+    (workspace / "documents").mkdir(exist_ok=True)
+    (workspace / "documents/newer.txt").write_text("on it alone")
+    shown = html.unescape(await desk.open())
+    offer = shown.index('aria-label="New machine: ada"')
+    warned = shown[offer : shown.index("Give up the machine of ada, and restore</button>")]
+    for words in (
+        "It is given up, with whatever is on it alone. The agent of ada is made anew of what is kept: everything",
+        "that was said, remembered, drawn and filed until 20",
+        "What came after that is lost, and nobody can look whether anything did. If it can wait, wait: it is tried on.",
+        "Type ada to go on",
+    ):
+        assert words in warned
+    for typed in ({}, {"which": "bob"}):
+        assert (await desk.act("new-machine", "ada", **typed))[0] == 400
+    assert (workspace / "documents/newer.txt").exists()
+    status, told = await desk.act("new-machine", "ada", which="ada")
+    assert status == 200
+    assert "<li>done: ada&#x27;s agent is restored, with 9 turn(s)" in told
+    assert not (workspace / "documents/newer.txt").exists()
+    entries = [each for each in (await desk.asked("GET", "/audit"))["entries"] if each["action"] == "restore"]
+    assert [(each["actor"], each["subject"], each["detail"]) for each in entries] == [
+        ("local", "ada", {"anew": "yes", "over": "yes"}),
+        ("local", "ada", {"outcome": "done"}),
+    ]
+    # A form that was open since before: it answers now, and is left alone.
+    link = re.findall(r"<code>([^<]+)</code>", (await desk.act("link", "ada"))[1])[0]
+    async with desk.browser(link) as ada, ada.ws_connect("/ws", origin=desk.bridge.url) as page:
+        await page.send_json({"type": "resume", "id": "r", "timestamp": 0, "payload": {}})
+        async with asyncio.timeout(PATIENCE):
+            while (said := await page.receive_json())["type"] != "link" or said["payload"]["state"] != "ready":
+                pass
+        assert 'aria-label="New machine: ada"' not in await desk.open()
+        status, told = await desk.act("new-machine", "ada", which="ada")
+        assert status == 400
+        assert "its machine is not given up, and nothing was done" in html.unescape(told)
 
 
 async def test_what_somebody_logs_in_by_is_listed_and_taken_off(desk: Desk) -> None:

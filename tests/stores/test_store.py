@@ -291,10 +291,12 @@ async def test_a_forget_is_finished_where_the_bridge_ended_before_the_disk_was_w
         await store.append(SPRITE, shipped(turn(1, "one", 1)))
         due = store.in_log(SPRITE, lambda log: log.forget(1, 1))
         await store.shelf.write(SPRITE, due)
-        is_due = store.in_log(SPRITE, lambda log: log.wipe_is_due())
-        assert await store.shelf.read(SPRITE, is_due)
-        await store.position(SPRITE)
-        assert not await store.shelf.read(SPRITE, is_due)
+        assert await store.wipe_is_due(SPRITE)
+        # What is forgotten while it is wiped is due once more.
+        await store.shelf.write(SPRITE, due)
+        assert not await store.shelf.write(SPRITE, store.in_log(SPRITE, lambda log: log.wiped(1)))
+        assert not await store.finish_wipe(SPRITE)
+        assert not await store.wipe_is_due(SPRITE)
 
 
 async def test_what_is_shipped_once_more_takes_the_place_of_all_that_was(place: Path | str) -> None:

@@ -1,0 +1,130 @@
+"""A VACUUM that Postgres ends: what was forgotten is not said to be gone, and nothing else is held up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from bridge.database import open_database
+from bridge.llm.budgets import Limits
+from bridge.store import shelves
+from bridge.store.follower import standing
+from bridge.store.keys import FixedKeys
+from bridge.store.store import StoreError
+from tests.accounts import accounts, let_in
+from tests.harness import PATIENCE
+from tests.process.test_follower import SPRITE, Followed, followed, ship
+from tests.shipments import TURNS, new_keys, shipped, turn, words
+
+_VACUUMS = "FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND query LIKE 'VACUUM%'"
+_CANCEL = f"SELECT pg_cancel_backend(pid) {_VACUUMS}"
+
+
+@asynccontextmanager
+async def no_vacuum(url: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """Holds what a VACUUM waits for, and nobody else, within the block; yields a connection of an operator's."""
+    async with (
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as operator,
+        await psycopg.AsyncConnection.connect(url) as holder,
+    ):
+        await holder.execute("LOCK TABLE stored_rows IN SHARE UPDATE EXCLUSIVE MODE")
+        yield operator
+
+
+async def until_found(connection: psycopg.AsyncConnection[Any], sql: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await (await connection.execute(sql.encode())).fetchall():  # noqa: ASYNC110 - a database has no events
+            await asyncio.sleep(0.02)
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await is_so():  # noqa: ASYNC110 - a database has no events
+            await asyncio.sleep(0.02)
+
+
+async def said(it: Followed, what: str) -> bool:
+    return what in await it.trouble()
+
+
+async def has(it: Followed, turns: list[str]) -> bool:
+    return await words(it.store, SPRITE) == turns
+
+
+async def is_wiped(it: Followed) -> bool:
+    return not await it.store.wipe_is_due(SPRITE)
+
+
+@pytest.mark.parametrize("ended_by", ["user request", "statement timeout"])
+async def test_a_forget_is_done_once_a_vacuum_came_to_its_end_and_holds_up_nothing_else(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, ended_by: str
+) -> None:
+    if ended_by == "statement timeout":
+        monkeypatch.setattr(shelves, "_VACUUM_SECONDS", 0.2)
+    async with followed(postgres_url) as it:
+        visitor, _ = await it.asked()
+        await ship(visitor, shipped(turn(1, "SECRET", 1), whole=True))
+        assert await it.trouble() == ""
+        async with no_vacuum(postgres_url) as operator:
+            forget = ("tombstones", 1, {"rows": {TURNS: [1]}}, 3)
+            await visitor.send(shipped(turn(1, "[forgotten]", 2), forget, whole=True))
+            if ended_by == "user request":
+                await until_found(operator, _CANCEL)
+            await until(lambda: said(it, f"canceling statement due to {ended_by}"))
+            status = await it.standing()
+            assert status.trouble.startswith(
+                "what was forgotten may still be on the database's disk: it is tried again"
+            )
+            assert status.behind
+            # A bridge that knows nothing of it, or a command, says so as well.
+            assert (await standing(it.store, SPRITE)).trouble.startswith("what was forgotten may still be")
+            # It is tried again, and held up again.
+            await until_found(operator, f"SELECT 1 {_VACUUMS}")
+            # Meanwhile what the sprite says is stored, and others and their money have all that they need.
+            await visitor.send(shipped(turn(2, "later", 4), whole=True))
+            await until(lambda: has(it, ["[forgotten]", "later"]))
+            await it.store.append("bob", shipped(turn(1, "of bob", 1), whole=True))
+            assert (await standing(it.store, "bob")).behind == 0
+            async with accounts(postgres_url, Limits(1.0, 1.0)) as money:
+                await let_in(money, 0.5)
+            if ended_by == "statement timeout":
+                monkeypatch.setattr(shelves, "_VACUUM_SECONDS", PATIENCE)
+        # Nothing was acknowledged from the forget on until now: the first that is said is up to here.
+        assert (await visitor.receive("ship_ack"))["payload"]["through"] == 4
+        assert not await it.store.wipe_is_due(SPRITE)
+        assert (await it.standing()).behind == 0
+        assert await it.trouble() == ""
+
+
+async def test_what_one_bridge_left_on_the_disk_the_next_one_wipes(postgres_url: str) -> None:
+    keys = FixedKeys(new_keys())
+    async with open_database(postgres_url):
+        pass
+    async with no_vacuum(postgres_url) as operator, followed(postgres_url, keys=keys) as it:
+        visitor, _ = await it.asked()
+        await visitor.send(shipped(turn(1, "one", 1), whole=True))
+        await visitor.receive("ship_ack")
+        await visitor.send(shipped(("tombstones", 1, {"rows": {TURNS: [1]}}, 2), whole=True))
+        await until_found(operator, f"SELECT 1 {_VACUUMS}")
+    async with followed(postgres_url, keys=keys) as it:
+        assert (await standing(it.store, SPRITE)).trouble.startswith("what was forgotten may still be")
+        visitor, asked = await it.asked()
+        assert asked["payload"]["after"] == 2
+        await until(lambda: is_wiped(it))
+        assert await ship(visitor, shipped(through=2, whole=True)) == 2
+        assert await it.trouble() == ""
+
+
+async def test_what_was_deleted_and_not_vacuumed_is_said(postgres_url: str) -> None:
+    async with followed(postgres_url) as it, no_vacuum(postgres_url) as operator:
+        await it.store.append("bob", shipped(turn(1, "of bob", 1), whole=True))
+        deleting = asyncio.create_task(it.store.delete("bob"))
+        await until_found(operator, _CANCEL)
+        with pytest.raises(StoreError, match=r"All that was stored of bob is deleted.*say VACUUM there"):
+            await deleting
+        assert await it.store.sprites() == []
