@@ -27,6 +27,7 @@ import pytest
 from psycopg import sql
 
 from tests.harness import PATIENCE, ROOT
+from tests.inspection import children
 from tests.ports import free_port
 
 _MISSING = "no Postgres here (Debian: apt-get install postgresql)"
@@ -127,8 +128,7 @@ class Server:
         assert self.process is not None
         head = self.process.pid
         self.signal(number)
-        children = Path(f"/proc/{head}/task/{head}/children").read_text().split()
-        for child in map(int, children):
+        for child in children(head):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, number)
 

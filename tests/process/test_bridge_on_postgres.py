@@ -70,7 +70,7 @@ async def test_a_bridge_goes_on_by_itself_when_its_postgres_was_away(tmp_path: P
 
 async def test_a_server_that_hangs_is_away_and_is_used_again_when_it_answers(server: Server) -> None:
     url = server.create()
-    async with open_postgres(url, MIGRATIONS, Patience(silence=0.5)) as database:
+    async with open_postgres(url, MIGRATIONS, Patience(silence=2.0)) as database:
         await database.ping()
         server.freeze()
         with pytest.raises(DatabaseAwayError):

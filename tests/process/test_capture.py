@@ -73,7 +73,7 @@ async def test_a_refusal_by_the_model_ends_the_mission_with_its_code_and_the_nex
 
 
 async def test_a_mission_that_never_finishes_is_ended_after_250_steps_and_keeps_every_step(home: SharedSprite) -> None:
-    step = {"tool": "mcp__sprite__search_memory", "input": {"query": "anything"}, "times": -1}
+    step = {"tool": "mcp__sprite__list_actions", "input": {}, "times": -1}
     home.model.script.agent({"match": "go in circles", **step})
     async with home.client() as client:
         mission = client.send("mission", {"text": "go in circles"})
@@ -267,4 +267,4 @@ def _bash(command: str) -> dict[str, Any]:
 
 
 def _wait_for(name: str) -> str:
-    return f"until [ -e {name} ]; do python3 -c 'import time; time.sleep(0.02)'; done"
+    return f"until [ -e {name} ]; do sleep 0.02; done"

@@ -67,7 +67,12 @@ async def test_a_turn_of_the_agents_own_holds_up_neither_an_interrupt_nor_after_
         await chat(client, "use a subagent to run `echo from below`")
         await request_seen(model, lambda r: r.kind == "notification")
         waits = client.send("mission", {"text": "Hello, and stop"})
-        await client.event("started")
+        # Its own beginning, not that of the agent's turn.
+        await client.until(
+            lambda m: (
+                m["type"] == "agent_event" and (m["payload"]["event"], m["payload"]["mission_id"]) == ("started", waits)
+            )
+        )
         await client.ask("interrupt")
         assert (await client.end_of(waits))["event"] == "interrupted"
         os.kill(agent_process(sprite), signal.SIGKILL)

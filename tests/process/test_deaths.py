@@ -282,6 +282,7 @@ async def dies_of(name: str, runs_on: set[str], folder: Path) -> None:
 
     with pytest.raises(TaskDiedError, match=f'The task "{name}" was cancelled'):
         await one_dies()
+    assert ended.is_set(), "who runs the bridge was told, and not only at its end"
     assert task_names() == before
 
 

@@ -22,11 +22,14 @@ from tests.inspection import curations, endings, journal, transcript, workspace_
 #: So many workspaces, since workers can share them (see conftest.py).
 WORKSPACES = 5
 #: Of each workspace; `make soak` asks for many more.
-LIVES = int(os.environ.get("SOAK_KILLS") or 50) // WORKSPACES
+LIVES = int(os.environ.get("SOAK_KILLS") or 25) // WORKSPACES
 BATCH_TURNS = "3"
-#: In seconds, how often of ten: after the start, while it opens its files or imports the SDK; after the agent's first
-#: sign of life, while it works.
-MOMENTS = [("start", 0.0, 0.3), ("start", 0.3, 1.2), *[("work", 0.0, 0.8)] * 8]
+#: In seconds: after the start, while it opens its files or imports the SDK; after the agent's first sign of life, while
+#: it works, which is four times of five.
+AT_START = [("start", 0.0, 0.3), ("start", 0.3, 1.2)]
+AT_WORK = ("work", 0.0, 0.8)
+#: Something is learned of it, whatever else chance has them say.
+FIRST_MISSION = "My name is Ada."
 MISSIONS = [
     "Hello there",
     "My name is Ada the {n}th.",
@@ -74,7 +77,7 @@ class Person:
 
     def _send(self, client: Client) -> None:
         mission = str(uuid.UUID(int=self._rng.getrandbits(128)))
-        self.texts[mission] = self._rng.choice(MISSIONS).format(n=len(self.texts))
+        self.texts[mission] = self._rng.choice(MISSIONS).format(n=len(self.texts)) if self.texts else FIRST_MISSION
         client.send("mission", {"text": self.texts[mission]}, mission)
 
 
@@ -87,8 +90,7 @@ async def test_after_many_kills_every_accepted_mission_is_observed_and_curated_e
     rng = random.Random(seed + number)  # noqa: S311 - no secret
     curator_calls = _slowed(model, rng)
     person = Person(rng)
-    for _ in range(LIVES):
-        since, earliest, latest = rng.choice(MOMENTS)
+    for since, earliest, latest in _moments(rng):
         await _a_life(workspace, model, person, since, rng.uniform(earliest, latest))
 
     async with (
@@ -117,8 +119,14 @@ async def test_after_many_kills_every_accepted_mission_is_observed_and_curated_e
         pass
     assert _memory_of(workspace) == before
     assert len(curator_calls) == calls
-    # How many, chance says: which missions, and which of them lived.
     assert before["learnings"]
+
+
+def _moments(rng: random.Random) -> list[tuple[str, float, float]]:
+    """When each life ends."""
+    moments = [rng.choice(AT_START) if life % 5 == 0 else AT_WORK for life in range(LIVES)]
+    rng.shuffle(moments)
+    return moments
 
 
 def _slowed(model: OfflineModel, rng: random.Random) -> list[int]:

@@ -24,7 +24,7 @@ from tests.inspection import curations, journal, learnings, memory_file, transcr
 from tests.memory_stores import open_stores
 from tests.session_logs import Recorded, write_many
 
-LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4 or 30
+LIVES = int(os.environ.get("SOAK_KILLS", "0")) // 4 or 20
 BATCH_TURNS = 4
 #: Turns in the logs that are imported.
 SESSIONS, TURNS = 2, 30
@@ -119,9 +119,7 @@ def _check(workspace: Path, toys: dict[str, bool]) -> None:
     assert batches[transcript(workspace, sql)[0]["n"]] == [turn["id"] for turn in turns if turn["processed"]]
     assert journal(workspace) == []
     said = " ".join(turn["user_message"] + turn["agent_response"] for turn in turns)
-    for toy, gone in toys.items():
-        if gone or toy not in said:
-            assert files_containing(workspace, toy) == []
+    assert files_containing(workspace, *(toy for toy, gone in toys.items() if gone or toy not in said)) == []
     assert TYPED in memory_file(workspace, "user.md")
 
 
