@@ -35,10 +35,11 @@ from bridge.store.export import Source, exported
 from bridge.store.losses import Losses
 from bridge.store.restore import Asked, Restorer, RestoreRefusedError
 from bridge.store.sealed_store import SealedStore, open_store
+from sprite.commands.export import export
 from sprite.protocol.archive import MANIFEST
 from sprite.protocol.shipping import Shipped, ShippedRow
 from tests.bridge_harness import bridge_environment, run_bridge, running_bridge
-from tests.command_line import command
+from tests.command_line import command, settings_of
 from tests.emulator import Emulator, Fault
 from tests.emulator.api import TOKEN
 from tests.harness import PATIENCE, ROOT, observations, running_sprite
@@ -54,7 +55,8 @@ async def kept(data: Path, name: str, workspace: Path) -> None:
 
 
 async def archive_of(workspace: Path, target: Path) -> bytes:
-    assert (await command(workspace, "export", str(target), "--force"))[0] == 0
+    """What `export --force` writes, in this process."""
+    assert await export(settings_of(workspace), str(target), without_files=False, force=True, as_json=False) == 0
     return target.read_bytes()
 
 
