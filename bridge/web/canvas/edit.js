@@ -230,6 +230,8 @@ export class Edit {
     const { activeElement } = document;
     if (this.#over || !this.element.isConnected || this.element.contains(activeElement) || !document.hasFocus()) return;
     if (document.querySelector('dialog[open]')) return;
+    // A card that is archived is hidden some frames before it is taken off the board; nobody went anywhere.
+    if (this.#page.store.state.cards.get(this.#cardId)?.archived) return;
     if (this.#changed) void this.save();
     else this.cancel();
   }
