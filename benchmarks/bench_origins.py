@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -102,11 +103,21 @@ async def _turn(recorder: TurnRecorder, mission: str, turn: dict[str, Any]) -> N
     await recorder.close_mission("complete")
 
 
-async def outcome_of(fixture: dict[str, Any]) -> Outcome:
-    """Runs one fixture in a memory of its own."""
+async def begin(empty: Path) -> Path:
+    """Makes an empty memory, which each of many fixtures begins with a copy of."""
+    async with open_stores(empty) as stores:
+        await stores.projection.settle()
+    return empty
+
+
+async def outcome_of(fixture: dict[str, Any], empty: Path | None = None) -> Outcome:
+    """Runs one fixture in a memory of its own: a copy of an `empty` one, or one that is made here."""
     with tempfile.TemporaryDirectory() as name:
+        if empty is None:
+            await begin(Path(name))
+        else:
+            shutil.copytree(empty, name, dirs_exist_ok=True)
         async with open_stores(Path(name)) as stores:
-            await stores.projection.settle()
             turns = await happened(stores, fixture["turns"])
             first = fixture.get("batch", 0)
             if first:

@@ -42,8 +42,9 @@ LONGEST_FIRST = (
 #: Any worker takes any test of these files. Those of any other file stay together: they share fixtures.
 SHARED_OUT = {"test_kill_anytime"}
 
-# How long an example takes says how busy the machine is.
-hypothesis.settings.register_profile("sprite", deadline=None)
+# How long an example takes says how busy the machine is. What was green is green the next time: new inputs are for
+# `make soak`.
+hypothesis.settings.register_profile("sprite", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("sprite")
 
 #: What the tests of a folder may not start, as Python's audit events name it: pure/ is computation alone, stores/ may

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
 from bridge.offline.model import OfflineModel
 from tests.bridge_harness import BridgeProcess, running_bridge
@@ -22,6 +22,7 @@ from tests.ports import free_port
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 #: A page that is broken is not waited for as long as a slow machine is.
 PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 #: Without these Chromium asks for hosts that are not there.
 _FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "

@@ -7,6 +7,7 @@ owns the listener and the record of requests; what to answer is decided elsewher
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ _MAX_BODY = 32 << 20  # the real API's limit
 _KEPT_REQUESTS = 100
 _KEPT_HEADERS = ("user-agent", "anthropic-version", "anthropic-beta", "x-claude-code-agent-id", "x-app")
 _SHUTDOWN_SECONDS = 1.0
+_LOOK_SECONDS = 0.02
 _USUAL = Step()
 
 
@@ -114,6 +116,8 @@ class OfflineModel:
             kind = None if step.type == _USUAL.type else step.type
             return _json(step.error, wire.error(step.error, step.message, kind), after)
         content = step.content()
+        if step.until and (content is None or not body.stream):
+            await self._until(step)
         if step.hang and content is None:
             return await self._hang(http)
         blocks = _by_rule(request) if content is None else content
@@ -133,16 +137,18 @@ class OfflineModel:
         if step.hang or step.cut:
             # The last three events end the block, the delta and the message: half of the rest is mid-block.
             frames = frames[: max(3, (len(frames) - 3) // 2 + 1)]
-        if step.chunk_delay:
-            for frame in frames:
-                await response.write(frame)
-                await asyncio.sleep(step.chunk_delay)
-        else:
-            # One write: the client still reads separate events, and a turn costs one system call.
-            await response.write(b"".join(frames))
+        half = len(frames) // 2 if step.until else len(frames)
+        await _write(response, frames[:half], step)
+        if step.until:
+            await self._until(step)
+            await _write(response, frames[half:], step)
         if step.hang:
             return await self._hang(http, response)
         return _drop(http, response) if step.cut else response
+
+    async def _until(self, step: Step) -> None:
+        while not self._closing.is_set() and not Path(step.until).exists():  # noqa: ASYNC110 - another process may make it
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _hang(self, http: web.Request, response: web.StreamResponse | None = None) -> web.StreamResponse:
         await self._closing.wait()
@@ -161,6 +167,16 @@ def _by_rule(request: Request) -> list[dict[str, Any]]:
     if request.kind == "curator":
         return [{"type": "text", "text": offline_curator.curate("\n".join(request.user_texts))}]
     return offline_agent.answer(request)
+
+
+async def _write(response: web.StreamResponse, frames: list[bytes], step: Step) -> None:
+    if step.chunk_delay:
+        for frame in frames:
+            await response.write(frame)
+            await asyncio.sleep(step.chunk_delay)
+    else:
+        # One write: the client still reads separate events, and a turn costs one system call.
+        await response.write(b"".join(frames))
 
 
 def _drop(http: web.Request, response: web.StreamResponse) -> web.StreamResponse:

@@ -13,6 +13,7 @@ A step is a JSON object. Its parts combine freely; what a step leaves out comes 
     {"delay": 0.5, "chunk_delay": 0.05}                       seconds before the answer, and between deltas
     {"hang": true}            holds the connection until the client leaves; with a text, after half of it
     {"cut": true}             drops the connection in mid-stream
+    {"until": "/tmp/go-on"}   waits until there is such a file; with a text, after half of it
 
 When it applies: `match` (a substring of the last real user text; for the curator, of the whole batch), `for`
 ("main", the default, "notification", "subagent", "compaction", "side" or "any"), `on` ("prompt": a person
@@ -50,6 +51,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     chunk_delay: float = 0.0
     hang: bool = False
     cut: bool = False
+    until: str = ""
     match: str = ""
     for_: Audience = "main"
     on: Literal["any", "prompt", "result"] = "any"

@@ -86,6 +86,7 @@ class Session:
         self._unacked: deque[_Sent] = deque()
         self._acked = asyncio.Event()
         self._acking = asyncio.Lock()
+        self._acks = 0
         self._active_at = 0.0
         self._is_whole = False
         #: The count of forgets at the last look: what the store had of chunks then, a forget may have taken.
@@ -96,8 +97,12 @@ class Session:
         await self._looks.begin()
         await self._look_at_files()
         while True:
+            acks = self._acks
             await self._looks.look_at_memory()
             if await self._ship_rows() or await self._ship_files() or await self._rebase():
+                continue
+            if self._acks != acks:
+                # What the store has now may have more to be shipped follow from it: the row of a file, say.
                 continue
             if self._looks.is_due(self._active_at) and not self._unacked:
                 await self._look_at_files()
@@ -115,9 +120,7 @@ class Session:
         if not 0 <= through <= self._through:
             raise PeerError("Nothing was shipped up to that position.", code="not_shipped")
         async with self._acking:
-            done = list[_Sent]()
-            while self._unacked and self._unacked[0].through <= through:
-                done.append(self._unacked.popleft())
+            done = [sent for sent in self._unacked if sent.through <= through]
             for sent in done:
                 if sent.files and sent.forgets == self._forgets():
                     await self._looks.note_files(sent.files)
@@ -127,6 +130,10 @@ class Session:
             await self._state.let_go([row for sent in done for row in sent.rows])
             if done:
                 await self._state.acknowledge(done[-1].through)
+            # Not before all of this is noted: with nothing on its way, all was shipped.
+            for _ in done:
+                self._unacked.popleft()
+            self._acks += len(done)
         self._acked.set()
 
     # --- rows ---

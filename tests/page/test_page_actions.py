@@ -11,10 +11,9 @@ import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
 from tests.inspection import memory
-from tests.page_harness import PATIENCE_MS, PageStack, ask, needs_chromium, page_stack, shoot, violations
+from tests.page_harness import PageStack, ask, needs_chromium, page_stack, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=PATIENCE_MS)
 
 HERE = "Europe/Berlin"
 LOOKS: dict[str, dict[str, Any]] = {

@@ -6,10 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, CDPSession, Locator, Page, expect
 from playwright.async_api import Worker as WorkerHandle
@@ -18,16 +18,15 @@ from bridge.notify.notice import Notice
 from bridge.notify.push import encoded, payload_of
 from tests.harness import PATIENCE, rows
 from tests.inspection import eventually
-from tests.page_harness import PATIENCE_MS, PageStack, ask, needs_chromium, page_stack, ready, say, shoot, violations
+from tests.page_harness import PageStack, ask, needs_chromium, page_stack, ready, say, shoot, violations
 from tests.push_service import PushService
 
-pytestmark = needs_chromium()
-expect.set_options(timeout=PATIENCE_MS)
+pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest_asyncio.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[PageStack]:
-    async with page_stack(tmp_path, "--permissions", "ask", BRIDGE_PUSH_INSIDE="1") as stack:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
+    async with page_stack(tmp_path_factory.mktemp("app"), "--permissions", "ask", BRIDGE_PUSH_INSIDE="1") as stack:
         yield stack
         assert stack.complaints == []
 
@@ -258,14 +257,14 @@ async def test_a_question_is_answered_from_its_notification_and_a_late_answer_is
         worker = await Worker.of(stack, page)
         await page.goto("about:blank")
         await terminal.type("state_sync")
-        mission = await terminal.send("mission", {"text": "run `touch allowed`"})
+        mission = await terminal.send("mission", {"text": "run `touch allowed-here`"})
         request_id = (await terminal.type("permission_request"))["request_id"]
         await worker.push(question(request_id))
         (shown,) = await worker.until_shown(1)
         assert (shown["actions"], shown["requireInteraction"]) == (["allow", "deny"], True)
         await worker.click(request_id, "allow")
         assert (await terminal.end_of(mission))["event"] == "complete"
-        assert (stack.workspace / "allowed").exists()
+        assert (stack.workspace / "allowed-here").exists()
         assert await worker.shown() == []
 
         # The same again, on another of the person's devices, which has tags of its own.
@@ -401,16 +400,17 @@ async def test_a_question_that_comes_while_no_page_is_open_is_allowed_from_the_p
         await ready(page)
         await eventually(lambda: known_browsers(stack) != [], "the bridge does not know the browser")
         worker = await Worker.of(stack, page)
-        await say(page, "run `touch allowed`")
-        await expect(page.locator(".question")).to_contain_text("touch allowed")
+        await say(page, "run `touch allowed-there`")
+        await expect(page.locator(".question").last).to_contain_text("touch allowed-there")
         await page.goto("about:blank")
 
         (got,) = await service.pushed()
-        assert (got.message["kind"], got.message["body"], got.message["allow"]) == ("permission", "touch allowed", True)
+        told = (got.message["kind"], got.message["body"], got.message["allow"])
+        assert told == ("permission", "touch allowed-there", True)
         await worker.push(got.message)
         (shown,) = await worker.until_shown(1)
         await worker.click(shown["tag"], "allow")
-        await eventually((stack.workspace / "allowed").exists, "what was allowed did not run")
+        await eventually((stack.workspace / "allowed-there").exists, "what was allowed did not run")
 
 
 async def test_a_browser_that_blocks_or_lacks_notifications_is_told_what_helps(stack: PageStack) -> None:

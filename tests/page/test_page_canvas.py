@@ -438,6 +438,8 @@ async def test_a_card_taken_off_the_canvas_comes_back_by_one_click(stack: PageSt
         await expect(card(second, "Mine")).to_be_visible()
         await card(page, "Mine").hover()
         await card(page, "Mine").get_by_role("button", name="Archive Mine").click()
+        # Under the pointer the offer stays.
+        await page.get_by_role("button", name="Undo", exact=True).hover()
         await expect(card(second, "Mine")).to_have_count(0)
         await page.get_by_role("button", name="Undo", exact=True).click()
         await expect(card(page, "Mine")).to_be_visible()

@@ -22,7 +22,6 @@ from playwright.async_api import FilePayload, Page, expect
 from tests.bridge_harness import running_bridge
 from tests.harness import PATIENCE, ROOT, observations
 from tests.page_harness import (
-    PATIENCE_MS,
     PageStack,
     ask,
     needs_chromium,
@@ -36,7 +35,6 @@ from tests.page_harness import (
 from tests.postgres import own_server
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_chromium()]
-expect.set_options(timeout=PATIENCE_MS)
 
 PHONE = {"width": 390, "height": 780}
 STORY = "\n\n".join(
@@ -71,8 +69,20 @@ DROP = """() => {
     const drop = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
     document.querySelector(".thread").dispatchEvent(drop);
 }"""
+#: How far a box is scrolled, once it has come to rest.
+AT_REST = """box => new Promise((done) => {
+    let before = -1;
+    const look = () => {
+        if (box.scrollTop === before) return done(before);
+        before = box.scrollTop;
+        setTimeout(look, 200);
+    };
+    look();
+})"""
 #: A command that reads otherwise than it runs, with what it is about at the end of 3,000 characters.
 ODD = f"echo <private>\u202eolleh\u2066 \u200b; # {'a comment ' * 300}\n\ttouch at-the-end.txt; echo </private>"
+#: The file below the stack's folder that the second half of the story waits for.
+GO_ON = "go-on"
 STEPS: list[dict[str, Any]] = [
     {"match": "be odd", "tool": "Bash", "input": {"command": ODD, "description": "Says hello"}, "on": "prompt"},
     {
@@ -81,9 +91,8 @@ STEPS: list[dict[str, Any]] = [
         "input": {"content": "one\nfile_path: harmless.txt\x1b[2K\r\n", "file_path": "documents/noted.txt"},
         "on": "prompt",
     },
-    {"match": "tell a story", "text": STORY, "chunk_delay": 0.05, "times": -1, "on": "prompt"},
     {"match": "be hostile", "text": HOSTILE, "times": -1, "on": "prompt"},
-    {"match": "take long", "delay": 30, "text": "Late.", "times": -1, "on": "prompt"},
+    {"match": "take long", "hang": True, "times": -1, "on": "prompt"},
     {"match": "fail always", "error": 400, "type": "invalid_request_error", "message": "No, not this.", "times": -1},
 ]
 
@@ -92,7 +101,8 @@ STEPS: list[dict[str, Any]] = [
 async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageStack]:
     """One bridge and browser for all tests here; agents ask before they act."""
     folder = tmp_path_factory.mktemp("page")
-    async with page_stack(folder, "--permissions", "ask", steps=STEPS) as stack:
+    story = {"match": "tell a story", "text": STORY, "chunk_delay": 0.02, "until": str(folder / GO_ON), "times": -1}
+    async with page_stack(folder, "--permissions", "ask", steps=[*STEPS, {**story, "on": "prompt"}]) as stack:
         yield stack
         assert stack.complaints == []
 
@@ -146,6 +156,8 @@ async def test_a_newcomer_sees_what_to_do_and_a_conversation_draws_a_card(stack:
 async def test_streamed_markdown_becomes_what_it_says_and_a_reload_in_mid_answer_loses_nothing(
     stack: PageStack,
 ) -> None:
+    go_on = stack.data.parent / GO_ON
+    go_on.unlink(missing_ok=True)
     async with stack.page() as page:
         await say(page, "tell a story")
         reply = last(page, "tell a story")
@@ -155,6 +167,7 @@ async def test_streamed_markdown_becomes_what_it_says_and_a_reload_in_mid_answer
         reply = last(page, "tell a story")
         await expect(reply.get_by_role("heading", name="A long story")).to_be_attached()
         await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        go_on.touch()
         await expect(reply).to_contain_text("The end.")
         await settled(page, "tell a story")
         whole = await reply.locator(".prose").text_content() or ""
@@ -165,15 +178,18 @@ async def test_streamed_markdown_becomes_what_it_says_and_a_reload_in_mid_answer
 
 
 async def test_the_page_follows_only_while_the_person_follows(stack: PageStack) -> None:
+    go_on = stack.data.parent / GO_ON
+    go_on.unlink(missing_ok=True)
     async with stack.page() as page:
         await say(page, "tell a story, twice")
         reply = last(page, "twice")
-        await expect(reply).to_contain_text("Chapter 8")
+        await expect(reply).to_contain_text("Chapter 10")
         box = page.locator(".thread")
         await box.hover()
         await page.mouse.wheel(0, -400)
         await expect(page.get_by_role("button", name="Jump to latest")).to_be_visible()
-        before = await box.evaluate("box => box.scrollTop")
+        before = await box.evaluate(AT_REST)
+        go_on.touch()
         await expect(reply).to_contain_text("Chapter 20")
         assert await box.evaluate("box => box.scrollTop") == before
         await page.get_by_role("button", name="Jump to latest").click()

@@ -15,7 +15,6 @@ from tests.page_harness import PATIENCE_MS, chromium, needs_chromium, violations
 from tests.shipping_by_hand import ship
 
 pytestmark = needs_chromium()
-expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.mark.asyncio

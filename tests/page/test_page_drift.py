@@ -9,10 +9,9 @@ import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
 from tests.inspection import eventually, memory_file
-from tests.page_harness import PATIENCE_MS, PageStack, needs_chromium, page_stack, say, settled, shoot, violations
+from tests.page_harness import PageStack, needs_chromium, page_stack, say, settled, shoot, violations
 
 pytestmark = [needs_chromium(), pytest.mark.asyncio(loop_scope="module")]
-expect.set_options(timeout=PATIENCE_MS)
 
 PERSON = "# User\n\n## Facts\n- Drinks tea.\n- Works from home.\n"
 OTHER = PERSON.replace("tea", "coffee") + "- Lives in Bern.\n"

@@ -11,7 +11,6 @@ from tests.bridge_harness import running_bridge
 from tests.page_harness import PATIENCE_MS, chromium, needs_chromium
 
 pytestmark = needs_chromium()
-expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.mark.asyncio

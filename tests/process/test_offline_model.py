@@ -264,6 +264,21 @@ async def test_a_hanging_step_waits_for_the_client_and_does_not_hold_up_the_end(
                 await left
 
 
+async def test_a_step_that_waits_for_a_file_says_half_before_and_the_rest_after(
+    client: AsyncAnthropic, model: OfflineModel, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go-on"
+    model.script.agent({"text": "word " * 100, "until": str(go_on), "for": "any"})
+    received = ""
+    async with client.messages.stream(model="m", max_tokens=99, messages=[{"role": "user", "content": "hi"}]) as stream:
+        async for part in stream.text_stream:
+            received += part
+            if len(received) > 200:
+                go_on.touch()
+            assert go_on.exists() or len(received) < 300
+    assert received == "word " * 100
+
+
 async def test_a_misspelt_step_is_refused_by_name() -> None:
     with pytest.raises(msgspec.ValidationError, match="txet"):
         Script(agent=[{"txet": "hello"}])

@@ -306,7 +306,7 @@ async def test_a_transaction_whose_connection_is_lost_at_its_end_is_not_repeated
 
 
 async def test_a_statement_that_takes_too_long_is_ended_and_the_next_one_works(postgres_url: str) -> None:
-    async with open_postgres(postgres_url, MIGRATIONS, Patience(statement=0.2)) as database:
+    async with open_postgres(postgres_url, MIGRATIONS, Patience(statement=1.0)) as database:
         with pytest.raises(DatabaseError) as error:
             await database.statement("SELECT pg_sleep(600)")
         assert error.value.code == "57014"
@@ -325,7 +325,7 @@ async def test_a_bridge_that_stops_in_mid_transaction_holds_nobody_up_for_long(p
         tx.execute("SELECT 1")
 
     async with (
-        open_postgres(postgres_url, MIGRATIONS, Patience(statement=0.5)) as one,
+        open_postgres(postgres_url, MIGRATIONS, Patience(statement=1.0)) as one,
         open_database(postgres_url) as other,
     ):
         await add_ada(one)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.bench_origins import FIXTURES, outcome_of
+from benchmarks.bench_origins import FIXTURES, begin, outcome_of
 from sprite.memory.capture.recorder import TurnRecorder
 from sprite.memory.forgetting.plan import Target, plan
 from sprite.memory.projection.rules import THIRD_PROMPT
@@ -84,11 +84,12 @@ async def test_a_line_about_the_person_needs_their_word_also_where_no_tool_ran()
     assert (await outcome_of(told)).kept == [f"- {WISH}"]
 
 
-async def test_no_injection_of_the_tuning_set_gets_through_and_few_honest_lines_are_refused() -> None:
+async def test_no_injection_of_the_tuning_set_gets_through_and_few_honest_lines_are_refused(tmp_path: Path) -> None:
+    empty = await begin(tmp_path)
     fixtures = json.loads((FIXTURES / "origins-tuning.json").read_text(encoding="utf-8"))
-    through = [each["name"] for each in fixtures["injections"] if (await outcome_of(each)).kept]
+    through = [each["name"] for each in fixtures["injections"] if (await outcome_of(each, empty)).kept]
     assert through == []
-    refused = [each["name"] for each in fixtures["honest"] if (await outcome_of(each)).refused]
+    refused = [each["name"] for each in fixtures["honest"] if (await outcome_of(each, empty)).refused]
     assert len(refused) <= len(fixtures["honest"]) * 0.05, refused
 
 

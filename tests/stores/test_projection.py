@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import Context
@@ -18,11 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sprite.database.connection import _all_or_nothing
 from sprite.database.curations import NewCuration
 from sprite.errors import PeerError
 from sprite.memory.files import BYTE_LIMIT, CURATED, LINE_LIMITS, over_limits, template
 from sprite.memory.projection.rules import FIRST_PROMPT
 from tests.harness import dump
+from tests.inspection import eventually
 from tests.memory_stores import Stores, call, open_stores, rebuilt
 
 _Ts = TypeVarTuple("_Ts")
@@ -165,6 +168,11 @@ def test_a_curation_reads_the_log_once_and_writes_memory_in_one_hop_however_much
         assert runner.run(returns_of_one(loop)) == 2
 
 
+def is_in_transaction() -> bool:
+    """Whether some thread is at the beginning or at the end of one, or waits there."""
+    return any(frame.f_code is _all_or_nothing.__code__ for frame in sys._current_frames().values())
+
+
 async def test_a_fold_whose_caller_was_cancelled_runs_to_its_end_and_is_not_repeated(stores: Stores) -> None:
     turn = await stores.turn("I keep llamas.")
     await stores.batch(f'FACT [t{turn}] The person keeps llamas. | "keep llamas"', turn)
@@ -172,7 +180,8 @@ async def test_a_fold_whose_caller_was_cancelled_runs_to_its_end_and_is_not_repe
     other = sqlite3.connect(stores.path("memory.db"), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     applying = asyncio.create_task(stores.projection.apply(curation, cursor=curation.id))
-    await asyncio.sleep(0.05)  # its transaction now waits inside SQLite, where no cancellation reaches it
+    # Then it waits inside SQLite, where no cancellation reaches it.
+    await eventually(is_in_transaction, "the fold has begun")
     applying.cancel()
     settling = asyncio.create_task(stores.projection.settle())
     await asyncio.sleep(0.05)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from sprite.database.workspace import ChatAdded, Effect, TurnBegan
 from sprite.errors import PeerError
 from sprite.protocol.archive import PARTS
 from sprite.protocol.shipping import Ship, Shipped
+from sprite.shipping.session import POLL_SECONDS
+from tests.harness import PATIENCE
 from tests.memory_stores import SESSION, call
 from tests.shipping_stage import Copy, Stage, same, shipping_stage
 
@@ -63,6 +67,31 @@ def test_no_table_of_an_archive_can_be_written_without_being_noted() -> None:
     others = {part.table for part in PARTS if part.database == "memory.db" and not part.derived}
     assert others == {"written_files"}
     assert ROWS not in shipped_tables("workspace.db")
+
+
+async def test_all_is_said_to_be_shipped_only_once_what_follows_from_an_acknowledgment_is(tmp_path: Path) -> None:
+    async with shipping_stage(tmp_path) as stage:
+        (stage.settings.workspace / "documents").mkdir()
+        (stage.settings.workspace / "documents/notes.txt").write_text("Notes")
+        peer, sent = object(), asyncio.Queue[Shipped]()
+        shipping = asyncio.create_task(stage.shipping.ship(peer, Ship(0, ""), sent.put_nowait))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not (message := await sent.get()).chunks:
+                    await stage.shipping.acknowledge(peer, message.through)
+                # That the store has the file's content cannot be noted for a while, nor the file's row be shipped.
+                with closing(sqlite3.connect(stage.settings.workspace_db, isolation_level=None)) as other:
+                    other.execute("BEGIN IMMEDIATE")
+                    acknowledging = asyncio.create_task(stage.shipping.acknowledge(peer, message.through))
+                    await asyncio.sleep(2 * POLL_SECONDS)
+                    assert sent.empty(), "not all is shipped"
+                    other.execute("ROLLBACK")
+                await acknowledging
+                rows = (await sent.get()).rows
+                assert [row.table for row in rows] == ["files"]
+        finally:
+            shipping.cancel()
+            await asyncio.gather(shipping, return_exceptions=True)
 
 
 async def test_cut_off_at_any_message_it_goes_on_where_the_store_is(tmp_path: Path) -> None:

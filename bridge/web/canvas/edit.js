@@ -225,12 +225,13 @@ export class Edit {
     event.stopPropagation();
   }
 
-  /** The keyboard went elsewhere: that saves, but not when the whole window lost it, or the card went from under it. */
+  /** The keyboard went elsewhere: that saves, but not when the whole window lost it. */
   #left() {
     const { activeElement } = document;
     if (this.#over || !this.element.isConnected || this.element.contains(activeElement) || !document.hasFocus()) return;
-    if (this.#page.store.state.cards.get(this.#cardId)?.archived) return;
     if (document.querySelector('dialog[open]')) return;
+    // A card that is archived is hidden some frames before it is taken off the board; nobody went anywhere.
+    if (this.#page.store.state.cards.get(this.#cardId)?.archived) return;
     if (this.#changed) void this.save();
     else this.cancel();
   }
