@@ -22,7 +22,7 @@ from tests.inspection import curations, endings, journal, transcript, workspace_
 #: So many workspaces, since workers can share them (see conftest.py).
 WORKSPACES = 5
 #: Of each workspace; `make soak` asks for many more.
-LIVES = int(os.environ.get("SOAK_KILLS") or 25) // WORKSPACES
+LIVES = int(os.environ.get("SOAK_KILLS") or 50) // WORKSPACES
 BATCH_TURNS = "3"
 #: In seconds: after the start, while it opens its files or imports the SDK; after the agent's first sign of life, while
 #: it works, which is four times of five.
