@@ -71,10 +71,21 @@ class NotThereError(HostError):
 
 
 class Machine:
-    """The VM of one name, whether it exists or not. Each method is at least one API call, bounded and retried."""
+    """The VM of one name, whether it exists or not. Each method is at least one API call, bounded and retried.
 
-    def __init__(self, client: sprites.AsyncSpritesClient, name: str, *, call_seconds: float = CALL_SECONDS) -> None:
+    `check` is called before each of those that may change something; what it raises ends the method.
+    """
+
+    def __init__(
+        self,
+        client: sprites.AsyncSpritesClient,
+        name: str,
+        *,
+        call_seconds: float = CALL_SECONDS,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
+        self._check = check
         self._call_seconds = call_seconds
         self._client = client
         self._sprite = client.sprite(name)
@@ -152,6 +163,7 @@ class Machine:
 
     async def upload(self, path: str, source: Path, *, mode: int = 0o600) -> None:
         """Writes a file of any size, and the folders above it. The SDK would keep it whole in memory."""
+        self._check()
         query = {"path": path, "workingDir": "/", "mode": f"{mode:04o}", "mkdirParents": "true"}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_UPLOAD_SECONDS)
         try:
@@ -330,6 +342,7 @@ class Machine:
         seconds = seconds or self._call_seconds
         began = asyncio.get_running_loop().time()
         for attempt in range(1, _ATTEMPTS + 1):
+            self._check()
             try:
                 async with asyncio.timeout(seconds):
                     return await call()

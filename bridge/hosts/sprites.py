@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,6 +28,7 @@ from bridge.hosts.host import (
     Guard,
     HostError,
     HostState,
+    ModelAccess,
     NoSuchFileError,
     Reached,
     Report,
@@ -66,7 +67,8 @@ class SpritesHost:
     `base_url` is where a VM reaches the model proxy; what else it reaches, `egress` says (see Settings).
     `access` mints a model token, `knows` says whose one is (None: revoked). A call that is not known to take
     longer has `call_seconds`. `guard` says which VM is not to be made anew. `epoch` is the number of this bridge's
-    ownership of a sprite (see Ownership): what was seen under another one is looked at again.
+    ownership of a sprite (see Ownership): what was seen under another one is looked at again, and what was begun under
+    one is done under no other.
     """
 
     def __init__(
@@ -118,14 +120,14 @@ class SpritesHost:
     async def reach(self, sprite: str, report: Report) -> Reached:
         """See Host. An update that fails is told, and the earlier version is reached."""
         vm = self._vm(sprite)
-        async with vm.lock:
+        async with vm.alone():
             token = await vm.ready(report)
             return Reached(await vm.connected(), token)
 
     async def deploy(self, sprite: str, report: Report) -> None:
         """See Host. With nothing to change: three calls."""
         vm = self._vm(sprite)
-        async with vm.lock:
+        async with vm.alone():
             await vm.deploy(report)
 
     async def state(self, sprite: str) -> HostState:
@@ -150,7 +152,7 @@ class SpritesHost:
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
         """See Host. What runs there is brought up to date first."""
         vm = self._vm(sprite)
-        async with vm.lock:
+        async with vm.alone():
             if await vm.machine.status() == "absent":
                 await self._guard(sprite, False)
                 raise HostError(f"{sprite} has no VM yet: there is nothing to export.", retryable=False)
@@ -177,50 +179,66 @@ class SpritesHost:
     async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin, anew: bool) -> str:
         """See Host."""
         vm = self._vm(sprite)
-        async with vm.lock:
+        async with vm.alone():
             return await vm.restore(archive, report, begin=begin, anew=anew)
 
     def _vm(self, sprite: str) -> _VM:
-        if self._client is None:
+        if (client := self._client) is None:
             raise RuntimeError("the host is not open")
         if checked_name(sprite) not in self._vms:
-            machine = Machine(self._client, sprite, call_seconds=self._call_seconds)
-            self._vms[sprite] = _VM(machine, self._plan, self._access, self._knows, self._guard, self._epoch)
+            self._vms[sprite] = _VM(
+                lambda check: Machine(client, sprite, call_seconds=self._call_seconds, check=check),
+                *(self._plan, self._access, self._knows, self._guard),
+                lambda: self._epoch(sprite),
+            )
         return self._vms[sprite]
 
 
 class _VM:
-    """One VM and what is known of it. `lock`: one wake, one deploy at a time."""
+    """One VM and what is known of it. `alone`: one wake, one deploy at a time."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Callable[[Callable[[], None]], Machine],
         plan: Plan,
         access: Access,
         knows: Callable[[str], Awaitable[str | None]],
         guard: Guard,
-        epoch: Callable[[str], int | None],
+        epoch: Callable[[], int | None],
     ) -> None:
-        self.machine = machine
+        self.machine = machine(self._check)
         self._guard = guard
         self._epoch = epoch
-        self.lock = asyncio.Lock()
+        self._lock = asyncio.Lock()
+        #: The ownership by which something is being done, while something is.
+        self._by: int | None = None
+        self._is_acting = False
         self.version: str | None = None
         #: Why the last update failed, "" if it did not. It is not tried again by itself: that would stop it each time.
         self.failure = ""
         self._plan = plan
-        self._bootstrap = Bootstrap(machine, plan, access, knows, self._probe)
+        self._access = access
+        self._bootstrap = Bootstrap(self.machine, plan, self._own_access, knows, self._probe)
         self._token: str | None = None
         self._seen_at = float("-inf")
         self._seen_by: int | None = None
         self._put_off_at: float | None = None
 
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Nothing else is done here meanwhile; and nothing of this once the bridge has lost the sprite. HostError."""
+        async with self._lock:
+            self._by, self._is_acting = self._epoch(), True
+            try:
+                yield
+            finally:
+                self._is_acting = False
+
     async def ready(self, report: Report) -> str:
         """Makes sure that it runs what it should, as far as can be seen; the sprite's token."""
-        by = self._epoch(self.machine.name)
-        if by != self._seen_by:
+        if self._by != self._seen_by:
             # Another bridge may have put another VM in its place, or another token on it.
-            self._seen_at, self._seen_by = float("-inf"), by
+            self._seen_at, self._seen_by = float("-inf"), self._by
         status = await self.machine.status()
         now = asyncio.get_running_loop().time()
         if status == "running" and self._token is not None and now - self._seen_at < _SEEN_SECONDS:
@@ -274,6 +292,15 @@ class _VM:
         # What opened the earlier one opens this one no more.
         await self._install(Found(), report)
         return aside
+
+    def _check(self) -> None:
+        # A bridge that stood still may be in the middle of what another one has done since.
+        if self._is_acting and self._epoch() != self._by:
+            raise HostError("Another bridge has this sprite now, or may have it: its VM is left to that one.")
+
+    async def _own_access(self, sprite: str) -> ModelAccess:
+        self._check()
+        return await self._access(sprite)
 
     async def _look(self, status: Status, report: Report) -> Found:
         """What is there; creates the VM if it is absent."""
@@ -329,6 +356,8 @@ class _VM:
         try:
             token = await self._bootstrap.install(found, report)
         except UpdateFailedError as error:
+            # That the sprite was lost is no fault of the update's: whoever has it next tries again.
+            self._check()
             self.failure = str(error)
             self._note(found.version, found.token)
             raise

@@ -100,6 +100,25 @@ async def test_a_script_that_a_bridge_left_behind_changes_nothing_once_the_next_
     assert (service.runs, service.restarts) == (True, 0)
 
 
+@pytest.mark.parametrize("step", [4, 8, 10])
+async def test_a_bridge_that_lost_the_sprite_in_the_middle_does_nothing_more_to_its_vm(
+    emulator: Emulator, tokens: Tokens, disk: Disk, new: Archive, step: int
+) -> None:
+    machine = await disk.put_into(emulator, tokens)
+    await machine.wake()
+    epochs = {"ada": 1}
+    async with host_of(emulator, new, tokens, epoch=epochs.get) as host:
+        # Another one has it from the call of that number on, which is answered.
+        emulator.faults += [Fault("", "", times=step), Fault("", "", then=epochs.clear)]
+        with pytest.raises(HostError, match="Another bridge has this sprite now"):
+            await host.reach("ada", Heard())
+        assert len(emulator.calls) == step + 1
+        emulator.faults.clear()
+        epochs["ada"], minted = 3, tokens.minted
+        assert (await greeting(await host.reach("ada", Heard()))).server_version == "0.2.0"
+        assert tokens.minted == minted + 1
+
+
 async def test_a_call_that_is_cut_off_once_is_made_again(
     emulator: Emulator, tokens: Tokens, disk: Disk, new: Archive
 ) -> None:
