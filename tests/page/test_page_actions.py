@@ -68,11 +68,11 @@ async def test_an_action_is_added_refused_at_its_field_changed_and_seen_on_every
         await form.get_by_role("button", name="Add").click()
         await expect(form.get_by_role("alert")).to_contain_text("at most every 5 minutes")
         await expect(form.get_by_label("What")).to_have_value("Water the ficus")
-        await form.get_by_label("Repeat").select_option("weekdays")
+        await form.get_by_label("Repeat").select_option("daily")
         await form.get_by_role("button", name="Add").click()
         row = panel.get_by_role("listitem").filter(has_text="Water the ficus")
         await expect(row).to_contain_text("tomorrow 08:00")
-        await expect(row).to_contain_text("every weekday at 08:00")
+        await expect(row).to_contain_text("every day at 08:00")
         await expect(row).to_contain_text("by you")
         await expect(page.get_by_role("button", name="Next: tomorrow 08:00")).to_be_visible()
         await expect(other.get_by_role("listitem").filter(has_text="Water the ficus")).to_contain_text(
@@ -83,7 +83,7 @@ async def test_an_action_is_added_refused_at_its_field_changed_and_seen_on_every
         await row.get_by_role("button", name="Change: Water the ficus").click()
         change = panel.get_by_role("form", name="Change: Water the ficus")
         await expect(change.get_by_label("Time")).to_have_value("08:00")
-        await expect(change.get_by_label("Repeat")).to_have_value("weekdays")
+        await expect(change.get_by_label("Repeat")).to_have_value("daily")
         await change.get_by_label("What").fill("Water the ficus and the fern")
         await change.get_by_label("Priority").select_option("High")
         await change.get_by_role("button", name="Save").click()
@@ -93,7 +93,7 @@ async def test_an_action_is_added_refused_at_its_field_changed_and_seen_on_every
         await expect(row.get_by_role("list", name="History")).to_contain_text("by you")
         await expect(other.get_by_role("listitem").filter(has_text="and the fern")).to_be_visible()
         kept = action(stack, "Water the ficus and the fern")
-        assert (kept["rrule"], kept["tz"], kept["priority"]) == ("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", HERE, 1)
+        assert (kept["rrule"], kept["tz"], kept["priority"]) == ("FREQ=DAILY", HERE, 1)
 
 
 async def test_the_list_is_by_its_times_and_weight_and_says_what_did_not_work(stack: PageStack) -> None:
