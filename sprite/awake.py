@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 TASK = "sprite"
 #: A hold ends by itself after this, should we die; it is renewed long before.
-EXPIRE = "5m"
+EXPIRE, EXPIRE_SECONDS = "5m", 300.0
 RENEW_SECONDS = 60.0
 #: A VM sleeps after some 30 s; work is noticed far sooner, and its end lets go as soon.
 LOOK_SECONDS = 2.0
@@ -42,31 +42,51 @@ async def kept_awake(path: Path, is_busy: Callable[[], bool], on_death: Callable
 
 
 async def _hold_while(path: Path, is_busy: Callable[[], bool]) -> None:
+    api = _TasksApi(path)
     held_at: float | None = None
     try:
         while True:
             if not is_busy():
-                if held_at is not None:
-                    await _ask(path, "DELETE", None)
+                # One that could not be ended is ended at the next look, or ends by itself.
+                if held_at is not None and (await api.release() or time.monotonic() - held_at > EXPIRE_SECONDS):
                     held_at = None
             elif held_at is None or time.monotonic() - held_at > RENEW_SECONDS:
-                await _ask(path, "PUT", {"expire": EXPIRE})
-                held_at = time.monotonic()
+                # What could not be held may be held all the same, if only the answer was lost.
+                held_at = time.monotonic() if await api.hold() else float("-inf")
             await asyncio.sleep(LOOK_SECONDS)
     finally:
         if held_at is not None:
-            await _ask(path, "DELETE", None)
+            await api.release()
 
 
-async def _ask(path: Path, method: str, body: dict[str, str] | None) -> None:
-    try:
-        status = await asyncio.to_thread(_request, path, method, body)
-    except (OSError, http.client.HTTPException) as error:
-        # The work goes on all the same; at worst the VM sleeps and it is taken up at the next wake.
-        log.warning("the VM cannot be held awake: %s", error)
-        return
-    if status not in _DONE:
-        log.warning("the VM cannot be held awake: its API answered %d", status)
+class _TasksApi:
+    """Each call says whether it was done. What is wrong is logged once, until it works again.
+
+    The work goes on all the same: at worst the VM sleeps, and it is taken up at the next wake.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._is_failing = False
+
+    async def hold(self) -> bool:
+        return await self._ask("PUT", {"expire": EXPIRE})
+
+    async def release(self) -> bool:
+        return await self._ask("DELETE", None)
+
+    async def _ask(self, method: str, body: dict[str, str] | None) -> bool:
+        try:
+            status = await asyncio.to_thread(_request, self._path, method, body)
+        except (OSError, http.client.HTTPException) as error:
+            return self._noted(str(error))
+        return self._noted(None if status in _DONE else f"its API answered {status}")
+
+    def _noted(self, why: str | None) -> bool:
+        if why is not None and not self._is_failing:
+            log.warning("the VM cannot be held awake, or let go: %s", why)
+        self._is_failing = why is not None
+        return not self._is_failing
 
 
 def _request(path: Path, method: str, body: dict[str, str] | None) -> int:

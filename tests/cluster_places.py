@@ -33,6 +33,7 @@ _AT_ONCE = os.cpu_count() or 1
 _RETRIES = {"CLAUDE_CODE_MAX_RETRIES": "8"}
 #: More than there are sprites: a test does not wait for the next minute.
 _CREATIONS_A_MINUTE = 1000
+_REST_SECONDS = 2
 
 
 class Place(Protocol):
@@ -148,7 +149,9 @@ class Vms:
 
     def settings(self, model_url: str) -> dict[str, str]:
         """See Place."""
-        return {"SPRITES_URL": self.emulator.url, "SPRITES_TOKEN": TOKEN, "BRIDGE_PUBLIC_URL": model_url}
+        # A VM is held until the last turns are curated, which nobody here waits ten minutes for.
+        rest = {"SPRITE_REST_SECONDS": str(_REST_SECONDS)}
+        return {"SPRITES_URL": self.emulator.url, "SPRITES_TOKEN": TOKEN, "BRIDGE_PUBLIC_URL": model_url, **rest}
 
     @property
     def flags(self) -> Sequence[str]:

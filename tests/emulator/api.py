@@ -239,9 +239,10 @@ class Emulator:
 
     async def _delete(self, request: web.Request) -> web.Response:
         machine = self.machines.pop(request.match_info["name"])
+        # Its disk goes with it, and is in nobody's way: whoever asks again finds no VM, and may make another one.
+        gone = machine.root.rename(machine.root.with_name(f"{machine.name}-{machine.id}-gone"))
         await self._end(machine)
-        # Its disk goes with it.
-        await asyncio.to_thread(shutil.rmtree, machine.root)
+        await asyncio.to_thread(shutil.rmtree, gone)
         return web.Response(status=204)
 
     async def _end(self, machine: Machine) -> None:

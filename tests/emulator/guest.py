@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from tests.emulator.machine import Machine
 
@@ -23,7 +24,14 @@ async def guest_api(machine: Machine) -> web.AppRunner:
         machine.task_calls.append(("DELETE", name))
         return web.Response(status=204 if machine.tasks.pop(name, None) is not None else 404)
 
-    application = web.Application()
+    @web.middleware
+    async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method in machine.refusals:
+            machine.refusals.remove(request.method)
+            return web.Response(status=503)
+        return await handler(request)
+
+    application = web.Application(middlewares=[refuse])
     application.add_routes([web.put("/v1/tasks/{task}", hold), web.delete("/v1/tasks/{task}", release)])
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
     await runner.setup()

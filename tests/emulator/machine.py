@@ -85,6 +85,8 @@ class Machine:
         self.tasks: dict[str, float] = {}
         #: Every hold that was ever asked for, with what it asked.
         self.task_calls: list[tuple[str, str]] = []
+        #: The methods of calls for holds that are answered with 503 instead, one each.
+        self.refusals: list[str] = []
         self.policy: list[dict[str, str]] = []
         self.checkpoints: list[dict[str, Any]] = []
         self.socket = sockets / f"{self.id[:8]}.sock"

@@ -59,6 +59,23 @@ async def test_a_flush_holds_the_vm_and_so_does_the_last_one_before_the_end(
         assert len(vm.task_calls) > before
 
 
+async def test_a_hold_that_could_not_be_ended_is_ended_at_the_next_look(
+    model: OfflineModel, workspace: Path, vm: Machine
+) -> None:
+    vm.refusals = ["PUT", "DELETE", "DELETE"]
+    async with (
+        running_sprite(workspace, model.url, SPRITE_VM_SOCKET=str(vm.socket)) as sprite,
+        sprite.client() as client,
+    ):
+        model.script.agent({"match": "think for ever", "hang": True, "times": -1})
+        mission = client.send("mission", {"text": "think for ever"})
+        await eventually(lambda: bool(vm.tasks), "the VM is held")
+        await client.ask("interrupt")
+        await client.end_of(mission)
+        await eventually(lambda: not vm.tasks, "the VM is let go")
+    assert vm.refusals == []
+
+
 async def test_a_vm_whose_api_refuses_or_hangs_up_does_not_stop_the_work(
     model: OfflineModel, workspace: Path, tmp_path: Path
 ) -> None:
